@@ -1,0 +1,129 @@
+"""The configuration tree, and where it comes from.
+
+It is one JSON object, given as ``--additional-config '{"adaptive_spec": {...}}'`` (vLLM) or as a
+YAML or JSON file named by ``ADAPTIVE_SPEC_CONFIG``. Without either, nothing is switched on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from adaptive_spec.errors import ConfigError
+
+ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
+
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class FailOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When to stop asking a policy that fails."""
+
+    max_decision_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
+    """A decision that takes longer is not used, and counts as a failure."""
+    failures_to_bench: Annotated[int, msgspec.Meta(ge=1)] = 5
+    """Failures, without 100 good decisions in between, after which the policy is benched."""
+    bench_seconds: Seconds = 60.0
+    """How long the engine's own K runs before the policy is tried again."""
+
+
+class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where step records go. Off without a directory."""
+
+    directory: str | None = None
+    segment_mb: Annotated[float, msgspec.Meta(gt=0)] = 64.0
+    """Size at which a new segment is begun."""
+    max_segments: Annotated[int, msgspec.Meta(ge=1)] = 8
+    """Segments kept per process; the oldest goes first."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything an operator can set.
+
+    Attributes:
+        mode: ``on`` acts, ``shadow`` decides and records only, ``off`` leaves the engine alone.
+        policy: name of an installed policy, or ``module:Class``.
+        options: the policy's own options.
+        seed: seed of the policy's randomness (exploration).
+        kernel: ``numba`` compiles the planner at start-up, ``numpy`` never does, ``auto``
+            compiles where numba is installed.
+        profile: JSON file with a cost profile of this model on this hardware; optional.
+        memory_guard: shrink K before the KV pool runs out.
+        status_file: JSON file that is rewritten about once a second with counters and the
+            last decision; ``{pid}`` in the name is replaced.
+        trace: step records.
+        fail_open: when to stop asking a policy that fails.
+    """
+
+    mode: Literal["off", "shadow", "on"] = "on"
+    policy: str = "goodput"
+    options: dict[str, Any] = {}
+    seed: int = 0
+    kernel: Literal["auto", "numpy", "numba"] = "auto"
+    profile: str | None = None
+    memory_guard: bool = True
+    status_file: str | None = None
+    trace: Trace = Trace()
+    fail_open: FailOpen = FailOpen()
+
+
+def parse_config(value: object, *, source: str) -> Config:
+    """Validate a configuration object.
+
+    Args:
+        value: the decoded JSON or YAML object.
+        source: where it came from, for the error message.
+
+    Raises ConfigError: one line naming the key at fault and the keys there are.
+    """
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
+    try:
+        config = msgspec.convert(dict(value), Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {error}; {_known_keys(str(error))}") from error
+    for key, path in (("profile", config.profile),):
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"{source}: `{key}`: no file {path!r}; give an existing file or drop it")
+    return config
+
+
+def _known_keys(message: str) -> str:
+    """The keys of the object that a msgspec message speaks of."""
+    struct: type[msgspec.Struct] = Config
+    for key, nested in (("$.trace", Trace), ("$.fail_open", FailOpen)):
+        if key in message:
+            struct = nested
+    return "keys are " + ", ".join(field.name for field in msgspec.structs.fields(struct))
+
+
+def load_config_file(path: str | os.PathLike[str]) -> Config:
+    """Read a YAML or JSON configuration file.
+
+    Raises ConfigError if the file is missing, unreadable, not YAML/JSON or not valid.
+    """
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"{ENVIRONMENT_VARIABLE}: cannot read {str(file)!r}: {reason}") from error
+    try:
+        if file.suffix == ".json":
+            value = msgspec.json.decode(data)
+        else:
+            value = msgspec.yaml.decode(data)
+    except msgspec.DecodeError as error:
+        first_line = str(error).splitlines()[0]
+        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {first_line}") from error
+    return parse_config(value, source=str(file))
+
+
+def config_from_environment(environ: Mapping[str, str] = os.environ) -> Config | None:
+    """The configuration named by ``ADAPTIVE_SPEC_CONFIG``, or None if it is not set."""
+    path = environ.get(ENVIRONMENT_VARIABLE, "")
+    return load_config_file(path) if path else None

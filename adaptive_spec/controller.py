@@ -1,0 +1,170 @@
+"""What an adapter talks to: plan before a step, observe after it, never an exception.
+
+The controller asks the policy, checks the answer against the engine's limits, and falls back to
+the engine's own K (fail-open) when the answer is missing, wrong or late. It knows no engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.config import Config
+from adaptive_spec.fail_open import Breaker
+from adaptive_spec.memory import limit_to_memory
+from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.slots import RequestSlots
+from adaptive_spec.status import Counters, StatusFile
+from adaptive_spec.trace import StepTrace
+from adaptive_spec.values import Capability, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.verdict import plan_fault
+
+_LOG = logging.getLogger(__name__)
+
+
+class Controller:
+    """Drives one policy for one engine replica.
+
+    Use from one thread, the one that schedules. `plan`, `observe` and `finish` never raise.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        capability: Capability,
+        config: Config | None = None,
+        *,
+        logger: logging.Logger = _LOG,
+    ) -> None:
+        self.config = config or Config()
+        self.capability = capability
+        self.policy = policy
+        self.slots = RequestSlots()
+        self.counters = Counters()
+        self.mode = self.config.mode
+        self._log = logger
+        self._breaker = Breaker(self.config.fail_open)
+        self._trace = StepTrace.from_config(self.config.trace, logger)
+        self._status = StatusFile.from_config(self.config.status_file, logger)
+        self._said: set[str] = set()
+
+    @classmethod
+    def from_config(
+        cls, config: Config, capability: Capability, *, logger: logging.Logger = _LOG
+    ) -> Controller:
+        """Build the policy the configuration names, and a controller around it.
+
+        Raises PolicyError or ConfigError; this is start-up, where the user is told.
+        """
+        from adaptive_spec.kernels import select_kernel
+
+        select_kernel(config.kernel)
+        options = dict(config.options)
+        if config.profile is not None:
+            options.setdefault("profile", config.profile)
+        policy = build_policy(config.policy, options, seed=config.seed)
+        return cls(policy, capability, config, logger=logger)
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The decision for a step. On any fault it is the engine's own K, mode ENGINE."""
+        engine = engine_plan(context)
+        if self.mode == "off":
+            return self._record(context, engine)
+        if not self._breaker.closed(context.now):
+            return self._record(context, engine)
+        began = time.perf_counter()
+        try:
+            limited = limit_to_memory(context) if self.config.memory_guard else context
+            plan = self.policy.plan(limited)
+            fault = plan_fault(plan, limited)
+        except Exception as error:
+            plan, fault = engine, f"plan raised {type(error).__name__}: {error}"
+        elapsed = time.perf_counter() - began
+        self.counters.decision_seconds(elapsed)
+        if not fault and elapsed * 1e3 > self.config.fail_open.max_decision_ms:
+            fault = f"plan took {elapsed * 1e3:.1f} ms"
+        if fault:
+            self._failed(fault, context.now)
+            return self._record(context, engine)
+        self._breaker.succeeded()
+        if self.mode == "shadow":
+            return self._record(context, engine_plan(context, mode=Mode.SHADOW), wanted=plan)
+        return self._record(context, plan)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn from a finished step."""
+        self.counters.outcome(outcome)
+        try:
+            self.policy.observe(outcome)
+        except Exception as error:
+            self._failed(f"observe raised {type(error).__name__}: {error}", outcome.now)
+        self._trace.outcome(outcome)
+        self._status.refresh(outcome.now, self.status)
+
+    def finish(self, request_ids: Iterable[str]) -> None:
+        """These requests have ended; nothing about them is kept."""
+        slots = [self.slots.release(request_id) for request_id in request_ids]
+        known = np.array([slot for slot in slots if slot is not None], dtype=np.int64)
+        if known.size == 0:
+            return
+        try:
+            self.policy.forget(known)
+        except Exception as error:
+            self._failed(f"forget raised {type(error).__name__}: {error}", 0.0)
+
+    def status(self) -> dict[str, Any]:
+        """Counters and the last decision, JSON-compatible."""
+        return {
+            "mode": self.mode,
+            "policy": self.policy.name,
+            "benched": self._breaker.benched,
+            "live_requests": len(self.slots),
+            **self.counters.snapshot(),
+        }
+
+    def fault(self, what: str, now: float = 0.0) -> None:
+        """An adapter reports a fault of its own hooks: counted, said once."""
+        self._failed(what, now)
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._status.write(self.status())
+        self._trace.close()
+
+    def _record(
+        self, context: StepContext, plan: SpecPlan, wanted: SpecPlan | None = None
+    ) -> SpecPlan:
+        self.counters.plan(plan)
+        self._trace.plan(context, plan, wanted)
+        return plan
+
+    def _failed(self, fault: str, now: float) -> None:
+        kind = fault.split(":", 1)[0].rstrip(".0123456789 ms")
+        self.counters.failed(kind)
+        benched = self._breaker.failed(now)
+        if kind not in self._said:
+            self._said.add(kind)
+            self._log.warning("adaptive_spec: %s; the engine's own K is used", fault)
+        if benched and "benched" not in self._said:
+            self._said.add("benched")
+            seconds = self.config.fail_open.bench_seconds
+            self._log.warning(
+                "adaptive_spec: policy %s failed repeatedly and is benched for %.0f s at a time",
+                self.policy.name,
+                seconds,
+            )
+
+
+def engine_plan(context: StepContext, mode: Mode = Mode.ENGINE) -> SpecPlan:
+    """The engine's own K as a plan."""
+    return SpecPlan(
+        step=context.step,
+        verify=np.minimum(context.draft_available, context.engine_k),
+        draft_depth=context.engine_k,
+        mode=mode,
+        reason="engine's own K",
+    )

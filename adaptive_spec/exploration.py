@@ -1,0 +1,74 @@
+"""Exploration against lock-in, and against a cost model that has only seen one K.
+
+A K that has shrunk stops observing deeper positions and would stay small for ever. So one request
+in eight verifies one draft more, every eighth step until that position is well known and every
+64th afterwards; drafts that fill padding are free and come first. Requests are drawn at random,
+independently of anything about their drafts, and the probability is recorded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.values import Capability, FloatArray, IntArray, Level
+
+FRACTION = 1.0 / 8.0
+_EARLY_PERIOD, _LATE_PERIOD = 8, 64
+_KNOWN_AFTER = 500
+
+
+class Explorer:
+    """Decides which requests verify one draft more than the planner wants."""
+
+    def __init__(self, capability: Capability, seed: int) -> None:
+        self._capability = capability
+        self._random = np.random.default_rng(seed)
+        # A uniform engine can only explore with the whole batch: as often per request.
+        uniform = capability.level is Level.UNIFORM
+        self._stretch = int(1.0 / FRACTION) if uniform else 1
+
+    def due(self, step: int, depth: int, observations: IntArray) -> bool:
+        """Should the position after `depth` be explored in the step after this one?"""
+        if depth >= self._capability.max_draft_tokens:
+            return False
+        known = observations[depth] >= _KNOWN_AFTER
+        period = (_LATE_PERIOD if known else _EARLY_PERIOD) * self._stretch
+        return step % period == 0
+
+    def deeper(self, depth: int) -> int:
+        """The next depth the engine can run."""
+        above = [k for k in self._capability.uniform_values if k > depth]
+        return above[0] if above else depth
+
+    def extend(
+        self, verify: IntArray, available: IntArray, fraction: float = FRACTION
+    ) -> tuple[IntArray, FloatArray]:
+        """One draft more for a random fraction of the requests; also their propensities [B]."""
+        batch = len(verify)
+        if self._capability.level is Level.UNIFORM:
+            k = self.deeper(int(verify.max(initial=0)))
+            return np.minimum(available, k), np.ones(batch)
+        can = verify < available
+        chosen = can & (self._random.random(batch) < fraction)
+        if not chosen.any() and can.any():
+            # Small batches: at least one, each as likely.
+            chosen[self._random.choice(np.flatnonzero(can))] = True
+        count = max(int(can.sum()), 1)
+        likely = max(fraction, 1.0 / count) if fraction * count < 1.0 else fraction
+        propensity = np.where(can, np.where(chosen, likely, 1.0 - likely), 1.0)
+        return verify + chosen, np.maximum(propensity, 1e-3)
+
+    def fill_padding(self, verify: IntArray, available: IntArray) -> IntArray:
+        """Use the padding of a captured batch size: more drafts at no cost."""
+        buckets = self._capability.token_buckets
+        if not buckets or self._capability.level is Level.UNIFORM:
+            return verify
+        tokens = len(verify) + int(verify.sum())
+        free = next((size for size in buckets if size >= tokens), tokens) - tokens
+        if free <= 0:
+            return verify
+        can = np.flatnonzero(verify < available)
+        chosen = self._random.permutation(can)[:free]
+        filled = verify.copy()
+        filled[chosen] += 1
+        return filled

@@ -1,0 +1,50 @@
+"""The breaker that benches a policy which keeps failing."""
+
+from __future__ import annotations
+
+from adaptive_spec.config import FailOpen
+
+FORGIVEN_AFTER = 100
+"""Good decisions in a row that clear the count of failures."""
+
+
+class Breaker:
+    """Counts failures; opens after too many, closes again after a while."""
+
+    def __init__(self, config: FailOpen) -> None:
+        self._config = config
+        self._failures = 0
+        self._good = 0
+        self._benched_until: float | None = None
+
+    @property
+    def benched(self) -> bool:
+        """The policy is not asked at present."""
+        return self._benched_until is not None
+
+    def closed(self, now: float) -> bool:
+        """May the policy be asked at `now`? Ends a bench whose time is over."""
+        if self._benched_until is None:
+            return True
+        # A clock that jumped backwards must not keep the policy out for ever.
+        remaining = self._benched_until - now
+        if 0 < remaining <= self._config.bench_seconds:
+            return False
+        self._benched_until = None
+        self._failures = 0
+        return True
+
+    def succeeded(self) -> None:
+        """A decision was usable."""
+        self._good += 1
+        if self._good >= FORGIVEN_AFTER:
+            self._failures = self._good = 0
+
+    def failed(self, now: float) -> bool:
+        """A decision failed; True if this benches the policy."""
+        self._good = 0
+        self._failures += 1
+        if self._failures < self._config.failures_to_bench or self.benched:
+            return False
+        self._benched_until = now + self._config.bench_seconds
+        return True

@@ -1,0 +1,70 @@
+"""The two inner loops of a decision, in numpy and compiled by numba.
+
+Both give the same plans to the last bit: sums run in the same order and ties are broken by
+counting. The compiled one is made when an engine starts, never on the step path.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.kernels import numpy_kernel
+from adaptive_spec.values import FloatArray, IntArray
+
+AdmitFunction: TypeAlias = Callable[
+    [FloatArray, IntArray, IntArray, float, FloatArray, FloatArray, IntArray],
+    tuple[IntArray, int],
+]
+LearnFunction: TypeAlias = Callable[
+    [FloatArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray, float, float],
+    None,
+]
+DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], None]
+
+
+class Kernel(NamedTuple):
+    """The functions of one implementation; see `numpy_kernel` for what they do."""
+
+    name: str
+    admit: AdmitFunction
+    learn: LearnFunction
+    descend: DescendFunction
+
+
+NUMPY = Kernel("numpy", numpy_kernel.admit, numpy_kernel.learn, numpy_kernel.descend)
+_active = NUMPY
+
+
+def numba_available() -> bool:
+    """Is numba installed? (It is not imported by asking.)"""
+    return importlib.util.find_spec("numba") is not None
+
+
+def select_kernel(name: Literal["auto", "numpy", "numba"]) -> Kernel:
+    """Choose the implementation for this process; compiles it if it is the compiled one.
+
+    Raises ConfigError for ``numba`` without numba; ``auto`` falls back to numpy.
+    """
+    global _active
+    if name == "numba" and not numba_available():
+        raise ConfigError("`kernel`: numba is not installed; pip install 'adaptive-spec[fast]'")
+    if name == "numpy" or not numba_available():
+        _active = NUMPY
+        return _active
+    try:
+        from adaptive_spec.kernels import numba_kernel
+    except Exception as error:
+        if name == "numba":
+            raise ConfigError(f"`kernel`: numba cannot compile: {error}") from error
+        _active = NUMPY
+        return _active
+    _active = Kernel("numba", numba_kernel.admit, numba_kernel.learn, numba_kernel.descend)
+    return _active
+
+
+def active_kernel() -> Kernel:
+    """The implementation in use."""
+    return _active

@@ -1,0 +1,136 @@
+"""The inner loops in numpy: the definition that the compiled ones must equal.
+
+Arrays over positions and requests are position-major, ``[Kmax, B]``: sums over requests or over
+positions then run in one fixed order, and ravelling gives the order in which ties are broken
+(shallower position first, then request order).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.values import FloatArray, IntArray
+
+
+def admit(
+    values: FloatArray,
+    possible: IntArray,
+    available: IntArray,
+    base: float,
+    verify_seconds: FloatArray,
+    draft_seconds: FloatArray,
+    depths: IntArray,
+) -> tuple[IntArray, int]:
+    """Choose the next draft depth D and this step's K_i; see `adaptive_spec.planner`.
+
+    Args:
+        values: [Kmax, B] weighted survival w_i s_ij, not increasing in j.
+        possible: [B] drafts of each request that the next step could use.
+        available: [B] drafts of each request that can be verified now.
+        base: sum of the weights, the value of the bonus tokens.
+        verify_seconds: [M + 1] verify time with m admitted drafts, M >= sum of either limit.
+        draft_seconds: [Kmax + 1] draft time at depth D.
+        depths: candidate depths, ascending.
+
+    Returns K_i `[B]` and D. D maximises the ratio over drafts that are possible; K_i maximises it
+    over drafts that are available, given the time of drafting to D.
+    """
+    kmax, batch = values.shape
+    position = np.arange(kmax)[:, None]
+    eligible = (position < np.maximum(possible, available)).ravel()
+    flat = values.ravel()
+    # 32 bits order the values (ties at that resolution go by position); 64 bits are summed.
+    keys = np.where(eligible, -flat, np.inf).astype(np.float32)
+    order = np.argsort(keys, kind="stable")[: int(np.count_nonzero(eligible))]
+    depth_of, request_of = np.divmod(order, max(batch, 1))
+    ordered = flat[order]
+
+    usable = depth_of < possible[request_of]
+    value, at = ordered[usable], depth_of[usable]
+    best, best_depth = -np.inf, int(depths[0])
+    for depth in depths.tolist():
+        score, _ = _best_prefix(value[at < depth], base, verify_seconds, draft_seconds[depth])
+        if score > best:
+            best, best_depth = score, depth
+
+    usable = depth_of < available[request_of]
+    _, admitted = _best_prefix(
+        ordered[usable], base, verify_seconds, draft_seconds[best_depth]
+    )
+    chosen = request_of[usable][:admitted]
+    return np.bincount(chosen, minlength=batch).astype(np.int64), best_depth
+
+
+def _best_prefix(
+    value: FloatArray, base: float, verify_seconds: FloatArray, draft_seconds: float
+) -> tuple[float, int]:
+    """Best ratio over prefixes, and the length of the shortest prefix that reaches it."""
+    total = np.empty(len(value) + 1)
+    total[0] = 0.0
+    np.cumsum(value, out=total[1:])
+    score = (base + total) / (verify_seconds[: len(total)] + draft_seconds)
+    admitted = int(np.argmax(score))
+    return float(score[admitted]), admitted
+
+
+def learn(
+    hazard: FloatArray,
+    verified: IntArray,
+    accepted: IntArray,
+    position_gradient: FloatArray,
+    position_information: FloatArray,
+    request_effect: FloatArray,
+    request_information: FloatArray,
+    prior_variance: float,
+    discount: float,
+) -> None:
+    """One step's update of the request effects, and the sums for the position effects.
+
+    Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
+    accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given.
+    Updates in place: `position_gradient`, `position_information` `[Kmax]` (overwritten),
+    `request_effect`, `request_information` `[B]`. Requests that verified nothing are untouched.
+    """
+    kmax = len(hazard)
+    position = np.arange(kmax)[:, None]
+    seen = position < np.minimum(accepted + 1, verified)
+    residual = np.where(seen, (position < accepted) - hazard, 0.0)
+    information = np.where(seen, np.maximum(hazard * (1.0 - hazard), 0.02), 0.0)
+    position_gradient[:] = _sum_in_order(residual.T)
+    position_information[:] = _sum_in_order(information.T)
+    touched = verified > 0
+    total = _sum_in_order(information)
+    gradient = _sum_in_order(residual)
+    new_information = request_information * discount + total
+    precision = 1.0 / prior_variance + new_information
+    effect = request_effect + gradient / precision
+    # The discounted evidence no longer supports the whole effect: it shrinks towards the prior.
+    effect = effect * (1.0 - 0.5 * (1.0 - discount) / (1.0 + prior_variance * new_information))
+    request_effect[:] = np.where(touched, effect, request_effect)
+    request_information[:] = np.where(touched, new_information, request_information)
+
+
+def _sum_in_order(rows: FloatArray) -> FloatArray:
+    """Sum over the first axis, first row first (numpy's own sum may pair rows)."""
+    if len(rows) == 0:
+        return np.zeros(rows.shape[1])
+    # cumsum is sequential by definition.
+    result: FloatArray = np.cumsum(rows, axis=0)[-1]
+    return result
+
+
+def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:
+    """One sweep of coordinate descent on min c'Gc - 2m'c subject to c >= 0, in place.
+
+    `gram` [P, P] is symmetric positive semi-definite, `moment` and `coefficients` are [P].
+    """
+    gradient = moment.copy()
+    for p in range(len(coefficients)):
+        gradient -= coefficients[p] * gram[p]
+    for p in range(len(coefficients)):
+        curvature = gram[p, p]
+        if curvature <= 0.0:
+            continue
+        updated = max(0.0, coefficients[p] + gradient[p] / curvature)
+        gradient -= (updated - coefficients[p]) * gram[p]
+        coefficients[p] = updated

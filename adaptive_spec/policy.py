@@ -1,0 +1,100 @@
+"""The contract of a policy, and how one is found by name.
+
+A policy sees `StepContext` and `StepOutcome` and nothing of the engine. Third parties add one
+under the entry-point group ``adaptive_spec.policies`` or name a dotted path ``package.module:Class``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
+
+ENTRY_POINT_GROUP = "adaptive_spec.policies"
+
+State: TypeAlias = dict[str, Any]
+"""JSON-compatible state of a policy: numbers, strings, lists and dicts of them."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides K per request and per step.
+
+    A policy class names its options as a `msgspec.Struct` and is built as
+    ``PolicyClass(options, seed=...)``. It may keep state by slot; `forget` is called when slots
+    are freed and must reset them. Exceptions are caught by the controller (fail-open).
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Options: ClassVar[type[msgspec.Struct]]
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Decide for one step. Called once per step, in step order."""
+        ...
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn from a finished step. Outcomes arrive in step order, possibly late."""
+        ...
+
+    def forget(self, slots: IntArray) -> None:
+        """These slots are free; drop what belongs to their requests."""
+        ...
+
+    def state(self) -> State:
+        """What is worth keeping over a restart, as JSON-compatible values."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Take up a state saved by `state`. Raises PolicyError if it does not fit."""
+        ...
+
+
+def available_policies() -> dict[str, str]:
+    """Names of the installed policies, and where each one lives."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def policy_class(name: str) -> type[Policy]:
+    """Find a policy class by entry-point name or dotted path ``package.module:Class``.
+
+    Raises PolicyError with the list of known names if there is none.
+    """
+    known = available_policies()
+    target = known.get(name, name if ":" in name else "")
+    if not target:
+        names = ", ".join(sorted(known)) or "none installed"
+        raise PolicyError(f"unknown policy {name!r}: choose one of {names}, or module:Class")
+    module_name, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise PolicyError(f"policy {name!r} cannot be imported from {target}: {error}") from error
+    needed = ("plan", "observe", "forget", "state", "restore", "Options", "name", "summary")
+    missing = [item for item in needed if not hasattr(found, item)]
+    if missing:
+        raise PolicyError(f"policy {name!r} lacks {', '.join(missing)}; see adaptive_spec.Policy")
+    policy: type[Policy] = found
+    return policy
+
+
+def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: int = 0) -> Policy:
+    """Build a policy from its name and options.
+
+    Raises PolicyError naming the option that is unknown or of the wrong type.
+    """
+    cls = policy_class(name)
+    try:
+        converted = msgspec.convert(dict(options or {}), cls.Options)
+    except (msgspec.ValidationError, ValueError) as error:
+        known = ", ".join(field.name for field in msgspec.structs.fields(cls.Options)) or "none"
+        raise PolicyError(f"policy {name!r}: {error}; its options are: {known}") from error
+    constructor: Any = cls
+    policy: Policy = constructor(converted, seed=seed)
+    return policy

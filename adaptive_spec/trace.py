@@ -1,0 +1,191 @@
+"""Step traces: one JSON line per finished step, in append-only segments.
+
+Every adapter and the simulator write this format; replay, fit and report read it. A segment is
+named ``steps-<pid>-<number>.jsonl``; a process that is killed loses at most its last line, which
+readers skip. Segments are rotated by size and the oldest is deleted, so disk use is bounded.
+
+Columns of a step (arrays have one entry per decoding request, in the same order):
+
+===================  ==========================================================
+``schema``           1
+``step``, ``now``    step number; monotonic clock of the process, seconds
+``mode``, ``reason`` of the plan that ran
+``depth``            D drafted at the end of this step
+``seconds``          measured duration, null if unknown
+``batch_size``       requests that decoded
+``batch_tokens``     verified tokens, bonus positions included
+``context_tokens``   sum over the decoding requests
+``prefill_tokens``   prompt tokens in the same step
+``waiting``          queue length; ``kv_free_tokens`` free KV
+``ids``              request ids; ``k`` drafts verified; ``accepted``; ``emitted``
+``predicted_*``      the policy's own prediction, null if it made none
+``propensity``       of the K chosen, null if not randomised
+``wanted_k``         what the policy would have run (shadow mode), else absent
+===================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from adaptive_spec.config import Trace
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
+
+SCHEMA = 1
+_FLUSH_EVERY_STEPS = 32
+_PENDING_LIMIT = 64
+
+
+class StepTrace:
+    """Writes a process's steps. A disk that fails turns the trace off; it never raises."""
+
+    def __init__(self, config: Trace, logger: logging.Logger) -> None:
+        self._config = config
+        self._log = logger
+        self._pending: dict[int, tuple[StepContext, SpecPlan, SpecPlan | None]] = {}
+        self._directory = Path(config.directory) if config.directory else None
+        self._file: BinaryIO | None = None
+        self._written = 0
+        self._unflushed = 0
+        self._segments: list[Path] = []
+        self._encoder = msgspec.json.Encoder()
+
+    @classmethod
+    def from_config(cls, config: Trace, logger: logging.Logger) -> StepTrace:
+        """Open nothing yet; raises ConfigError if the directory cannot be made."""
+        if config.directory:
+            try:
+                Path(config.directory).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"`trace.directory`: cannot create {config.directory!r}: {error.strerror}"
+                ) from error
+        return cls(config, logger)
+
+    def plan(self, context: StepContext, plan: SpecPlan, wanted: SpecPlan | None = None) -> None:
+        """Remember a decision until its outcome arrives."""
+        if self._directory is None:
+            return
+        self._pending[context.step] = (context, plan, wanted)
+        while len(self._pending) > _PENDING_LIMIT:  # steps that never had an outcome
+            del self._pending[next(iter(self._pending))]
+
+    def outcome(self, outcome: StepOutcome) -> None:
+        """Write the step this outcome belongs to."""
+        if self._directory is None:
+            return
+        planned = self._pending.pop(outcome.step, None)
+        if planned is None:
+            return
+        try:
+            self._write(self._encoder.encode(step_record(*planned, outcome)))
+        except OSError as error:
+            self._log.warning("adaptive_spec: trace off: %s", error)
+            self._directory = None
+            self._close_file()
+
+    def close(self) -> None:
+        """Flush and close the open segment."""
+        try:
+            self._close_file()
+        except OSError as error:
+            self._log.warning("adaptive_spec: trace not closed: %s", error)
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            self._open_segment()
+        assert self._file is not None
+        self._file.write(line + b"\n")
+        self._written += len(line) + 1
+        self._unflushed += 1
+        if self._unflushed >= _FLUSH_EVERY_STEPS:
+            self._file.flush()
+            self._unflushed = 0
+        if self._written >= self._config.segment_mb * 1e6:
+            self._close_file()
+
+    def _open_segment(self) -> None:
+        assert self._directory is not None
+        number = len(self._segments)
+        if self._segments:
+            number = int(self._segments[-1].stem.rsplit("-", 1)[1]) + 1
+        path = self._directory / f"steps-{os.getpid()}-{number:06d}.jsonl"
+        self._file = path.open("ab")
+        self._segments.append(path)
+        self._written = 0
+        while len(self._segments) > self._config.max_segments:
+            self._segments.pop(0).unlink(missing_ok=True)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def step_record(
+    context: StepContext, plan: SpecPlan, wanted: SpecPlan | None, outcome: StepOutcome
+) -> dict[str, Any]:
+    """One line of a trace, as a dict."""
+    id_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "step": outcome.step,
+        "now": round(outcome.now, 6),
+        "mode": plan.mode.value,
+        "reason": plan.reason,
+        "depth": outcome.draft_depth,
+        "seconds": _number(outcome.seconds),
+        "batch_size": outcome.batch_size,
+        "batch_tokens": outcome.batch_tokens,
+        "context_tokens": outcome.context_tokens,
+        "prefill_tokens": outcome.prefill_tokens,
+        "waiting": context.waiting,
+        "kv_free_tokens": context.kv_free_tokens,
+        "ids": [id_of.get(slot, "") for slot in outcome.slots.tolist()],
+        "k": outcome.verified.tolist(),
+        "accepted": outcome.accepted.tolist(),
+        "emitted": outcome.emitted.tolist(),
+        "predicted_seconds": _number(plan.predicted_seconds),
+        "predicted_tokens": _number(plan.predicted_tokens),
+        "propensity": None if plan.propensity is None else plan.propensity.tolist(),
+    }
+    if wanted is not None:
+        record["wanted_k"] = wanted.verify.tolist()
+        record["wanted_depth"] = wanted.draft_depth
+    return record
+
+
+def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Steps of all segments in a directory, in order of segment name.
+
+    A last line that a killed process left unfinished is skipped. Raises ConfigError with file
+    and line for anything else that is not a step record of this schema.
+    """
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    for path in sorted(Path(directory).glob("steps-*.jsonl")):
+        data = path.read_bytes()
+        lines = data.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            if not line:
+                continue
+            try:
+                record = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                if number == len(lines):
+                    continue
+                raise ConfigError(f"{path}:{number}: not a step record: {error}") from error
+            if record.get("schema") != SCHEMA:
+                raise ConfigError(f"{path}:{number}: schema {record.get('schema')!r} is not {SCHEMA}")
+            yield record
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 7)

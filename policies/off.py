@@ -1,0 +1,36 @@
+"""Never speculate: K = 0 for everyone."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.values import Mode, SpecPlan, StepContext
+
+
+class OffOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """None."""
+
+
+class OffPolicy(StatelessPolicy):
+    """K = 0 always; the drafter is kept warm where the engine does so at K = 0."""
+
+    name: ClassVar[str] = "off"
+    summary: ClassVar[str] = "no speculation (K = 0)"
+    Options: ClassVar[type[msgspec.Struct]] = OffOptions
+
+    def __init__(self, options: OffOptions, *, seed: int = 0) -> None:
+        del options, seed
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """K = 0 for every request."""
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros(context.batch_size, dtype=np.int64),
+            draft_depth=0,
+            mode=Mode.OFF_WARM,
+            reason="policy off",
+        )

@@ -1,0 +1,154 @@
+"""A closed loop of made-up requests around a policy, for tests of what is learned.
+
+Not the simulator: requests of a few kinds with known hazards, a known cost, C requests always
+running. Truth is known, so a policy can be held against the best fixed K.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from adaptive_spec.policy import Policy
+from adaptive_spec.slots import RequestSlots
+from adaptive_spec.values import Capability, Level, StepContext, StepOutcome
+
+
+class Machine(NamedTuple):
+    """Seconds of a step: fixed + token * N (beyond free tokens) + pass_ * D + context."""
+
+    fixed: float
+    token: float
+    free_tokens: int
+    draft_pass: float
+    draft_request: float
+    per_request: float = 0.0
+    per_context: float = 0.0
+
+    def seconds(self, tokens: int, batch: int, passes: int, context: int) -> float:
+        return (
+            self.fixed
+            + self.token * max(tokens - self.free_tokens, 0)
+            + passes * (self.draft_pass + self.draft_request * batch)
+            + self.per_request * batch
+            + self.per_context * context
+        )
+
+
+LAPTOP = Machine(0.055, 0.0035, 4, 0.0020, 0.0002, 0.001)
+GPU = Machine(7.1e-3, 2.1e-5, 0, 5.3e-4, 2e-7, 0.0, 3.9e-8)
+
+
+class Result(NamedTuple):
+    tokens_per_second: float
+    mean_k: float
+    off_fraction: float
+
+
+def run(
+    policy: Policy,
+    *,
+    concurrency: int,
+    hazards: Callable[[np.random.Generator], np.ndarray],
+    machine: Machine,
+    steps: int,
+    warmup: int = 0,
+    kmax: int = 6,
+    level: Level = Level.FULL,
+    delay: int = 0,
+    noise: float = 0.05,
+    length: int = 150,
+    seed: int = 0,
+) -> Result:
+    """Drive a policy; returns what it reached after `warmup` steps."""
+    random = np.random.default_rng(seed)
+    capability = Capability(level=level, max_draft_tokens=kmax)
+    slots = RequestSlots()
+    names = [f"r{i}" for i in range(concurrency)]
+    born = concurrency
+    skill = np.stack([hazards(random) for _ in names])
+    remaining = random.integers(20, 2 * length, concurrency)
+    context_tokens = random.integers(50, 300, concurrency)
+    drafted = np.zeros(concurrency, dtype=np.int64)
+    pending: deque[StepOutcome] = deque()
+    now = 1000.0
+    tokens = seconds = total_k = 0.0
+    off = 0
+    for step in range(steps + warmup):
+        possible = np.clip(remaining - 1, 0, kmax)
+        context = StepContext(
+            step=step,
+            capability=capability,
+            request_ids=names,
+            slots=np.array([slots.assign(name) for name in names], dtype=np.int64),
+            context_tokens=context_tokens.copy(),
+            draft_available=np.minimum(possible, drafted),
+            draft_possible=possible,
+            engine_k=kmax,
+            tpot_target=np.full(concurrency, np.inf),
+            task=np.full(concurrency, -1, dtype=np.int64),
+            temperature=np.zeros(concurrency),
+            now=now,
+        )
+        plan = policy.plan(context)
+        hits = random.random((concurrency, kmax)) < skill
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        emitted = np.minimum(accepted + 1, remaining)
+        batch_tokens = concurrency + int(plan.verify.sum())
+        truth = machine.seconds(
+            batch_tokens, concurrency, max(plan.draft_depth, 1), int(context_tokens.sum())
+        )
+        measured = truth * float(np.exp(noise * random.standard_normal()))
+        if random.random() < 0.01 and noise > 0:
+            measured *= 5.0
+        now += truth
+        pending.append(
+            StepOutcome(
+                step=step,
+                slots=context.slots,
+                verified=plan.verify,
+                accepted=accepted,
+                emitted=emitted,
+                batch_size=concurrency,
+                batch_tokens=batch_tokens,
+                context_tokens=int(context_tokens.sum()),
+                prefill_tokens=0,
+                draft_depth=plan.draft_depth,
+                ragged=bool(np.ptp(plan.verify) > 0),
+                seconds=measured,
+                now=now,
+            )
+        )
+        if len(pending) > delay:
+            policy.observe(pending.popleft())
+        if step >= warmup:
+            tokens += float(emitted.sum())
+            seconds += truth
+            total_k += float(plan.verify.mean())
+            off += int(plan.draft_depth == 0 and not plan.verify.any())
+        remaining = remaining - emitted
+        context_tokens = context_tokens + emitted
+        drafted = np.full(concurrency, plan.draft_depth, dtype=np.int64)
+        for i in np.flatnonzero(remaining <= 0):
+            slot = slots.release(names[i])
+            policy.forget(np.array([slot], dtype=np.int64))
+            names[i] = f"r{born}"
+            born += 1
+            skill[i] = hazards(random)
+            remaining[i] = random.integers(20, 2 * length)
+            context_tokens[i] = random.integers(50, 300)
+            drafted[i] = 0
+    return Result(tokens / seconds, total_k / steps, off / steps)
+
+
+def mixed(random: np.random.Generator) -> np.ndarray:
+    """Kinds of prompt whose drafts are accepted almost always, half the time, hardly ever."""
+    return np.full(16, random.choice([0.93, 0.75, 0.5, 0.2]))
+
+
+def alike(hazard: float) -> Callable[[np.random.Generator], np.ndarray]:
+    """Every request the same."""
+    return lambda random: np.full(16, hazard)
