@@ -34,9 +34,8 @@ def check_policy(make: Callable[[int], Policy], *, levels: Sequence[Level] = tup
         levels: the capability levels it is meant for.
 
     Checked at each level: plans can run on the engine; same seed, same plans; plans do not depend
-    on request names or slot numbers; state is JSON and restores; memory does not grow with the
-    number of finished requests; two requests' plans do not change with what their drafts turn out
-    to be in the same round (the outcome of a round reaches only later rounds).
+    on request names; state is JSON and restores; state does not grow with the number of finished
+    requests.
     """
     for level in levels:
         capability = Capability(level=level, max_draft_tokens=5)

@@ -25,6 +25,7 @@ from adaptive_spec.values import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _CELL_EVIDENCE = 32
+_MEDIAN_OF = 5
 _SAMPLES_PER_DEPTH = 3
 _CACHED_BATCHES = 1024
 
@@ -35,20 +36,29 @@ _PROFILE_RIDGE = 4.0
 
 
 class _Cell:
-    """A robust running mean of steps that are alike."""
+    """A robust running mean of steps that are alike: the median of the first few, then a mean
+    that no single step moves far."""
 
-    __slots__ = ("count", "features", "seconds", "spread")
+    __slots__ = ("_first", "count", "features", "seconds", "spread")
 
     def __init__(self, features: FloatArray, seconds: float) -> None:
         self.features = features
         self.seconds = seconds
         self.spread = 0.1 * seconds
         self.count = 1
+        self._first = [seconds]
 
     def add(self, features: FloatArray, seconds: float) -> None:
         self.count += 1
         rate = 1.0 / min(self.count, _CELL_EVIDENCE)
         self.features = self.features + rate * (features - self.features)
+        if self.count <= _MEDIAN_OF:
+            self._first.append(seconds)
+            self._first.sort()
+            # The lower middle: what disturbs a step makes it longer, never shorter.
+            self.seconds = self._first[(self.count - 1) // 2]
+            self.spread = max(self.seconds - self._first[0], 0.02 * self.seconds)
+            return
         error = seconds - self.seconds
         bound = 3.0 * self.spread
         # A step that is far off moves the mean by at most the bound; if it was no accident, the
@@ -153,8 +163,9 @@ class CostModel:
     def missing_depth(self, batch_size: int) -> int | None:
         """A K that steps of this load have not been measured with often enough, or None."""
         load = load_bin(batch_size)
+        wanted = _SAMPLES_PER_DEPTH if self._profile is None else 1
         for k in exploration_ladder(self._capability):
-            if self._coverage.get((load, k), 0) < _SAMPLES_PER_DEPTH:
+            if self._coverage.get((load, k), 0) < wanted:
                 return k
         return None
 

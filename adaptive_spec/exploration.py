@@ -54,9 +54,9 @@ class Explorer:
             # Small batches: at least one, each as likely.
             chosen[self._random.choice(np.flatnonzero(can))] = True
         count = max(int(can.sum()), 1)
-        likely = max(fraction, 1.0 / count) if fraction * count < 1.0 else fraction
-        propensity = np.where(can, np.where(chosen, likely, 1.0 - likely), 1.0)
-        return verify + chosen, np.maximum(propensity, 1e-3)
+        likely = fraction + (1.0 - fraction) ** count / count
+        propensity = np.where(can & (count > 1), np.where(chosen, likely, 1.0 - likely), 1.0)
+        return verify + chosen, propensity
 
     def fill_padding(self, verify: IntArray, available: IntArray) -> IntArray:
         """Use the padding of a captured batch size: more drafts at no cost."""

@@ -18,8 +18,6 @@ and K_i for this step, over the drafts at hand, with the time of drafting to D c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import numpy as np
 
@@ -68,69 +66,90 @@ def best_admission(
         draft_seconds: [Kmax + 1] draft time by depth.
         capability: granularity and ladder.
 
-    The result is optimal for ``possible == available``; where they differ (the drafts at hand
-    are fewer than the next step's) each of the two decisions is optimal given the other's depth.
+    D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
+    for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
+    is what an engine offers one step later, both together are the optimum over every plan.
     """
-    base = _total(weights)
+    search = _Search(values, weights, verify_seconds, draft_seconds, capability)
+    depths = _depths(capability)
     if capability.level is Level.UNIFORM:
-        return _best_uniform(
-            values, base, possible, available, verify_seconds, draft_seconds, capability
-        )
-    if capability.level is Level.VERIFY:
-        depths = np.array([capability.max_draft_tokens], dtype=np.int64)
-    else:
-        depths = np.array(capability.uniform_values, dtype=np.int64)
-    ragged_seconds = verify_seconds
-    if capability.ragged_penalty > 0.0:
-        ragged_seconds = verify_seconds * (1.0 + capability.ragged_penalty)
-    verify, depth = active_kernel().admit(
-        values, possible, available, base, ragged_seconds, draft_seconds, depths
-    )
-    tokens = base + value_of(values, verify)
-    seconds = float(ragged_seconds[int(verify.sum())] + draft_seconds[depth])
-    ragged = Admission(verify, depth, tokens, seconds)
+        depth = search.uniform(possible, depths).draft_depth
+        return search.uniform(available, np.array([depth]))
+    ragged, ratio = search.ragged(possible, available, depths)
     if capability.ragged_penalty <= 0.0:
         return ragged
-    uniform = _best_uniform(
-        values, base, possible, available, verify_seconds, draft_seconds, capability
-    )
+    # Where a uniform batch runs a faster graph: the better of the best of either kind.
+    uniform = search.uniform(possible, depths)
+    depth = uniform.draft_depth if uniform.goodput >= ratio else ragged.draft_depth
+    uniform = search.uniform(available, np.array([depth]))
+    if depth != ragged.draft_depth:
+        ragged, _ = search.ragged(possible, available, np.array([depth]))
     return uniform if uniform.goodput >= ragged.goodput else ragged
 
 
-def _best_uniform(
-    values: FloatArray,
-    base: float,
-    possible: IntArray,
-    available: IntArray,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    capability: Capability,
-) -> Admission:
-    """One K for the batch; requests with fewer drafts take what they have."""
-    penalty = 1.0 + capability.ragged_penalty
+class _Search:
+    """The two searches over one step's values and costs."""
 
-    def duration(verify: IntArray) -> float:
-        seconds = float(verify_seconds[int(verify.sum())])
-        uniform = verify.size == 0 or verify.min() == verify.max()
-        return seconds if uniform else seconds * penalty
+    def __init__(
+        self,
+        values: FloatArray,
+        weights: FloatArray,
+        verify_seconds: FloatArray,
+        draft_seconds: FloatArray,
+        capability: Capability,
+    ) -> None:
+        self._values = values
+        self._base = float(np.cumsum(weights)[-1]) if weights.size else 0.0
+        self._verify_seconds = verify_seconds
+        self._draft_seconds = draft_seconds
+        self._capability = capability
+        self._penalty = 1.0 + capability.ragged_penalty
 
-    def best(limit: IntArray, draft: Callable[[int], float]) -> int:
-        chosen, top = capability.uniform_values[0], -np.inf
-        for k in capability.uniform_values:
+    def ragged(
+        self, possible: IntArray, available: IntArray, depths: IntArray
+    ) -> tuple[Admission, float]:
+        """K_i free per request, at the time a ragged batch takes; and the next step's ratio."""
+        verify_seconds = self._verify_seconds
+        if self._penalty > 1.0:
+            verify_seconds = verify_seconds * self._penalty
+        verify, depth, ratio = active_kernel().admit(
+            self._values,
+            possible,
+            available,
+            self._base,
+            verify_seconds,
+            self._draft_seconds,
+            depths,
+        )
+        return self._admission(verify, depth), ratio
+
+    def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
+        """One K for the batch (requests with fewer drafts take what they have).
+
+        With several depths to choose from, K is drafted for and K <= D; with one, it is given.
+        """
+        kmax = self._capability.max_draft_tokens
+        same_depth = self._capability.level is Level.UNIFORM
+        best: Admission | None = None
+        for k in self._capability.uniform_values if same_depth else range(kmax + 1):
             verify = np.minimum(limit, k)
-            score = (base + value_of(values, verify)) / (duration(verify) + draft(k))
-            if score > top:
-                chosen, top = k, score
-        return chosen
+            if len(depths) == 1:
+                usable = depths
+            else:
+                usable = depths[depths == k] if same_depth else depths[depths >= k]
+            for depth in usable.tolist():
+                found = self._admission(verify, depth)
+                if best is None or found.goodput > best.goodput:
+                    best = found
+        assert best is not None
+        return best
 
-    if capability.level is Level.VERIFY:
-        depth = capability.max_draft_tokens
-    else:
-        depth = best(possible, lambda k: float(draft_seconds[k]))
-    k = best(available, lambda _: float(draft_seconds[depth]))
-    verify = np.minimum(available, k)
-    tokens = base + value_of(values, verify)
-    return Admission(verify, depth, tokens, duration(verify) + float(draft_seconds[depth]))
+    def _admission(self, verify: IntArray, depth: int) -> Admission:
+        seconds = float(self._verify_seconds[int(verify.sum())])
+        if self._penalty > 1.0 and verify.size and verify.min() != verify.max():
+            seconds *= self._penalty
+        tokens = self._base + value_of(self._values, verify)
+        return Admission(verify, depth, tokens, seconds + float(self._draft_seconds[depth]))
 
 
 def value_of(values: FloatArray, verify: IntArray) -> float:
@@ -139,5 +158,7 @@ def value_of(values: FloatArray, verify: IntArray) -> float:
     return float(np.sum(values, where=admitted))
 
 
-def _total(weights: FloatArray) -> float:
-    return float(np.cumsum(weights)[-1]) if weights.size else 0.0
+def _depths(capability: Capability) -> IntArray:
+    if capability.level is Level.VERIFY:
+        return np.array([capability.max_draft_tokens], dtype=np.int64)
+    return np.array(capability.uniform_values, dtype=np.int64)

@@ -27,6 +27,7 @@ class Counters:
         self.emitted = 0
         self.modes: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.ignored_hints: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
         self._decision_seconds = 0.0
         self._decisions = 0
@@ -52,6 +53,10 @@ class Counters:
         """Count a fail-open."""
         self.failures[kind] += 1
 
+    def ignored_hint(self, key: str) -> None:
+        """Count a request's hint that could not be used."""
+        self.ignored_hints[key] += 1
+
     def decision_seconds(self, seconds: float) -> None:
         """Count the time one decision took."""
         self._decision_seconds += seconds
@@ -69,6 +74,7 @@ class Counters:
             "steps_by_mode": dict(self.modes),
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
             "fail_opens": dict(self.failures),
+            "ignored_hints": dict(self.ignored_hints),
             "decision_us_mean": round(1e6 * self._decision_seconds / max(self._decisions, 1), 1),
             "decision_us_max": round(1e6 * self._slowest, 1),
             "last_reason": last.reason if last else "",

@@ -16,7 +16,7 @@ from adaptive_spec.values import FloatArray, IntArray
 
 AdmitFunction: TypeAlias = Callable[
     [FloatArray, IntArray, IntArray, float, FloatArray, FloatArray, IntArray],
-    tuple[IntArray, int],
+    tuple[IntArray, int, float],
 ]
 LearnFunction: TypeAlias = Callable[
     [FloatArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray, float, float],

@@ -62,7 +62,7 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
 
 
 @numba.njit(
-    numba.types.Tuple((_I1, numba.int64))(_F2, _I1, _I1, numba.float64, _F1, _F1, _I1),
+    numba.types.Tuple((_I1, numba.int64, numba.float64))(_F2, _I1, _I1, numba.float64, _F1, _F1, _I1),
     nogil=True,
     error_model="numpy",
     boundscheck=False,
@@ -75,7 +75,7 @@ def _admit(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     depths: IntArray,
-) -> tuple[IntArray, int]:
+) -> tuple[IntArray, int, float]:
     kmax, batch = values.shape
     limit = np.empty(batch, np.int64)
     for i in range(batch):
@@ -106,6 +106,7 @@ def _admit(
         if top[depth] > best:
             best = top[depth]
             best_depth = depth
+    next_step = best
 
     best = base / (verify_seconds[0] + draft_seconds[best_depth])
     take = 0
@@ -130,7 +131,7 @@ def _admit(
             continue
         verify[i] += 1
         count += 1
-    return verify, best_depth
+    return verify, best_depth, next_step
 
 
 @numba.njit(
@@ -200,12 +201,12 @@ def admit(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     depths: IntArray,
-) -> tuple[IntArray, int]:
+) -> tuple[IntArray, int, float]:
     """See `numpy_kernel.admit`."""
-    verify, depth = _admit(
+    verify, depth, ratio = _admit(
         values, possible, available, base, verify_seconds, draft_seconds, depths
     )
-    return verify, int(depth)
+    return verify, int(depth), float(ratio)
 
 
 def learn(

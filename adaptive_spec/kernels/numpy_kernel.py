@@ -20,7 +20,7 @@ def admit(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     depths: IntArray,
-) -> tuple[IntArray, int]:
+) -> tuple[IntArray, int, float]:
     """Choose the next draft depth D and this step's K_i; see `adaptive_spec.planner`.
 
     Args:
@@ -32,7 +32,7 @@ def admit(
         draft_seconds: [Kmax + 1] draft time at depth D.
         depths: candidate depths, ascending.
 
-    Returns K_i `[B]` and D. D maximises the ratio over drafts that are possible; K_i maximises it
+    Returns K_i `[B]`, D, and the best ratio of the next step. D maximises the ratio over drafts that are possible; K_i maximises it
     over drafts that are available, given the time of drafting to D.
     """
     kmax, batch = values.shape
@@ -58,7 +58,7 @@ def admit(
         ordered[usable], base, verify_seconds, draft_seconds[best_depth]
     )
     chosen = request_of[usable][:admitted]
-    return np.bincount(chosen, minlength=batch).astype(np.int64), best_depth
+    return np.bincount(chosen, minlength=batch).astype(np.int64), best_depth, float(best)
 
 
 def _best_prefix(

@@ -94,12 +94,13 @@ def run(
             now=now,
         )
         plan = policy.plan(context)
+        depth = kmax if level is Level.VERIFY else plan.draft_depth
         hits = random.random((concurrency, kmax)) < skill
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
         emitted = np.minimum(accepted + 1, remaining)
         batch_tokens = concurrency + int(plan.verify.sum())
         truth = machine.seconds(
-            batch_tokens, concurrency, max(plan.draft_depth, 1), int(context_tokens.sum())
+            batch_tokens, concurrency, max(depth, 1), int(context_tokens.sum())
         )
         measured = truth * float(np.exp(noise * random.standard_normal()))
         if random.random() < 0.01 and noise > 0:
@@ -116,7 +117,7 @@ def run(
                 batch_tokens=batch_tokens,
                 context_tokens=int(context_tokens.sum()),
                 prefill_tokens=0,
-                draft_depth=plan.draft_depth,
+                draft_depth=depth,
                 ragged=bool(np.ptp(plan.verify) > 0),
                 seconds=measured,
                 now=now,
@@ -131,7 +132,7 @@ def run(
             off += int(plan.draft_depth == 0 and not plan.verify.any())
         remaining = remaining - emitted
         context_tokens = context_tokens + emitted
-        drafted = np.full(concurrency, plan.draft_depth, dtype=np.int64)
+        drafted = np.full(concurrency, depth, dtype=np.int64)
         for i in np.flatnonzero(remaining <= 0):
             slot = slots.release(names[i])
             policy.forget(np.array([slot], dtype=np.int64))

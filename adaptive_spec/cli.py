@@ -1,0 +1,151 @@
+"""The command `adaptive-spec`.
+
+Commands import what they need when they run. Errors of this package are one line on stderr and
+exit code 2; `doctor` exits with 1 if it found something to act on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from adaptive_spec import __version__
+from adaptive_spec.config import load_config_file
+from adaptive_spec.errors import AdaptiveSpecError
+
+if TYPE_CHECKING:
+    from adaptive_spec.doctor import Report
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+app = typer.Typer(
+    help="Decides how much an LLM server speculates.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except AdaptiveSpecError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if show_version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what is installed, what is supported and what is switched on."""
+    from adaptive_spec.doctor import examine
+
+    report = examine()
+    if json:
+        _print_json(report)
+    else:
+        _print_report(report)
+    raise typer.Exit(1 if report.problems else 0)
+
+
+@app.command()
+def policies(json: Json = False) -> None:
+    """List the installed policies."""
+    from adaptive_spec.doctor import installed_policies
+
+    found = installed_policies()
+    if json:
+        _print_json(found)
+        return
+    rows = [
+        (policy.name, policy.problem or policy.summary, policy.location, policy.distribution)
+        for policy in found
+    ]
+    _print_table(("policy", "what it does", "where", "package"), rows)
+
+
+@app.command()
+def config(
+    file: Annotated[Path, typer.Argument(help="YAML or JSON, as ADAPTIVE_SPEC_CONFIG names.")],
+    json: Json = False,
+) -> None:
+    """Check a configuration file and print all of its values, defaults included."""
+    from adaptive_spec.doctor import check_configured_policy
+
+    loaded = load_config_file(file)
+    check_configured_policy(loaded)
+    if json:
+        _print_json(loaded)
+    else:
+        print(msgspec.yaml.encode(loaded).decode(), end="")
+
+
+def _print_report(report: Report) -> None:
+    rows = [
+        ("adaptive-spec", report.version, ""),
+        ("python", report.python, ""),
+        ("numpy", report.numpy, ""),
+        (
+            "numba",
+            report.numba or "not installed",
+            "compiled decisions" if report.numba else "plain numpy; extra [fast] compiles",
+        ),
+    ]
+    rows += [
+        (engine.engine, engine.installed_version or "not installed", engine.detail)
+        for engine in report.engines
+    ]
+    _print_table(("component", "version", ""), rows)
+    print()
+    _print_table(("switched on by", "state"), _switches(report))
+    print()
+    _print_table(
+        ("policy", "what it does"),
+        [(policy.name, policy.problem or policy.summary) for policy in report.policies],
+    )
+    for problem in report.problems:
+        print(f"\nproblem: {problem}")
+
+
+def _switches(report: Report) -> list[tuple[str, str]]:
+    configured = report.configured
+    if not configured.source:
+        state = "not set"
+    elif configured.problem:
+        state = f"{configured.source}: not usable"
+    else:
+        state = f"{configured.source}: mode {configured.mode}, policy {configured.policy}"
+    engines = [(engine.engine, engine.enabled) for engine in report.engines]
+    return [("ADAPTIVE_SPEC_CONFIG", state), *engines]
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)

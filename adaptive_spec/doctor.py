@@ -1,0 +1,170 @@
+"""What `adaptive-spec doctor` says: what is installed, what is supported, what is switched on.
+
+Adapters report on their engine through the entry-point group ``adaptive_spec.engine_reports``:
+a function without arguments that returns an `EngineReport`. Nothing here imports an engine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+
+import msgspec
+
+import adaptive_spec
+from adaptive_spec.config import ENVIRONMENT_VARIABLE, Config, config_from_environment
+from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.kernels import numba_available
+from adaptive_spec.policy import ENTRY_POINT_GROUP, build_policy, policy_class
+
+ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
+
+
+class EngineReport(msgspec.Struct, frozen=True):
+    """What an adapter says about its engine.
+
+    Attributes:
+        engine: name of the engine.
+        installed_version: None if it is not installed.
+        supported: the installed version is one that was tested.
+        detail: a few words on what works, or on what to do.
+        enabled: what is switched on there, in a few words.
+    """
+
+    engine: str
+    installed_version: str | None
+    supported: bool
+    detail: str
+    enabled: str
+
+
+class PolicyReport(msgspec.Struct, frozen=True):
+    """An installed policy.
+
+    Attributes:
+        name: as it is written in the configuration.
+        summary: its own one line.
+        location: ``module:Class``.
+        distribution: the package it came with.
+        problem: why it cannot be used; empty if it can.
+    """
+
+    name: str
+    summary: str
+    location: str
+    distribution: str
+    problem: str = ""
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """What ``ADAPTIVE_SPEC_CONFIG`` switches on.
+
+    Attributes:
+        source: its value; empty if it is not set.
+        mode: mode that is configured; empty without a valid configuration.
+        policy: policy that is configured, likewise.
+        problem: why the configuration cannot be used; empty if it can.
+    """
+
+    source: str
+    mode: str = ""
+    policy: str = ""
+    problem: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything the doctor found; `problems` is what somebody should act on."""
+
+    version: str
+    python: str
+    numpy: str
+    numba: str | None
+    engines: list[EngineReport]
+    configured: Configured
+    policies: list[PolicyReport]
+    problems: list[str]
+
+
+def examine(environ: Mapping[str, str] = os.environ) -> Report:
+    """Look at this environment. Never raises for what it finds."""
+    engines, problems = _engines()
+    configured = _configured(environ)
+    policies = installed_policies()
+    if configured.problem:
+        problems.append(configured.problem)
+    problems += [f"policy {policy.name}: {policy.problem}" for policy in policies if policy.problem]
+    return Report(
+        version=adaptive_spec.__version__,
+        python=platform.python_version(),
+        numpy=version("numpy"),
+        numba=_version("numba") if numba_available() else None,
+        engines=engines,
+        configured=configured,
+        policies=policies,
+        problems=problems,
+    )
+
+
+def installed_policies() -> list[PolicyReport]:
+    """Policies of all installed packages, by name."""
+    points = entry_points(group=ENTRY_POINT_GROUP)
+    return [_policy(point) for point in sorted(points, key=lambda point: point.name)]
+
+
+def check_configured_policy(config: Config) -> None:
+    """Build the configured policy to see whether its options are good.
+
+    Raises PolicyError or ConfigError.
+    """
+    options = dict(config.options)
+    if config.profile is not None:
+        options.setdefault("profile", config.profile)
+    build_policy(config.policy, options, seed=config.seed)
+
+
+def _engines() -> tuple[list[EngineReport], list[str]]:
+    reports, problems = [], []
+    for point in sorted(entry_points(group=ENGINE_REPORTS_GROUP), key=lambda point: point.name):
+        try:
+            report = msgspec.convert(point.load()(), EngineReport, from_attributes=True)
+        except Exception as error:
+            # An adapter or an engine that is broken must not hide the rest of the report.
+            problem = f"{type(error).__name__}: {_first_line(error)}"
+            report = EngineReport(point.name, None, False, problem, "unknown")
+            problems.append(f"engine {point.name}: {problem}")
+        reports.append(report)
+    return reports, problems
+
+
+def _configured(environ: Mapping[str, str]) -> Configured:
+    source = environ.get(ENVIRONMENT_VARIABLE, "")
+    try:
+        config = config_from_environment(environ)
+        if config is None:
+            return Configured(source)
+        check_configured_policy(config)
+    except AdaptiveSpecError as error:
+        return Configured(source, problem=str(error))
+    return Configured(source, mode=config.mode, policy=config.policy)
+
+
+def _policy(point: EntryPoint) -> PolicyReport:
+    distribution = point.dist.name if point.dist else ""
+    try:
+        summary, problem = policy_class(point.name).summary, ""
+    except Exception as error:
+        summary, problem = "", _first_line(error)
+    return PolicyReport(point.name, summary, point.value, distribution, problem)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

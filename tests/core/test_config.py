@@ -1,0 +1,99 @@
+"""Bad input gets one line that names the key and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adaptive_spec.config import Config, config_from_environment, load_config_file, parse_config
+from adaptive_spec.errors import ConfigError, PolicyError
+from adaptive_spec.policy import build_policy, policy_class
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"modee": "on"}, "modee"),
+        ({"mode": "auto"}, "mode"),
+        ({"seed": "one"}, "seed"),
+        ({"trace": {"folder": "x"}}, "folder"),
+        ({"trace": {"segment_mb": -1}}, "segment_mb"),
+        ({"fail_open": {"bench_seconds": 0}}, "bench_seconds"),
+        ({"profile": "/nowhere/profile.json"}, "profile"),
+        ([], "object"),
+        ("on", "object"),
+    ],
+)
+def test_bad_values_are_one_line_that_names_the_key(value: object, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(value, source="--additional-config adaptive_spec")
+    message = str(caught.value)
+    assert named in message
+    assert "\n" not in message
+    assert message.startswith("--additional-config adaptive_spec")
+
+
+def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"keys are .*policy.*seed"):
+        parse_config({"polisy": "off"}, source="x")
+    with pytest.raises(ConfigError, match=r"keys are directory"):
+        parse_config({"trace": {"dir": "."}}, source="x")
+
+
+def test_defaults_need_nothing() -> None:
+    assert parse_config({}, source="x") == Config()
+
+
+def test_files_are_read_as_yaml_or_json(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("mode: shadow\npolicy: static\noptions: {k: 2}\n")
+    (tmp_path / "c.json").write_text('{"mode": "shadow", "policy": "static", "options": {"k": 2}}')
+    assert load_config_file(tmp_path / "c.yaml") == load_config_file(tmp_path / "c.json")
+    assert config_from_environment({"ADAPTIVE_SPEC_CONFIG": str(tmp_path / "c.yaml")}) is not None
+    assert config_from_environment({}) is None
+
+
+@pytest.mark.parametrize("text", ["mode: [", "just text", "", "- a\n- b"])
+def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"broken\.yaml") as caught:
+        load_config_file(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_says_which_variable_named_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ADAPTIVE_SPEC_CONFIG.*No such file"):
+        load_config_file(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("static", {"k": -1}, "`k`|k"),
+        ("static", {"kk": 1}, "kk"),
+        ("batch_table", {}, "table"),
+        ("batch_table", {"table": [[2, 4, 1]]}, "begin at batch size 1"),
+        ("batch_table", {"table": [[1, 4, 3], [4, 8, 1]]}, "overlaps"),
+        ("goodput", {"discount": 2}, "discount"),
+    ],
+)
+def test_bad_policy_options_name_the_option(
+    name: str, options: dict[str, object], named: str
+) -> None:
+    with pytest.raises(PolicyError, match=named):
+        build_policy(name, options)
+
+
+def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(PolicyError, match="goodput"):
+        build_policy("goodputt")
+    with pytest.raises(PolicyError, match="cannot be imported"):
+        build_policy("no.such.module:Policy")
+    with pytest.raises(PolicyError, match="lacks"):
+        policy_class("json:JSONDecoder")
+
+
+def test_a_policy_can_be_named_by_dotted_path() -> None:
+    policy = build_policy("adaptive_spec.policies.static:StaticPolicy", {"k": 1})
+    assert policy.name == "static"

@@ -1,0 +1,146 @@
+"""goodput finds good K without being told costs or acceptance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import json
+
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Level, build_policy
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policy import Policy
+
+from .closed_loop import GPU, LAPTOP, alike, mixed, run  # type: ignore[import-not-found]
+
+
+def goodput(**options: Any) -> Policy:
+    return build_policy("goodput", options, seed=1)
+
+
+def best_static(**setting: Any) -> float:
+    return max(
+        run(build_policy("static", {"k": k}), **setting).tokens_per_second for k in range(7)
+    )
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 16])
+@pytest.mark.parametrize("hazard", [0.1, 0.5, 0.8, 0.95])
+def test_it_reaches_the_best_fixed_k_for_alike_requests(concurrency: int, hazard: float) -> None:
+    setting = {
+        "concurrency": concurrency,
+        "hazards": lambda r: alike(hazard)(r)[:6],
+        "machine": LAPTOP,
+        "steps": 1500,
+    }
+    reached = run(goodput(), warmup=800, **setting)
+    assert reached.tokens_per_second >= 0.97 * best_static(**setting)
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, GPU], ids=["laptop", "gpu"])
+@pytest.mark.parametrize("level", list(Level))
+def test_cold_start_loses_little(machine: Any, level: Level) -> None:
+    setting = {
+        "concurrency": 16,
+        "hazards": lambda r: alike(0.6)(r)[:6],
+        "machine": machine,
+        "steps": 500,
+        "level": level,
+    }
+    assert run(goodput(), **setting).tokens_per_second >= 0.93 * best_static(**setting)
+
+
+def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
+    setting = {
+        "concurrency": 16,
+        "hazards": lambda r: mixed(r)[:6],
+        "machine": LAPTOP,
+        "steps": 4000,
+    }
+    reached = run(goodput(), warmup=800, **setting)
+    assert reached.tokens_per_second >= 1.01 * best_static(**setting)
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_late_outcomes_do_no_harm(delay: int) -> None:
+    setting = {
+        "concurrency": 8,
+        "hazards": lambda r: alike(0.7)(r)[:6],
+        "machine": LAPTOP,
+        "steps": 1500,
+        "delay": delay,
+    }
+    reached = run(goodput(), warmup=500, **setting)
+    assert reached.tokens_per_second >= 0.97 * best_static(**setting)
+
+
+def test_hopeless_drafts_are_switched_off() -> None:
+    reached = run(
+        goodput(),
+        concurrency=16,
+        hazards=lambda r: alike(0.05)(r)[:6],
+        machine=LAPTOP,
+        steps=1500,
+        warmup=500,
+    )
+    assert reached.off_fraction > 0.9
+
+
+def test_without_exploration_k_can_lock_in() -> None:
+    """The reason exploration exists: acceptance that rises is never seen without it."""
+
+    def rises() -> Any:
+        # The first requests have hopeless drafts, all later ones good ones.
+        born = iter(range(10**9))
+        return lambda random: np.full(6, 0.05 if next(born) < 8 else 0.9)
+
+    results = {}
+    for explore in (True, False):
+        results[explore] = run(
+            goodput(explore=explore),
+            concurrency=4,
+            hazards=rises(),
+            machine=LAPTOP,
+            steps=3000,
+            warmup=3000,
+            length=400,
+        ).tokens_per_second
+    assert results[True] > 1.3 * results[False]
+
+
+def test_state_round_trips_and_skips_the_cold_start() -> None:
+    setting = {
+        "concurrency": 16,
+        "hazards": lambda r: alike(0.05)(r)[:6],
+        "machine": LAPTOP,
+        "steps": 200,
+    }
+    policy = goodput()
+    run(policy, **{**setting, "steps": 1500})
+    state = json.loads(json.dumps(policy.state()))
+    warm = goodput()
+    warm.restore(state)
+    assert run(warm, **setting).tokens_per_second > run(goodput(), **setting).tokens_per_second
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{"schema": 2}, {"acceptance": {}}, {"schema": 1, "acceptance": {}, "profile": {"tokens": 1}}],
+)
+def test_a_state_that_does_not_fit_is_refused(state: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError):
+        goodput().restore(state)
+
+
+def test_a_state_of_another_kmax_is_refused_when_the_engine_is_known() -> None:
+    policy = goodput()
+    run(policy, concurrency=2, hazards=lambda r: alike(0.5)(r)[:6], machine=GPU, steps=20)
+    other = goodput()
+    run(
+        other, concurrency=2, hazards=lambda r: alike(0.5)(r)[:3], machine=GPU, steps=20, kmax=3
+    )
+    with pytest.raises(PolicyError, match="Kmax"):
+        other.restore(policy.state())
+    assert Capability(level=Level.FULL, max_draft_tokens=3).uniform_values == (0, 1, 2, 3)
