@@ -60,15 +60,16 @@ class AcceptanceModel:
     def hazard(self, slots: IntArray) -> FloatArray:
         """Predicted hazards [Kmax, B]."""
         self._grow(slots)
-        logit = self.position_effect[:, None] + self._effect[slots]
-        hazard: FloatArray = 1.0 / (1.0 + np.exp(-logit))
-        return np.clip(hazard, _HAZARD_FLOOR, _HAZARD_CEILING, out=hazard)
+        logit: FloatArray = self.position_effect[:, None] + self._effect[slots]
+        hazard: FloatArray = np.reciprocal(1.0 + np.exp(-logit))
+        np.clip(hazard, _HAZARD_FLOOR, _HAZARD_CEILING, out=hazard)
+        return hazard
 
     def survival(self, slots: IntArray) -> FloatArray:
         """Predicted probability [Kmax, B] that all drafts up to a position are accepted."""
         hazard = self.hazard(slots)
-        survival: FloatArray = np.cumprod(hazard, axis=0)
-        return survival
+        np.cumprod(hazard, axis=0, out=hazard)
+        return hazard
 
     def learn(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
         """Take up one step's outcomes, [B] each."""

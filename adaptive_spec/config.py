@@ -88,7 +88,9 @@ def parse_config(value: object, *, source: str) -> Config:
         raise ConfigError(f"{source}: {error}; {_known_keys(str(error))}") from error
     for key, path in (("profile", config.profile),):
         if path is not None and not Path(path).is_file():
-            raise ConfigError(f"{source}: `{key}`: no file {path!r}; give an existing file or drop it")
+            raise ConfigError(
+                f"{source}: `{key}`: no file {path!r}; give an existing file or drop it"
+            )
     return config
 
 

@@ -101,9 +101,7 @@ def check_adapter(
     _require(live_requests == 0, f"{live_requests} ended requests are still held")
 
 
-def _check_outcome(
-    where: str, context: StepContext, plan: SpecPlan, outcome: StepOutcome
-) -> None:
+def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: StepOutcome) -> None:
     _require(outcome.step == context.step, f"{where}: outcome of step {outcome.step}")
     planned = dict(zip(context.slots.tolist(), plan.verify.tolist(), strict=True))
     for slot, verified, accepted, emitted in zip(

@@ -36,8 +36,10 @@ _PROFILE_RIDGE = 4.0
 
 
 class _Cell:
-    """A robust running mean of steps that are alike: the median of the first few, then a mean
-    that no single step moves far."""
+    """A robust running mean of steps that are alike.
+
+    The median of the first few, then a mean that no single step moves far.
+    """
 
     __slots__ = ("_first", "count", "features", "seconds", "spread")
 

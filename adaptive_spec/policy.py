@@ -1,7 +1,8 @@
 """The contract of a policy, and how one is found by name.
 
 A policy sees `StepContext` and `StepOutcome` and nothing of the engine. Third parties add one
-under the entry-point group ``adaptive_spec.policies`` or name a dotted path ``package.module:Class``.
+under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
+``package.module:Class``.
 """
 
 from __future__ import annotations

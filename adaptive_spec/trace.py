@@ -183,7 +183,9 @@ def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
                     continue
                 raise ConfigError(f"{path}:{number}: not a step record: {error}") from error
             if record.get("schema") != SCHEMA:
-                raise ConfigError(f"{path}:{number}: schema {record.get('schema')!r} is not {SCHEMA}")
+                raise ConfigError(
+                    f"{path}:{number}: schema {record.get('schema')!r} is not {SCHEMA}"
+                )
             yield record
 
 

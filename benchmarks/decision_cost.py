@@ -104,7 +104,7 @@ def vllm_budget_function(batch: int) -> Callable[[Any], object] | None:
     except ImportError:
         return None
     names = [f"request-{i}" for i in range(batch)]
-    scheduled = {name: KMAX + 1 for name in names}
+    scheduled = dict.fromkeys(names, KMAX + 1)
     drafts = {name: [-1] * KMAX for name in names}
     buffer = SimpleNamespace(np=np.ones((batch, KMAX), dtype=np.float32))
     state = SimpleNamespace(
@@ -136,7 +136,9 @@ def percentiles(nanoseconds: list[int]) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--kernel", choices=["auto", "numpy", "numba"], default="auto")
     parser.add_argument("--steps", type=int, default=3000)

@@ -110,6 +110,7 @@ class GoodputPolicy:
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._latency = LatencyWeights(options.latency_strength)
+        self._last_depth: int | None = None
         self._extend_next = False
         self._measure_next: int | None = None
         self._attempts: dict[tuple[int, int], int] = {}
@@ -122,7 +123,9 @@ class GoodputPolicy:
         if self._capability is None:
             self._start(context.capability)
         if context.batch_size == 0:
-            return self._plain(context, np.zeros(0, dtype=np.int64), context.engine_k, "idle")
+            # Requests whose prompt ends in this step are drafted for as the others were.
+            depth = context.engine_k if self._last_depth is None else self._last_depth
+            return self._plain(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
         if not self._cost.ready:
             verify = np.minimum(context.draft_available, context.engine_k)
             plan = self._plain(context, verify, context.engine_k, "no step measured yet")
@@ -160,6 +163,7 @@ class GoodputPolicy:
         """What the planner wants, and now and then one draft more."""
         context, best = outlook.context, outlook.best
         verify, depth, reason = best.verify, best.draft_depth, "planned"
+        self._last_depth = depth
         propensity: FloatArray | None = None
         if self._options.explore:
             verify = self._explorer.fill_padding(verify, context.draft_available)
@@ -179,6 +183,7 @@ class GoodputPolicy:
         context = outlook.context
         self._measure_next = None
         verify: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+        self._last_depth = 0
         if not self._modes.probing:
             self._extend_next = False
             return outlook.plan(verify, 0, self._modes.mode, "speculation does not pay")

@@ -39,7 +39,7 @@ _active = NUMPY
 
 
 def numba_available() -> bool:
-    """Is numba installed? (It is not imported by asking.)"""
+    """Whether numba is installed; asking does not import it."""
     return importlib.util.find_spec("numba") is not None
 
 

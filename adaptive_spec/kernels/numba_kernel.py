@@ -25,7 +25,7 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
     kmax, batch = values.shape
     count = 0
     for i in range(batch):
-        count += min(limit[i], kmax)
+        count += int(min(limit[i], kmax))
     item = np.empty(count, np.int64)
     key32 = np.empty(count, np.float32)
     at = 0
@@ -45,14 +45,13 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
         for n in range(count):
             digit = _RADIX - 1 - ((np.int64(key[n]) >> shift) & (_RADIX - 1))
             start[digit + 1] += 1
-        for digit in range(_RADIX):
-            start[digit + 1] += start[digit]
+        for place in range(_RADIX):
+            start[place + 1] += start[place]
         for n in range(count):
             digit = _RADIX - 1 - ((np.int64(key[n]) >> shift) & (_RADIX - 1))
-            place = start[digit]
+            other_item[start[digit]] = item[n]
+            other_key[start[digit]] = key[n]
             start[digit] += 1
-            other_item[place] = item[n]
-            other_key[place] = key[n]
         item, other_item = other_item, item
         key, other_key = other_key, key
     ordered = np.empty(count, np.float64)
@@ -62,7 +61,9 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
 
 
 @numba.njit(
-    numba.types.Tuple((_I1, numba.int64, numba.float64))(_F2, _I1, _I1, numba.float64, _F1, _F1, _I1),
+    numba.types.Tuple((_I1, numba.int64, numba.float64))(
+        _F2, _I1, _I1, numba.float64, _F1, _F1, _I1
+    ),
     nogil=True,
     error_model="numpy",
     boundscheck=False,

@@ -32,8 +32,9 @@ def admit(
         draft_seconds: [Kmax + 1] draft time at depth D.
         depths: candidate depths, ascending.
 
-    Returns K_i `[B]`, D, and the best ratio of the next step. D maximises the ratio over drafts that are possible; K_i maximises it
-    over drafts that are available, given the time of drafting to D.
+    Returns K_i `[B]`, D, and the best ratio of the next step. D maximises the ratio over drafts
+    that are possible; K_i maximises it over drafts that are available, given the time of drafting
+    to D.
     """
     kmax, batch = values.shape
     position = np.arange(kmax)[:, None]
@@ -54,9 +55,7 @@ def admit(
             best, best_depth = score, depth
 
     usable = depth_of < available[request_of]
-    _, admitted = _best_prefix(
-        ordered[usable], base, verify_seconds, draft_seconds[best_depth]
-    )
+    _, admitted = _best_prefix(ordered[usable], base, verify_seconds, draft_seconds[best_depth])
     chosen = request_of[usable][:admitted]
     return np.bincount(chosen, minlength=batch).astype(np.int64), best_depth, float(best)
 

@@ -63,7 +63,7 @@ def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) ->
 
 
 def test_a_missing_file_says_which_variable_named_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ADAPTIVE_SPEC_CONFIG.*No such file"):
+    with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG.*No such file"):
         load_config_file(tmp_path / "none.yaml")
 
 

@@ -70,8 +70,7 @@ class Answer(StatelessPolicy):
 
     def plan(self, context: StepContext) -> SpecPlan:
         self.asked += 1
-        result = self.answer(context) if callable(self.answer) else self.answer
-        return result  # type: ignore[no-any-return]
+        return self.answer(context) if callable(self.answer) else self.answer  # type: ignore[no-any-return]
 
 
 def plan(context: StepContext, **changes: Any) -> SpecPlan:

@@ -14,8 +14,12 @@ from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 from adaptive_spec.planner import Admission, best_admission
 from adaptive_spec.values import Capability, Level
 
-KERNELS = ["numpy", pytest.param("numba", marks=pytest.mark.skipif(
-    not numba_available(), reason="numba is not installed"))]
+KERNELS = [
+    "numpy",
+    pytest.param(
+        "numba", marks=pytest.mark.skipif(not numba_available(), reason="numba is not installed")
+    ),
+]
 
 
 @pytest.fixture(params=KERNELS)
@@ -68,9 +72,7 @@ def brute_force(case: dict) -> float:
     capability = Capability(level=case["level"], max_draft_tokens=kmax, ladder=case["ladder"])
     best = -np.inf
     for ks in itertools.product(*[range(cap + 1) for cap in caps]):
-        value = sum(weights) + sum(
-            weights[i] * survival[: ks[i], i].sum() for i in range(batch)
-        )
+        value = sum(weights) + sum(weights[i] * survival[: ks[i], i].sum() for i in range(batch))
         for depth in depths_that_run(ks, caps, capability):
             verify = case["verify"][sum(ks)]
             if len(set(ks)) > 1:
@@ -175,7 +177,12 @@ def test_ties_go_to_the_shallower_position_and_then_to_request_order(kernel: str
     limit = np.full(3, 2, dtype=np.int64)
     verify = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0])  # four drafts are free
     admission = best_admission(
-        values, np.ones(3), limit, limit, verify, np.zeros(3),
+        values,
+        np.ones(3),
+        limit,
+        limit,
+        verify,
+        np.zeros(3),
         Capability(level=Level.FULL, max_draft_tokens=2),
     )
     assert admission.verify.tolist() == [2, 1, 1]
@@ -199,7 +206,12 @@ def test_drafts_at_hand_limit_this_step_but_not_the_next_depth(kernel: str) -> N
 def test_an_empty_batch_has_a_plan(kernel: str) -> None:
     empty = np.zeros(0, dtype=np.int64)
     admission = best_admission(
-        np.zeros((2, 0)), np.zeros(0), empty, empty, np.ones(1), np.zeros(3),
+        np.zeros((2, 0)),
+        np.zeros(0),
+        empty,
+        empty,
+        np.ones(1),
+        np.zeros(3),
         Capability(level=Level.FULL, max_draft_tokens=2),
     )
     assert admission.verify.size == 0

@@ -99,9 +99,7 @@ def run(
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
         emitted = np.minimum(accepted + 1, remaining)
         batch_tokens = concurrency + int(plan.verify.sum())
-        truth = machine.seconds(
-            batch_tokens, concurrency, max(depth, 1), int(context_tokens.sum())
-        )
+        truth = machine.seconds(batch_tokens, concurrency, max(depth, 1), int(context_tokens.sum()))
         measured = truth * float(np.exp(noise * random.standard_normal()))
         if random.random() < 0.01 and noise > 0:
             measured *= 5.0

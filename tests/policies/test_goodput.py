@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +20,7 @@ def goodput(**options: Any) -> Policy:
 
 
 def best_static(**setting: Any) -> float:
-    return max(
-        run(build_policy("static", {"k": k}), **setting).tokens_per_second for k in range(7)
-    )
+    return max(run(build_policy("static", {"k": k}), **setting).tokens_per_second for k in range(7))
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 16])
@@ -138,9 +135,7 @@ def test_a_state_of_another_kmax_is_refused_when_the_engine_is_known() -> None:
     policy = goodput()
     run(policy, concurrency=2, hazards=lambda r: alike(0.5)(r)[:6], machine=GPU, steps=20)
     other = goodput()
-    run(
-        other, concurrency=2, hazards=lambda r: alike(0.5)(r)[:3], machine=GPU, steps=20, kmax=3
-    )
+    run(other, concurrency=2, hazards=lambda r: alike(0.5)(r)[:3], machine=GPU, steps=20, kmax=3)
     with pytest.raises(PolicyError, match="Kmax"):
         other.restore(policy.state())
     assert Capability(level=Level.FULL, max_draft_tokens=3).uniform_values == (0, 1, 2, 3)

@@ -45,9 +45,7 @@ def test_static_takes_the_rung_below_on_a_ladder() -> None:
     assert build_policy("static", {"k": 4}).plan(context(2, capability=ladder)).draft_depth == 3
 
 
-@pytest.mark.parametrize(
-    ("batch", "k"), [(1, 4), (2, 4), (3, 4), (4, 2), (8, 2), (9, 2), (500, 2)]
-)
+@pytest.mark.parametrize(("batch", "k"), [(1, 4), (2, 4), (3, 4), (4, 2), (8, 2), (9, 2), (500, 2)])
 def test_batch_table_inherits_over_gaps_and_past_its_end(batch: int, k: int) -> None:
     # vLLM 0.32: sizes 3 (a gap) and 9+ take the K of the range before them.
     policy = build_policy("batch_table", {"table": [[1, 2, 4], [4, 8, 2]]})

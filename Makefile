@@ -1,0 +1,41 @@
+# make check       lint, types, core tests; under a minute once set up
+# make test        everything, with a real vLLM on CPU; sets itself up
+# make test-long   tests of more than two minutes each
+# make demo        a real server whose speculation follows the load; sets itself up
+# make lock        resolve requirements/*.in anew
+# make readme      rewrite the tables in README.md from the code
+# make clean       remove what the others made, the virtual environments included
+#
+# Needs CPython 3.11, a C++ compiler and PyPI. Virtual environments are kept under
+# ADAPTIVE_SPEC_VENVS and rebuilt only when their lock changes.
+
+export ADAPTIVE_SPEC_VENVS ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+
+.PHONY: check test test-long demo lock readme clean
+
+check:
+	@$(PYTHON) scripts/checks.py quick
+
+test:
+	@$(PYTHON) scripts/checks.py all
+
+test-long:
+	@$(PYTHON) scripts/checks.py long
+
+demo:
+	@$(PYTHON) scripts/environments.py vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python demo/run.py
+
+lock:
+	@$(PYTHON) scripts/environments.py --lock
+
+readme:
+	@$(PYTHON) scripts/environments.py dev
+	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/readme.py
+
+clean:
+	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* vllm vllm.*)
+	rm -rf build dist *.egg-info out
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

