@@ -1,0 +1,23 @@
+"""Where the committed files are and what the models are called.  Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+WEIGHTS = HERE / "weights"
+TOKENIZER = HERE / "tokenizer"
+PROMPTS = HERE / "prompts.json"
+
+KINDS = ("code", "prose", "json", "log", "random")
+"""The kinds of text, from which both the corpus and the prompts are drawn."""
+
+TRAINED_MODELS = ("target", "draft", "eagle")
+"""Models whose weights are committed."""
+
+MODELS = ("target", "target_big", "draft", "draft_poor", "eagle")
+"""Models that `build` materialises."""
+
+VOCABULARY_SIZE = 2048
+END_OF_TEXT = "<|end|>"
+END_OF_TEXT_ID = 0

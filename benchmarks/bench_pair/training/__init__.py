@@ -1,0 +1,1 @@
+"""How the committed tokenizer, prompts and weights were made; not needed to use them."""
