@@ -59,10 +59,13 @@ class AcceptanceModel:
 
     def hazard(self, slots: IntArray) -> FloatArray:
         """Predicted hazards [Kmax, B]."""
-        self._grow(slots)
-        logit: FloatArray = self.position_effect[:, None] + self._effect[slots]
-        hazard: FloatArray = np.reciprocal(1.0 + np.exp(-logit))
-        np.clip(hazard, _HAZARD_FLOOR, _HAZARD_CEILING, out=hazard)
+        hazard: FloatArray = self.position_effect[:, None] + self._request_effect(slots)
+        np.negative(hazard, out=hazard)
+        np.exp(hazard, out=hazard)
+        hazard += 1.0
+        np.reciprocal(hazard, out=hazard)
+        np.maximum(hazard, _HAZARD_FLOOR, out=hazard)
+        np.minimum(hazard, _HAZARD_CEILING, out=hazard)
         return hazard
 
     def survival(self, slots: IntArray) -> FloatArray:
@@ -84,6 +87,7 @@ class AcceptanceModel:
             accepted,
             self._gradient,
             self._step_information,
+            self.observations,
             effect,
             information,
             self.prior_variance,
@@ -91,10 +95,6 @@ class AcceptanceModel:
         )
         self._effect[slots] = effect
         self._information[slots] = information
-        seen = np.minimum(accepted + 1, verified)
-        reached = np.bincount(seen, minlength=self.max_draft_tokens + 1)
-        # Position j was seen by every request that saw more than j positions.
-        self.observations += reached[::-1].cumsum()[::-1][1 : self.max_draft_tokens + 1]
         evidence = np.minimum(self._position_evidence, self._evidence_limit)
         self._position_evidence = evidence + self._step_information
         self.position_effect = self.position_effect + self._gradient / self._position_evidence
@@ -146,10 +146,12 @@ class AcceptanceModel:
         self.position_effect, self._position_evidence = effect, evidence
         self.observations, self.prior_variance = observations, variance
 
-    def _grow(self, slots: IntArray) -> None:
-        if slots.size and (top := int(slots.max())) >= len(self._effect):
-            size = max(2 * len(self._effect), top + 1)
-            self._effect = np.concatenate([self._effect, np.zeros(size - len(self._effect))])
-            self._information = np.concatenate(
-                [self._information, np.zeros(size - len(self._information))]
-            )
+    def _request_effect(self, slots: IntArray) -> FloatArray:
+        """u_i [B]; makes room for slots not seen before."""
+        try:
+            return self._effect[slots]
+        except IndexError:
+            extra = np.zeros(max(len(self._effect), int(slots.max()) + 1))
+            self._effect = np.concatenate([self._effect, extra])
+            self._information = np.concatenate([self._information, extra])
+            return self._effect[slots]

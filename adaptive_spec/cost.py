@@ -16,6 +16,7 @@ model also says which depth a load still lacks: `missing_depth`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 import numpy as np
 
@@ -193,11 +194,9 @@ class CostModel:
         features = np.zeros(len(self._coefficients))
         features[0] = 1.0
         tokens = self._pad(outcome.batch_tokens)
-        fill = (tokens - self._knots) / self._widths
-        np.clip(fill, 0.0, 1.0, out=fill)
-        if tokens > self._knots[-1]:
-            fill[-1] = (tokens - self._knots[-1]) / self._widths[-1]
-        features[1 : 1 + len(self._knots)] = fill
+        segment = min(bisect_right(_KNOTS, tokens), len(_KNOTS)) - 1
+        features[1 : 1 + segment] = 1.0
+        features[1 + segment] = (tokens - _KNOTS[segment]) / self._widths[segment]
         depth = outcome.draft_depth
         passes = max(depth, 1) if self._capability.off_pass else depth
         features[self._request] = outcome.batch_size
@@ -208,9 +207,9 @@ class CostModel:
         return features
 
     def _add(self, cell: _Cell, sign: float) -> None:
-        weighted = (sign * cell.weight) * cell.features
-        self._gram += weighted[:, None] * cell.features
-        self._moment += weighted * cell.seconds
+        active_kernel().absorb(
+            self._gram, self._moment, cell.features, cell.seconds, sign * cell.weight
+        )
 
     def _start_from_scale(self, seconds: float, outcome: StepOutcome) -> None:
         """No profile: the first step sets the scale of weak guesses."""

@@ -18,14 +18,15 @@ class LatencyWeights:
 
     def __init__(self, strength: float) -> None:
         self._strength = strength
+        self._asked = False
         self._began: FloatArray = np.full(64, np.nan)
         self._tokens: FloatArray = np.zeros(64)
 
     def weights(self, context: StepContext) -> FloatArray:
         """w_i >= 1, [B]."""
-        weights = np.ones(context.batch_size)
-        if self._strength <= 0.0 or not np.isfinite(context.tpot_target).any():
-            return weights
+        if self._strength <= 0.0 or not context.tpot_target.min(initial=np.inf) < np.inf:
+            return np.ones(context.batch_size)
+        self._asked = True
         slots = context.slots
         self._grow(slots)
         began = self._began[slots]
@@ -39,7 +40,7 @@ class LatencyWeights:
 
     def emitted(self, slots: IntArray, tokens: IntArray) -> None:
         """Tokens [B] reached these requests."""
-        if self._strength > 0.0:
+        if self._asked:
             self._grow(slots)
             self._tokens[slots] += tokens
 

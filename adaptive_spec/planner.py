@@ -112,7 +112,7 @@ class _Search:
         verify_seconds = self._verify_seconds
         if self._penalty > 1.0:
             verify_seconds = verify_seconds * self._penalty
-        verify, depth, ratio = active_kernel().admit(
+        verify, depth, value, ratio = active_kernel().admit(
             self._values,
             possible,
             available,
@@ -121,7 +121,7 @@ class _Search:
             self._draft_seconds,
             depths,
         )
-        return self._admission(verify, depth), ratio
+        return self._admission(verify, depth, value), ratio
 
     def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
         """One K for the batch (requests with fewer drafts take what they have).
@@ -133,23 +133,25 @@ class _Search:
         best: Admission | None = None
         for k in self._capability.uniform_values if same_depth else range(kmax + 1):
             verify = np.minimum(limit, k)
+            value = value_of(self._values, verify)
             if len(depths) == 1:
                 usable = depths
             else:
                 usable = depths[depths == k] if same_depth else depths[depths >= k]
             for depth in usable.tolist():
-                found = self._admission(verify, depth)
+                found = self._admission(verify, depth, value)
                 if best is None or found.goodput > best.goodput:
                     best = found
         assert best is not None
         return best
 
-    def _admission(self, verify: IntArray, depth: int) -> Admission:
+    def _admission(self, verify: IntArray, depth: int, value: float) -> Admission:
         seconds = float(self._verify_seconds[int(verify.sum())])
         if self._penalty > 1.0 and verify.size and verify.min() != verify.max():
             seconds *= self._penalty
-        tokens = self._base + value_of(self._values, verify)
-        return Admission(verify, depth, tokens, seconds + float(self._draft_seconds[depth]))
+        return Admission(
+            verify, depth, self._base + value, seconds + float(self._draft_seconds[depth])
+        )
 
 
 def value_of(values: FloatArray, verify: IntArray) -> float:

@@ -68,10 +68,18 @@ class _Outlook(NamedTuple):
     draft_seconds: FloatArray
     """[Kmax + 1]"""
     best: Admission
+    weighted: bool
+    """Requests count differently, so the plan's value is not a number of tokens."""
 
     def seconds_of(self, drafts: int, depth: int) -> float:
         """Predicted duration with this many drafts verified and this draft depth."""
         return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
+
+    def tokens_of(self, verify: IntArray) -> float:
+        """Tokens [B] requests are expected to emit with these K_i."""
+        if verify is self.best.verify and not self.weighted:
+            return self.best.tokens
+        return self.context.batch_size + value_of(self.survival, verify)
 
     def plan(
         self,
@@ -89,7 +97,7 @@ class _Outlook(NamedTuple):
             mode=mode,
             reason=reason,
             propensity=propensity,
-            predicted_tokens=self.context.batch_size + value_of(self.survival, verify),
+            predicted_tokens=self.tokens_of(verify),
             predicted_seconds=self.seconds_of(int(verify.sum()), depth),
         )
 
@@ -148,8 +156,9 @@ class GoodputPolicy:
             context.batch_size, int(context.context_tokens.sum()), context.prefill_tokens
         )
         draft_seconds = self._cost.draft_seconds(context.batch_size)
+        weighted = bool(weights.max() > 1.0)
         best = best_admission(
-            survival * weights,
+            survival * weights if weighted else survival,
             weights,
             context.draft_possible,
             context.draft_available,
@@ -157,7 +166,7 @@ class GoodputPolicy:
             draft_seconds,
             context.capability,
         )
-        return _Outlook(context, survival, verify_seconds, draft_seconds, best)
+        return _Outlook(context, survival, verify_seconds, draft_seconds, best, weighted)
 
     def _plan_on(self, outlook: _Outlook) -> SpecPlan:
         """What the planner wants, and now and then one draft more."""
@@ -295,7 +304,7 @@ class GoodputPolicy:
         context, best = outlook.context, outlook.best
         off = context.batch_size / outlook.seconds_of(0, 0)
         if best.draft_depth > 0 and context.draft_possible.any():
-            return max(best.goodput / off - 1.0, 1e-3)
+            return 1.0
         k = self._explorer.deeper(0)
         verify = np.minimum(context.draft_possible, k)
         tokens = context.batch_size + value_of(outlook.survival, verify)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from types import ModuleType
 from typing import Literal, NamedTuple, TypeAlias
 
 from adaptive_spec.errors import ConfigError
@@ -16,12 +17,24 @@ from adaptive_spec.values import FloatArray, IntArray
 
 AdmitFunction: TypeAlias = Callable[
     [FloatArray, IntArray, IntArray, float, FloatArray, FloatArray, IntArray],
-    tuple[IntArray, int, float],
+    tuple[IntArray, int, float, float],
 ]
 LearnFunction: TypeAlias = Callable[
-    [FloatArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray, float, float],
+    [
+        FloatArray,
+        IntArray,
+        IntArray,
+        FloatArray,
+        FloatArray,
+        IntArray,
+        FloatArray,
+        FloatArray,
+        float,
+        float,
+    ],
     None,
 ]
+AbsorbFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, float, float], None]
 DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], None]
 
 
@@ -31,10 +44,15 @@ class Kernel(NamedTuple):
     name: str
     admit: AdmitFunction
     learn: LearnFunction
+    absorb: AbsorbFunction
     descend: DescendFunction
 
 
-NUMPY = Kernel("numpy", numpy_kernel.admit, numpy_kernel.learn, numpy_kernel.descend)
+def _kernel(name: str, module: ModuleType) -> Kernel:
+    return Kernel(name, module.admit, module.learn, module.absorb, module.descend)
+
+
+NUMPY = _kernel("numpy", numpy_kernel)
 _active = NUMPY
 
 
@@ -61,7 +79,7 @@ def select_kernel(name: Literal["auto", "numpy", "numba"]) -> Kernel:
             raise ConfigError(f"`kernel`: numba cannot compile: {error}") from error
         _active = NUMPY
         return _active
-    _active = Kernel("numba", numba_kernel.admit, numba_kernel.learn, numba_kernel.descend)
+    _active = _kernel("numba", numba_kernel)
     return _active
 
 

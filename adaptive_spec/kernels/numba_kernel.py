@@ -13,7 +13,7 @@ from adaptive_spec.values import FloatArray, IntArray
 _F1 = numba.float64[::1]
 _F2 = numba.float64[:, ::1]
 _I1 = numba.int64[::1]
-_RADIX_BITS = 11
+_RADIX_BITS = 8
 _RADIX = 1 << _RADIX_BITS
 
 
@@ -40,7 +40,7 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
     other_item = np.empty(count, np.int64)
     other_key = np.empty(count, np.uint32)
     start = np.empty(_RADIX + 1, np.int64)
-    for shift in (0, _RADIX_BITS, 2 * _RADIX_BITS):
+    for shift in (0, _RADIX_BITS, 2 * _RADIX_BITS, 3 * _RADIX_BITS):
         start[:] = 0
         for n in range(count):
             digit = _RADIX - 1 - ((np.int64(key[n]) >> shift) & (_RADIX - 1))
@@ -61,7 +61,7 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
 
 
 @numba.njit(
-    numba.types.Tuple((_I1, numba.int64, numba.float64))(
+    numba.types.Tuple((_I1, numba.int64, numba.float64, numba.float64))(
         _F2, _I1, _I1, numba.float64, _F1, _F1, _I1
     ),
     nogil=True,
@@ -76,7 +76,7 @@ def _admit(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     depths: IntArray,
-) -> tuple[IntArray, int, float]:
+) -> tuple[IntArray, int, float, float]:
     kmax, batch = values.shape
     limit = np.empty(batch, np.int64)
     for i in range(batch):
@@ -111,6 +111,7 @@ def _admit(
 
     best = base / (verify_seconds[0] + draft_seconds[best_depth])
     take = 0
+    value = 0.0
     count = 0
     running = 0.0
     for n in range(len(item)):
@@ -122,6 +123,7 @@ def _admit(
         if score > best:
             best = score
             take = count
+            value = running
     verify = np.zeros(batch, np.int64)
     count = 0
     for n in range(len(item)):
@@ -132,11 +134,11 @@ def _admit(
             continue
         verify[i] += 1
         count += 1
-    return verify, best_depth, next_step
+    return verify, best_depth, value, next_step
 
 
 @numba.njit(
-    numba.void(_F2, _I1, _I1, _F1, _F1, _F1, _F1, numba.float64, numba.float64),
+    numba.void(_F2, _I1, _I1, _F1, _F1, _I1, _F1, _F1, numba.float64, numba.float64),
     nogil=True,
     error_model="numpy",
     boundscheck=False,
@@ -147,6 +149,7 @@ def _learn(
     accepted: IntArray,
     position_gradient: FloatArray,
     position_information: FloatArray,
+    position_count: IntArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
@@ -166,6 +169,7 @@ def _learn(
             information = max(h * (1.0 - h), 0.02)
             position_gradient[j] += residual
             position_information[j] += information
+            position_count[j] += 1
             gradient += residual
             total += information
         information = request_information[i] * discount + total
@@ -174,6 +178,22 @@ def _learn(
         effect = effect * (1.0 - 0.5 * (1.0 - discount) / (1.0 + prior_variance * information))
         request_effect[i] = effect
         request_information[i] = information
+
+
+@numba.njit(
+    numba.void(_F2, _F1, _F1, numba.float64, numba.float64),
+    nogil=True,
+    error_model="numpy",
+    boundscheck=False,
+)
+def _absorb(
+    gram: FloatArray, moment: FloatArray, features: FloatArray, target: float, weight: float
+) -> None:
+    for p in range(len(features)):
+        weighted = weight * features[p]
+        moment[p] += weighted * target
+        for q in range(len(features)):
+            gram[p, q] += weighted * features[q]
 
 
 @numba.njit(numba.void(_F2, _F1, _F1), nogil=True, error_model="numpy", boundscheck=False)
@@ -202,12 +222,12 @@ def admit(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     depths: IntArray,
-) -> tuple[IntArray, int, float]:
+) -> tuple[IntArray, int, float, float]:
     """See `numpy_kernel.admit`."""
-    verify, depth, ratio = _admit(
+    verify, depth, value, ratio = _admit(
         values, possible, available, base, verify_seconds, draft_seconds, depths
     )
-    return verify, int(depth), float(ratio)
+    return verify, int(depth), float(value), float(ratio)
 
 
 def learn(
@@ -216,6 +236,7 @@ def learn(
     accepted: IntArray,
     position_gradient: FloatArray,
     position_information: FloatArray,
+    position_count: IntArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
@@ -228,11 +249,19 @@ def learn(
         accepted,
         position_gradient,
         position_information,
+        position_count,
         request_effect,
         request_information,
         prior_variance,
         discount,
     )
+
+
+def absorb(
+    gram: FloatArray, moment: FloatArray, features: FloatArray, target: float, weight: float
+) -> None:
+    """See `numpy_kernel.absorb`."""
+    _absorb(gram, moment, features, target, weight)
 
 
 def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:

@@ -20,7 +20,7 @@ def admit(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     depths: IntArray,
-) -> tuple[IntArray, int, float]:
+) -> tuple[IntArray, int, float, float]:
     """Choose the next draft depth D and this step's K_i; see `adaptive_spec.planner`.
 
     Args:
@@ -32,9 +32,9 @@ def admit(
         draft_seconds: [Kmax + 1] draft time at depth D.
         depths: candidate depths, ascending.
 
-    Returns K_i `[B]`, D, and the best ratio of the next step. D maximises the ratio over drafts
-    that are possible; K_i maximises it over drafts that are available, given the time of drafting
-    to D.
+    Returns K_i `[B]`, D, the value of the admitted drafts, and the best ratio of the next step.
+    D maximises the ratio over drafts that are possible; K_i maximises it over drafts that are
+    available, given the time of drafting to D.
     """
     kmax, batch = values.shape
     position = np.arange(kmax)[:, None]
@@ -50,26 +50,28 @@ def admit(
     value, at = ordered[usable], depth_of[usable]
     best, best_depth = -np.inf, int(depths[0])
     for depth in depths.tolist():
-        score, _ = _best_prefix(value[at < depth], base, verify_seconds, draft_seconds[depth])
+        score, _, _ = _best_prefix(value[at < depth], base, verify_seconds, draft_seconds[depth])
         if score > best:
             best, best_depth = score, depth
 
     usable = depth_of < available[request_of]
-    _, admitted = _best_prefix(ordered[usable], base, verify_seconds, draft_seconds[best_depth])
+    _, admitted, total = _best_prefix(
+        ordered[usable], base, verify_seconds, draft_seconds[best_depth]
+    )
     chosen = request_of[usable][:admitted]
-    return np.bincount(chosen, minlength=batch).astype(np.int64), best_depth, float(best)
+    return np.bincount(chosen, minlength=batch).astype(np.int64), best_depth, total, float(best)
 
 
 def _best_prefix(
     value: FloatArray, base: float, verify_seconds: FloatArray, draft_seconds: float
-) -> tuple[float, int]:
-    """Best ratio over prefixes, and the length of the shortest prefix that reaches it."""
+) -> tuple[float, int, float]:
+    """Best ratio over prefixes; length and value of the shortest prefix that reaches it."""
     total = np.empty(len(value) + 1)
     total[0] = 0.0
     np.cumsum(value, out=total[1:])
     score = (base + total) / (verify_seconds[: len(total)] + draft_seconds)
     admitted = int(np.argmax(score))
-    return float(score[admitted]), admitted
+    return float(score[admitted]), admitted, float(total[admitted])
 
 
 def learn(
@@ -78,6 +80,7 @@ def learn(
     accepted: IntArray,
     position_gradient: FloatArray,
     position_information: FloatArray,
+    position_count: IntArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
@@ -88,7 +91,8 @@ def learn(
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
     accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given.
     Updates in place: `position_gradient`, `position_information` `[Kmax]` (overwritten),
-    `request_effect`, `request_information` `[B]`. Requests that verified nothing are untouched.
+    `position_count` `[Kmax]` (times seen, added to), `request_effect`, `request_information`
+    `[B]`. Requests that verified nothing are untouched.
     """
     kmax = len(hazard)
     position = np.arange(kmax)[:, None]
@@ -97,6 +101,7 @@ def learn(
     information = np.where(seen, np.maximum(hazard * (1.0 - hazard), 0.02), 0.0)
     position_gradient[:] = _sum_in_order(residual.T)
     position_information[:] = _sum_in_order(information.T)
+    position_count += np.count_nonzero(seen, axis=1)
     touched = verified > 0
     total = _sum_in_order(information)
     gradient = _sum_in_order(residual)
@@ -116,6 +121,18 @@ def _sum_in_order(rows: FloatArray) -> FloatArray:
     # cumsum is sequential by definition.
     result: FloatArray = np.cumsum(rows, axis=0)[-1]
     return result
+
+
+def absorb(
+    gram: FloatArray, moment: FloatArray, features: FloatArray, target: float, weight: float
+) -> None:
+    """Add a weighted observation to the normal equations, in place.
+
+    `gram` [P, P] += w x x', `moment` [P] += w x y; a negative weight takes one out again.
+    """
+    weighted = weight * features
+    gram += weighted[:, None] * features
+    moment += weighted * target
 
 
 def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:

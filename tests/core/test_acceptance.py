@@ -116,9 +116,19 @@ def test_both_kernels_learn_the_same_to_the_last_bit() -> None:
         results = []
         for kernel in (NUMPY, compiled):
             gradient, information = np.empty(kmax), np.empty(kmax)
+            count = np.zeros(kmax, dtype=np.int64)
             effect, evidence = np.linspace(-1, 1, batch), np.linspace(0, 5, batch)
             kernel.learn(
-                hazard, verified, accepted, gradient, information, effect, evidence, 0.3, 0.98
+                hazard,
+                verified,
+                accepted,
+                gradient,
+                information,
+                count,
+                effect,
+                evidence,
+                0.3,
+                0.98,
             )
-            results.append(np.concatenate([gradient, information, effect, evidence]))
+            results.append(np.concatenate([gradient, information, count, effect, evidence]))
         assert (results[0] == results[1]).all()

@@ -169,6 +169,10 @@ def test_both_kernels_fit_the_same_to_the_last_bit() -> None:
         gram = design.T @ design
         moment = design.T @ random.random(40)
         one, other = np.zeros(size), np.zeros(size)
+        NUMPY.absorb(gram_one := gram.copy(), moment_one := moment.copy(), design[0], 0.3, -0.7)
+        compiled.absorb(gram_two := gram.copy(), moment_two := moment.copy(), design[0], 0.3, -0.7)
+        assert (gram_one == gram_two).all()
+        assert (moment_one == moment_two).all()
         for _ in range(20):
             NUMPY.descend(gram, moment, one)
             compiled.descend(gram, moment, other)

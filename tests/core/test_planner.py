@@ -166,9 +166,9 @@ def test_both_kernels_give_the_same_plan(seed: int, batch: int, kmax: int, coars
     drafting = np.cumsum(random.uniform(0.0, 0.1, kmax + 1))
     depths = np.arange(kmax + 1)
     arguments = (values, possible, available, float(batch), verify, drafting, depths)
-    expected, expected_depth, expected_ratio = NUMPY.admit(*arguments)
-    verified, depth, ratio = compiled.admit(*arguments)
-    assert (depth, ratio) == (expected_depth, expected_ratio)
+    expected, *expected_rest = NUMPY.admit(*arguments)
+    verified, *rest = compiled.admit(*arguments)
+    assert rest == expected_rest
     assert verified.tolist() == expected.tolist()
 
 
