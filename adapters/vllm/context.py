@@ -1,0 +1,130 @@
+"""The scheduler's state before a step, as a `StepContext`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.adapters.vllm.requests import RequestTable
+from adaptive_spec.slots import RequestSlots
+from adaptive_spec.values import Capability, IntArray, StepContext
+
+
+class Batch(NamedTuple):
+    """The requests that will decode in the coming step.
+
+    Attributes:
+        requests: [B] vLLM's request objects, for this step only.
+        context: what a policy may know.
+    """
+
+    requests: list[Any]
+    context: StepContext
+
+
+class ContextBuilder:
+    """Reads one scheduler. Use from its thread."""
+
+    def __init__(
+        self, scheduler: Any, capability: Capability, slots: RequestSlots, table: RequestTable
+    ) -> None:
+        self._scheduler = scheduler
+        self._capability = capability
+        self._slots = slots
+        self._table = table
+        self._kmax = capability.max_draft_tokens
+        self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
+        self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
+
+    def build(self, step: int, now: float) -> Batch:
+        """The batch about to be scheduled.
+
+        A request decodes if nothing of its prompt is left to compute and, with scheduling ahead,
+        the steps under way do not surely finish it.
+
+        Drafts are limited so that none can be wasted: a request with r tokens to go uses at most
+        r - 1 drafts besides the bonus token. The steps under way emit at least one token, but
+        may fill the context by as many as they verify.
+        """
+        scheduler = self._scheduler
+        slot_of, enter = self._slots.get, self._table.enter
+        max_model_len = scheduler.max_model_len
+        requests: list[Any] = []
+        ids: list[str] = []
+        rows: list[tuple[int, int, int, int]] = []
+        prompt_left = 0
+        for request in scheduler.running:
+            if request.is_prefill_chunk:
+                prompt_left += request.num_tokens - request.num_computed_tokens
+                continue
+            tokens = request.num_tokens
+            ahead = request.num_output_placeholders
+            left = request.num_prompt_tokens + request.max_tokens - tokens
+            if ahead:
+                left -= 1
+                if left <= 0:
+                    continue
+            room = max_model_len - tokens - ahead
+            request_id = request.request_id
+            slot = slot_of(request_id)
+            if slot is None:
+                slot = enter(request)
+            requests.append(request)
+            ids.append(request_id)
+            rows.append(
+                (
+                    slot,
+                    request.num_computed_tokens,
+                    len(request.spec_token_ids),
+                    left if left < room else room,
+                )
+            )
+        columns: IntArray = np.ascontiguousarray(
+            np.array(rows, dtype=np.int64).reshape(len(rows), 4).T
+        )
+        slots, context_tokens, drafted, left_tokens = columns
+        cap = np.minimum(self._table.draft_cap[slots], self._kmax)
+        context = StepContext(
+            step=step,
+            capability=self._capability,
+            request_ids=ids,
+            slots=slots,
+            context_tokens=context_tokens,
+            draft_available=np.minimum(np.minimum(drafted, cap), left_tokens - 1).clip(0),
+            draft_possible=np.minimum(cap, left_tokens - 2).clip(0),
+            engine_k=self._engine_k(len(rows)),
+            tpot_target=self._table.tpot_target[slots],
+            task=self._table.task[slots],
+            temperature=self._table.temperature[slots],
+            waiting=len(scheduler.waiting),
+            prefill_tokens=self._prefill_tokens(len(rows), prompt_left),
+            kv_free_tokens=scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+            * scheduler.block_size,
+            kv_total_tokens=self._kv_total,
+            now=now,
+        )
+        return Batch(requests, context)
+
+    def _engine_k(self, batch_size: int) -> int:
+        """K that the engine would use: its own table by batch size, else the configured one."""
+        table = self._engine_table
+        if table is None:
+            return self._kmax
+        return int(table[min(max(batch_size, 1), len(table) - 1)])
+
+    def _prefill_tokens(self, decoding: int, prompt_left: int) -> int:
+        """Prompt tokens expected in the step: chunks under way and admissions, within budget.
+
+        An estimate: prefix-cache hits are not known before vLLM looks them up.
+        """
+        scheduler = self._scheduler
+        budget = int(scheduler.max_num_scheduled_tokens) - decoding
+        free = int(scheduler.max_num_running_reqs) - len(scheduler.running)
+        if scheduler.waiting and free > 0:
+            for request in islice(scheduler.waiting, min(free, 8)):
+                if prompt_left >= budget:
+                    break
+                prompt_left += request.num_tokens - request.num_computed_tokens
+        return max(min(prompt_left, budget), 0)

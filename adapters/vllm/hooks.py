@@ -1,0 +1,96 @@
+"""The scheduler methods we override. Each calls vLLM's own exactly once, whatever we do.
+
+Exceptions of vLLM pass through unchanged; ours do not leave `StepDriver`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.steps import StepDriver
+from adaptive_spec.config import Config
+from adaptive_spec.controller import Controller
+
+ATTRIBUTE = "adaptive_spec"
+"""Name under which the gate leaves our configuration on `SchedulerConfig`."""
+
+LOG = logging.getLogger("vllm.adaptive_spec")
+
+
+class AdaptiveScheduling:
+    """Mixed in before vLLM's `Scheduler` or `AsyncScheduler`."""
+
+    adaptive_spec: StepDriver
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        engine: Any = super()
+        engine.__init__(*args, **kwargs)
+        self.adaptive_spec = attach(self)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Plan and trim, then schedule."""
+        engine: Any = super()
+        self.adaptive_spec.before_schedule()
+        try:
+            return engine.schedule(*args, **kwargs)
+        finally:
+            self.adaptive_spec.after_schedule()
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        engine: Any = super()
+        # Before vLLM: with async scheduling it makes as many placeholders as will be drafted.
+        self.adaptive_spec.scheduled(scheduler_output)
+        engine._update_after_schedule(scheduler_output)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Read the results, let vLLM process them, learn."""
+        engine: Any = super()
+        reading = self.adaptive_spec.read(scheduler_output, model_runner_output)
+        outputs = engine.update_from_output(scheduler_output, model_runner_output)
+        self.adaptive_spec.observe(reading)
+        return outputs
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        engine: Any = super()
+        freed = engine._free_request(request, *args, **kwargs)
+        self.adaptive_spec.freed(request.request_id)
+        return freed
+
+    def shutdown(self) -> None:
+        """Write what is buffered, then shut down."""
+        engine: Any = super()
+        self.adaptive_spec.close()
+        engine.shutdown()
+
+
+def attach(scheduler: Any) -> StepDriver:
+    """Build controller and driver for a scheduler. Start-up: errors reach the operator."""
+    vllm_config = scheduler.vllm_config
+    config: Config = getattr(vllm_config.scheduler_config, ATTRIBUTE)
+    support = detect(vllm_config)
+    assert support.capability is not None, support.inert
+    effective = msgspec.structs.replace(config, mode="shadow") if support.shadow else config
+    controller = Controller.from_config(effective, support.capability, logger=LOG)
+    LOG.info("%s", start_line(controller, support))
+    return StepDriver(scheduler, controller, support)
+
+
+def start_line(controller: Controller, support: Support) -> str:
+    """One line: what is steered, how, and what isn't."""
+    capability = controller.capability
+    text = (
+        f"adaptive_spec: mode={controller.mode} policy={controller.policy.name} "
+        f"method={support.method} Kmax={capability.max_draft_tokens} "
+        f"capability={capability.level.name} "
+        f"ladder={','.join(str(k) for k in capability.uniform_values)} "
+        f"runner={support.runner} scheduling={support.scheduling}"
+    )
+    if support.shadow:
+        text += f"; watching only (shadow), not tested with: {', '.join(support.shadow)}"
+    if support.notes:
+        text += f"; not supported here: {', '.join(support.notes)}"
+    return text

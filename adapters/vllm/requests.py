@@ -1,0 +1,56 @@
+"""What never changes about a request, kept in arrays by slot.
+
+Everything here is read once, when a request is first seen in the running batch, so that a step
+costs one dict look-up per request. A freed slot's row is overwritten by its next request: nothing
+is left of a finished one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.adapters.vllm.hints import NO_CAP, HintReader
+from adaptive_spec.slots import RequestSlots
+from adaptive_spec.values import FloatArray, IntArray
+
+
+class RequestTable:
+    """Constants of live requests.
+
+    Attributes:
+        draft_cap: [slot] most drafts to verify, `NO_CAP` without a cap.
+        tpot_target: [slot] seconds per output token asked for; inf if none.
+        task: [slot] number of the task label; -1 without one.
+        temperature: [slot] sampling temperature.
+    """
+
+    def __init__(self, slots: RequestSlots, reader: HintReader) -> None:
+        self._slots = slots
+        self._reader = reader
+        self.draft_cap: IntArray = np.empty(0, dtype=np.int64)
+        self.tpot_target: FloatArray = np.empty(0)
+        self.task: IntArray = np.empty(0, dtype=np.int64)
+        self.temperature: FloatArray = np.empty(0)
+
+    def enter(self, request: Any) -> int:
+        """Give a request its slot and read its constants."""
+        slot = self._slots.assign(request.request_id)
+        if slot >= len(self.draft_cap):
+            self._grow(2 * slot + 64)
+        sampling = request.sampling_params
+        hints = self._reader.read(sampling.extra_args if sampling is not None else None)
+        self.draft_cap[slot] = hints.draft_cap
+        self.tpot_target[slot] = hints.tpot_seconds
+        self.task[slot] = hints.task
+        self.temperature[slot] = sampling.temperature if sampling is not None else 0.0
+        return slot
+
+    def _grow(self, size: int) -> None:
+        extra = size - len(self.draft_cap)
+        self.draft_cap = np.append(self.draft_cap, np.full(extra, NO_CAP, dtype=np.int64))
+        self.tpot_target = np.append(self.tpot_target, np.full(extra, math.inf))
+        self.task = np.append(self.task, np.full(extra, -1, dtype=np.int64))
+        self.temperature = np.append(self.temperature, np.zeros(extra))

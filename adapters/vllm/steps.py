@@ -1,0 +1,184 @@
+"""Drives a controller from a scheduler's hooks.
+
+Order of one step: `before_schedule` (plan, trim drafts) - vLLM schedules, calling `scheduled`
+(draft depth) on the way - `after_schedule` - the model runs - `read` - vLLM processes the results
+- `observe`. With asynchronous scheduling the next step's first half runs before this one's second.
+
+No method lets an exception out: it is counted, said once, and the step runs as vLLM would have
+run it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from adaptive_spec.adapters.vllm.capability import Support
+from adaptive_spec.adapters.vllm.clock import StepClock
+from adaptive_spec.adapters.vllm.context import ContextBuilder
+from adaptive_spec.adapters.vllm.hints import HintReader
+from adaptive_spec.adapters.vllm.outcome import PlannedStep, Reading, build_outcome, read_results
+from adaptive_spec.adapters.vllm.requests import RequestTable
+from adaptive_spec.controller import Controller
+from adaptive_spec.values import Level, Mode, SpecPlan
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def fail_open(
+    method: Callable[Concatenate[StepDriver, P], R],
+) -> Callable[Concatenate[StepDriver, P], R | None]:
+    """A hook that returns None instead of raising; the fault is counted and said once."""
+
+    @functools.wraps(method)
+    def guarded(self: StepDriver, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self.fault(method.__name__, error)
+            return None
+
+    return guarded
+
+
+class StepDriver:
+    """One per scheduler."""
+
+    def __init__(self, scheduler: Any, controller: Controller, support: Support) -> None:
+        self.controller = controller
+        self._scheduler = scheduler
+        slots = controller.slots
+        reader = HintReader(controller.counters.ignored_hint)
+        self._builder = ContextBuilder(
+            scheduler, controller.capability, slots, RequestTable(slots, reader)
+        )
+        self._clock = StepClock()
+        self._kmax = controller.capability.max_draft_tokens
+        self._sets_depth = controller.capability.level is not Level.VERIFY
+        self._watches = bool(support.shadow)
+        self._engine_table = scheduler.dynamic_sd_lookup
+        self._step = 0
+        self._planned: PlannedStep | None = None
+        self._in_flight: deque[PlannedStep] = deque()
+        self._ended: list[str] = []
+        self._updating = False
+
+    @fail_open
+    def before_schedule(self) -> None:
+        """Decide, and trim the drafts at hand to what is to be verified."""
+        self._planned = None
+        scheduler = self._scheduler
+        if not scheduler.running and not scheduler.waiting:
+            return
+        self._step += 1
+        batch = self._builder.build(self._step, time.monotonic())
+        plan = self.controller.plan(batch.context)
+        self._planned = PlannedStep(batch.context, plan)
+        if not acts(plan):
+            return
+        whole = True
+        for request, k in zip(batch.requests, plan.verify.tolist(), strict=True):
+            drafts = request.spec_token_ids
+            if len(drafts) > k:
+                # A new list: with async scheduling all requests share one.
+                request.spec_token_ids = drafts[:k]
+            whole = whole and k == self._kmax
+        if not whole and self._engine_table is None:
+            scheduler.dynamic_sd_lookup = _Unpadded(self._kmax)
+
+    @fail_open
+    def scheduled(self, output: Any) -> None:
+        """The step is composed: set how deep to draft at its end."""
+        planned = self._planned
+        if planned is None:
+            return
+        self._planned = None
+        if not output.total_num_scheduled_tokens:
+            return
+        planned.output = output
+        planned.not_before = self._clock.scheduled(planned.context.now)
+        self._in_flight.append(planned)
+        if self._sets_depth and acts(planned.plan):
+            output.num_spec_tokens_to_schedule = planned.plan.draft_depth
+
+    @fail_open
+    def after_schedule(self) -> None:
+        """Give vLLM its own table of K back."""
+        self._scheduler.dynamic_sd_lookup = self._engine_table
+
+    @fail_open
+    def read(self, output: Any, results: Any) -> Reading | None:
+        """Results have arrived and are not processed yet."""
+        self._updating = True
+        step = self._take(output)
+        if step is None:
+            return None
+        now = time.monotonic()
+        seconds = self._clock.completed(step.not_before, now)
+        return read_results(step, results, self._scheduler.requests, seconds, now)
+
+    @fail_open
+    def observe(self, reading: Reading | None) -> None:
+        """Results are processed: learn from them, then forget the requests that ended."""
+        self._updating = False
+        try:
+            if reading is not None:
+                self.controller.observe(build_outcome(reading))
+        finally:
+            if self._ended:
+                ended, self._ended = self._ended, []
+                self.controller.finish(ended)
+
+    @fail_open
+    def freed(self, request_id: str) -> None:
+        """vLLM has ended a request: finished, aborted or failed."""
+        if self._updating:
+            self._ended.append(request_id)
+        else:
+            self.controller.finish((request_id,))
+
+    @fail_open
+    def close(self) -> None:
+        """The scheduler shuts down."""
+        self.controller.close()
+
+    def fault(self, hook: str, error: Exception) -> None:
+        """Count an exception of ours; never raises."""
+        try:
+            what = f"hook {hook} raised {type(error).__name__}: {error}"
+            self.controller.fault(what, time.monotonic())
+        except Exception:  # not even the report may reach the engine
+            return
+
+    def _take(self, output: Any) -> PlannedStep | None:
+        """The step this output belongs to. Steps end in the order they were scheduled in."""
+        in_flight = self._in_flight
+        if not any(step.output is output for step in in_flight):
+            return None
+        while (step := in_flight.popleft()).output is not output:
+            self._clock.withdrawn()
+        return step
+
+
+def acts(plan: SpecPlan) -> bool:
+    """Does this plan change what the engine does?"""
+    return plan.mode is not Mode.ENGINE and plan.mode is not Mode.SHADOW
+
+
+class _Unpadded:
+    """Stands in for vLLM's table of K by batch size while a step with trimmed drafts is composed.
+
+    vLLM fills the single-token step of an admitted request with placeholder drafts up to
+    1 + Kmax, so that the batch fits its uniform graph, unless such a table is present. With
+    trimmed drafts the batch doesn't fit that graph anyway, and the placeholders are only work.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+
+    def __getitem__(self, batch_size: int) -> int:
+        return self._k

@@ -1,0 +1,118 @@
+"""Fixtures for the vLLM adapter: bench models, engines in this process, two servers.
+
+Engines are expensive (about 5 s each), so each is built once per configuration and many cases
+run in it; only one is alive at a time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SUPPORT = HERE / "support"
+for folder in (SUPPORT, ROOT):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+HAS_VLLM = importlib.util.find_spec("vllm") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if HAS_VLLM:
+        return
+    skip = pytest.mark.skip(reason="vLLM is not installed; `make test` sets it up")
+    for item in items:
+        if HERE in item.path.parents and (
+            item.get_closest_marker("engine") or item.get_closest_marker("http")
+        ):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of the bench models; ADAPTIVE_SPEC_TEST_MODELS names a folder built before."""
+    from benchmarks.bench_pair.build import build
+
+    names = ("target", "draft", "eagle")
+    given = os.environ.get("ADAPTIVE_SPEC_TEST_MODELS")
+    folder = Path(given) if given else tmp_path_factory.mktemp("models")
+    found = {name: folder / name for name in names}
+    if given and all((path / "config.json").is_file() for path in found.values()):
+        return found
+    return build(folder, names)
+
+
+class EngineShelf:
+    """Holds at most one engine: building the next closes the last."""
+
+    def __init__(self, models: dict[str, Path]) -> None:
+        self._models = models
+        self._engine: Any = None
+        self._key: Any = None
+
+    def get(self, method: str | None = None, **options: Any) -> Any:
+        """The engine with these options: the one at hand, or a new one."""
+        from engines import Engine, prepare_environment
+
+        prepare_environment()
+        from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
+
+        apply()
+        key = (method, repr(sorted(options.items())))
+        if key != self._key:
+            self.clear()
+            self._engine = Engine(self._models, method, **options)
+            self._key = key
+        return self._engine
+
+    def clear(self) -> None:
+        engine, self._engine, self._key = self._engine, None, None
+        if engine is not None:
+            engine.close()
+
+
+@pytest.fixture(scope="session")
+def shelf(models: dict[str, Path]) -> Iterator[EngineShelf]:
+    shelf = EngineShelf(models)
+    yield shelf
+    shelf.clear()
+
+
+@pytest.fixture(scope="session")
+def reference(shelf: EngineShelf) -> dict[str, dict[str, Any]]:
+    """Answers of every scenario without speculation."""
+    from scenarios import SCENARIOS
+
+    engine = shelf.get()
+    return {name: engine.run(make()) for name, make in SCENARIOS.items()}
+
+
+@pytest.fixture(scope="session")
+def random_policy() -> dict[str, Any]:
+    """Configuration of a policy that changes K per request at every step."""
+    return {"policy": "switchable_policies:RandomPolicy", "seed": 5, "memory_guard": False}
+
+
+@pytest.fixture
+def said() -> Iterator[Callable[[], list[str]]]:
+    """What our logger said so far; vLLM's loggers don't propagate."""
+    import logging
+
+    logger = logging.getLogger("vllm.adaptive_spec")
+    level = logger.level
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lambda: lines
+    logger.setLevel(level)
+    logger.removeHandler(handler)

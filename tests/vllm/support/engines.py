@@ -1,0 +1,225 @@
+"""One real vLLM engine in this process, driven step by step."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_WAIT_POLICY": "passive",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    # Asynchronous scheduling compiles a small kernel, which takes longer than it saves here.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+KMAX = 4
+
+
+def prepare_environment() -> None:
+    """Before the first import of vLLM."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+@dataclass
+class Job:
+    """A request: when it arrives and what it asks."""
+
+    name: str
+    prompt: str | list[int]
+    arrives: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+    abort_at: int | None = None
+    """Step at which the client goes away."""
+
+
+@dataclass
+class Answer:
+    """What came back for one request."""
+
+    tokens: list[tuple[int, ...]]
+    logprobs: list[list[dict[int, float]]]
+    reasons: list[str | None]
+    text: list[str]
+    metrics: list[Any]
+
+
+def prepare_platform() -> None:
+    """Test only: allow asynchronous scheduling on CPU, and several engines in one process.
+
+    vLLM turns asynchronous scheduling off on CPU, and replaces its kernels at each engine's start,
+    which fails when it meets its own replacements.
+    """
+    from vllm.platforms.cpu import CpuPlatform
+
+    if hasattr(CpuPlatform, "_forced_async"):
+        return
+    replace_kernels = CpuPlatform.register_triton_kernel_overrides
+    CpuPlatform.register_triton_kernel_overrides = classmethod(
+        functools.cache(lambda cls: replace_kernels())
+    )
+    original = CpuPlatform.check_and_update_config.__func__
+
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
+        original(cls, vllm_config)
+        if CpuPlatform._forced_async:
+            vllm_config.scheduler_config.async_scheduling = True
+
+    CpuPlatform._forced_async = False
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+class Engine:
+    """An engine with small KV memory and a small token budget, so that it chunks and preempts."""
+
+    def __init__(
+        self,
+        models: dict[str, Path],
+        method: str | None = None,
+        *,
+        adaptive: dict[str, Any] | None = None,
+        asynchronous: bool = False,
+        speculation: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        prepare_environment()
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms.cpu import CpuPlatform
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        prepare_platform()
+        CpuPlatform._forced_async = asynchronous
+        arguments: dict[str, Any] = dict(
+            model=str(models["target"]),
+            dtype="float32",
+            max_model_len=400,
+            max_num_seqs=12,
+            max_num_batched_tokens=96,
+            enforce_eager=True,
+            num_gpu_blocks_override=16,
+            block_size=32,
+            enable_prefix_caching=True,
+            seed=0,
+        )
+        if method is not None:
+            arguments["speculative_config"] = speculative_config(models, method) | (
+                speculation or {}
+            )
+            arguments["per_request_spec_decode_metrics"] = "detailed"
+        if adaptive is not None:
+            arguments["additional_config"] = {"adaptive_spec": adaptive}
+        self.engine = LLMEngine.from_engine_args(EngineArgs(**(arguments | options)))
+        self.core = self.engine.engine_core.engine_core
+        self.scheduler = self.core.scheduler
+        self.runner = self.core.model_executor.driver_worker.worker.model_runner
+        self.preemptions = 0
+        self.steps = 0
+        self.drafter_passes = 0
+        self._count_preemptions()
+        model = getattr(getattr(self.runner, "drafter", None), "model", None)
+        if model is not None:
+            model.register_forward_hook(self._count_pass)
+
+    @property
+    def controller(self) -> Any:
+        return self.scheduler.adaptive_spec.controller
+
+    def run(
+        self, jobs: Sequence[Job], each_step: Callable[[int], None] | None = None
+    ) -> dict[str, Answer]:
+        """Serve the jobs to the end; the answer of each."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        engine = self.engine
+        pending = sorted(jobs, key=lambda job: job.arrives)
+        leaving = [job for job in jobs if job.abort_at is not None]
+        answers: dict[str, Answer] = {}
+        step = 0
+        while pending or engine.has_unfinished_requests():
+            while pending and (pending[0].arrives <= step or not engine.has_unfinished_requests()):
+                job = pending.pop(0)
+                prompt: Any = (
+                    {"prompt_token_ids": job.prompt}
+                    if isinstance(job.prompt, list)
+                    else {"prompt": job.prompt}
+                )
+                defaults: dict[str, Any] = dict(
+                    temperature=0.0,
+                    max_tokens=32,
+                    ignore_eos=True,
+                    output_kind=RequestOutputKind.FINAL_ONLY,
+                )
+                engine.add_request(job.name, prompt, SamplingParams(**(defaults | job.options)))
+            for job in [
+                job for job in leaving if job.abort_at is not None and job.abort_at <= step
+            ]:
+                engine.abort_request([job.name])
+                leaving.remove(job)
+            for output in engine.step():
+                answers[output.request_id] = answer_of(output)
+            if each_step is not None:
+                each_step(step)
+            step += 1
+        self.steps += step
+        return answers
+
+    def close(self) -> None:
+        """Free everything, so that the next engine can be built in this process."""
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        self.engine.engine_core.shutdown()
+        del self.engine, self.core, self.scheduler, self.runner
+        cleanup_dist_env_and_memory()
+        gc.collect()
+
+    def _count_preemptions(self) -> None:
+        original = self.scheduler._preempt_request
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.preemptions += 1
+            return original(*args, **kwargs)
+
+        self.scheduler._preempt_request = counted
+
+    def _count_pass(self, *_: Any) -> None:
+        self.drafter_passes += 1
+
+
+def speculative_config(models: dict[str, Path], method: str) -> dict[str, Any]:
+    """vLLM's --speculative-config for a method."""
+    config: dict[str, Any] = {"method": method, "num_speculative_tokens": KMAX}
+    if method == "draft_model":
+        config["model"] = str(models["draft"])
+    elif method == "eagle":
+        config["model"] = str(models["eagle"])
+    elif method == "ngram":
+        config |= {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
+    return config
+
+
+def answer_of(output: Any) -> Answer:
+    """The comparable part of vLLM's RequestOutput."""
+    samples = sorted(output.outputs, key=lambda sample: sample.index)
+    return Answer(
+        tokens=[tuple(sample.token_ids) for sample in samples],
+        logprobs=[
+            [{token: entry.logprob for token, entry in place.items()} for place in sample.logprobs]
+            if sample.logprobs
+            else []
+            for sample in samples
+        ],
+        reasons=[sample.finish_reason for sample in samples],
+        text=[sample.text for sample in samples],
+        metrics=[sample.spec_decode_metrics for sample in samples],
+    )

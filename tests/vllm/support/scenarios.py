@@ -1,0 +1,110 @@
+"""The traffic every engine configuration is run through."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from engines import Job
+
+PROMPTS = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_pair" / "prompts.json"
+VOCABULARY = 2048
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "count": {"type": "integer", "minimum": 0, "maximum": 999},
+        "kind": {"enum": ["alpha", "beta", "gamma"]},
+    },
+    "required": ["name", "count", "kind"],
+    "additionalProperties": False,
+}
+
+
+def prompts(count: int, seed: int) -> list[str]:
+    """Prompts of all kinds, mixed."""
+    by_kind: dict[str, list[str]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
+    chosen = random.Random(seed)
+    kinds = sorted(by_kind)
+    return [chosen.choice(by_kind[kinds[index % len(kinds)]]) for index in range(count)]
+
+
+def crowded() -> list[Job]:
+    """Arrivals over time, more KV than there is: chunked prefill and preemptions."""
+    chosen = random.Random(3)
+    jobs = []
+    for index, prompt in enumerate(prompts(22, 1)):
+        options = {"max_tokens": chosen.randrange(20, 70)}
+        jobs.append(Job(f"text-{index}", prompt, chosen.randrange(0, 50), options))
+    for index in range(12):
+        length = chosen.randrange(3, 150)
+        tokens = [chosen.randrange(3, VOCABULARY) for _ in range(length)]
+        options = {"max_tokens": chosen.randrange(1, 60)}
+        jobs.append(Job(f"noise-{index}", tokens, chosen.randrange(0, 50), options))
+    repeated = prompts(1, 9)[0] * 2
+    jobs += [Job(f"same-{index}", repeated, 5 + 9 * index) for index in range(4)]
+    return jobs
+
+
+def structured() -> list[Job]:
+    """JSON by schema beside free text."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    jobs = [Job(f"free-{index}", prompt) for index, prompt in enumerate(prompts(3, 5))]
+    for index, prompt in enumerate(prompts(4, 6)):
+        options: dict[str, Any] = {
+            "structured_outputs": StructuredOutputsParams(json=SCHEMA),
+            "ignore_eos": False,
+            "max_tokens": 80,
+        }
+        jobs.append(Job(f"json-{index}", prompt, index, options))
+    return jobs
+
+
+def several_samples() -> list[Job]:
+    """n > 1 needs a temperature; a tiny top_p makes it deterministic all the same.
+
+    (Not top_k = 1: on CPU, vLLM 0.32 with speculation fails on top_k in steps without drafts.)
+    """
+    options = {"n": 3, "temperature": 0.7, "top_p": 1e-6, "max_tokens": 24}
+    return [Job(f"n-{index}", prompt, index, options) for index, prompt in enumerate(prompts(3, 7))]
+
+
+def with_logprobs() -> list[Job]:
+    """Log-probabilities of the chosen and the next best tokens."""
+    options = {"logprobs": 3, "max_tokens": 24}
+    return [
+        Job(f"logprobs-{index}", prompt, index, options)
+        for index, prompt in enumerate(prompts(4, 8))
+    ]
+
+
+def with_aborts() -> list[Job]:
+    """Half of the clients go away in the middle."""
+    jobs = [Job(f"stay-{index}", prompt) for index, prompt in enumerate(prompts(5, 11))]
+    jobs += [
+        Job(f"leave-{index}", prompt, index, {"max_tokens": 200}, abort_at=8 + 3 * index)
+        for index, prompt in enumerate(prompts(4, 12))
+    ]
+    return jobs
+
+
+def with_stops() -> list[Job]:
+    """Ends by end-of-text and by a stop string, in the middle of accepted drafts."""
+    jobs = []
+    for index, prompt in enumerate(prompts(4, 13)):
+        options: dict[str, Any] = {"ignore_eos": False, "stop": ["e", "\n"], "min_tokens": 5}
+        jobs.append(Job(f"stop-{index}", prompt, 0, options | {"max_tokens": 60}))
+    return jobs
+
+
+SCENARIOS = {
+    "crowded": crowded,
+    "structured": structured,
+    "several_samples": several_samples,
+    "with_logprobs": with_logprobs,
+    "with_aborts": with_aborts,
+    "with_stops": with_stops,
+}

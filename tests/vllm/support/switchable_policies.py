@@ -1,0 +1,117 @@
+"""Policies for tests, loaded by dotted path as a third party's would be."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.values import Level, Mode, SpecPlan, StepContext
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """None."""
+
+
+class RandomPolicy(StatelessPolicy):
+    """Draws depth per step and K per request and step."""
+
+    name: ClassVar[str] = "random"
+    summary: ClassVar[str] = "random K, for tests"
+    Options: ClassVar[type[msgspec.Struct]] = NoOptions
+
+    def __init__(self, options: NoOptions | None = None, *, seed: int = 0) -> None:
+        del options
+        self._random = np.random.default_rng(seed)
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        kmax = context.capability.max_draft_tokens
+        verify = self._random.integers(0, context.draft_available + 1)
+        depth = int(self._random.integers(0, kmax + 1))
+        if context.capability.level is Level.VERIFY:
+            depth = kmax
+        return SpecPlan(
+            step=context.step,
+            verify=verify.astype(np.int64),
+            draft_depth=depth,
+            mode=Mode.ON,
+            reason="random",
+        )
+
+
+class FixedPolicy(RandomPolicy):
+    """One depth and one K, which a test may change while the engine runs."""
+
+    name: ClassVar[str] = "fixed"
+
+    def __init__(self, k: int, depth: int | None = None) -> None:
+        super().__init__()
+        self.k = k
+        self.depth = k if depth is None else depth
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        return SpecPlan(
+            step=context.step,
+            verify=np.minimum(context.draft_available, self.k),
+            draft_depth=self.depth,
+            mode=Mode.ON if self.k else Mode.OFF_WARM,
+            reason="fixed",
+        )
+
+
+class RaisingPolicy(RandomPolicy):
+    """Raises in every method."""
+
+    name: ClassVar[str] = "raising"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        raise RuntimeError("planned failure")
+
+    def observe(self, outcome: Any) -> None:
+        raise RuntimeError("planned failure")
+
+    def forget(self, slots: Any) -> None:
+        raise RuntimeError("planned failure")
+
+
+class NonsensePolicy(RandomPolicy):
+    """Answers with something that can't run, another thing each step."""
+
+    name: ClassVar[str] = "nonsense"
+
+    def plan(self, context: StepContext) -> Any:
+        batch = context.batch_size
+        good = dict(
+            step=context.step,
+            verify=np.zeros(batch, dtype=np.int64),
+            draft_depth=1,
+            mode=Mode.ON,
+            reason="nonsense",
+        )
+        kind = context.step % 6
+        if kind == 0:
+            return None
+        if kind == 1:
+            good["verify"] = np.full(batch, np.nan)
+        elif kind == 2:
+            good["verify"] = np.full(batch, 99, dtype=np.int64)
+        elif kind == 3:
+            good["verify"] = np.zeros(batch + 1, dtype=np.int64)
+        elif kind == 4:
+            good["draft_depth"] = -1
+        else:
+            good["draft_depth"] = float("nan")
+        return SpecPlan(**good)  # type: ignore[arg-type]
+
+
+class SleepingPolicy(RandomPolicy):
+    """Takes longer than a decision may."""
+
+    name: ClassVar[str] = "sleeping"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        time.sleep(0.03)
+        return super().plan(context)

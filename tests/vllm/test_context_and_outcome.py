@@ -1,0 +1,292 @@
+"""Context and outcome from a made-up scheduler: limits, labels, bookkeeping. No engine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_spec.adapters.vllm.capability import Support
+from adaptive_spec.adapters.vllm.steps import StepDriver
+from adaptive_spec.config import Config
+from adaptive_spec.controller import Controller
+from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.values import Capability, Level, StepOutcome
+
+KMAX = 4
+
+
+class Request(SimpleNamespace):
+    """The attributes of vLLM's request that we read."""
+
+    def __init__(self, name: str, **changes: Any) -> None:
+        values: dict[str, Any] = {
+            "request_id": name,
+            "is_prefill_chunk": False,
+            "num_tokens": 20,
+            "num_prompt_tokens": 10,
+            "num_computed_tokens": 19,
+            "num_output_placeholders": 0,
+            "num_stale_output_tokens": 0,
+            "max_tokens": 100,
+            "spec_token_ids": [7] * KMAX,
+            "sampling_params": SimpleNamespace(extra_args=None, temperature=0.8),
+        }
+        super().__init__(**(values | changes))
+
+    def is_finished(self) -> bool:
+        return False
+
+
+def scheduler_with(*requests: Request, **changes: Any) -> Any:
+    pool = SimpleNamespace(get_num_free_blocks=lambda: 50)
+    values: dict[str, Any] = {
+        "running": list(requests),
+        "waiting": [],
+        "requests": {request.request_id: request for request in requests},
+        "block_size": 16,
+        "cache_config": SimpleNamespace(num_gpu_blocks=100),
+        "kv_cache_manager": SimpleNamespace(block_pool=pool),
+        "max_model_len": 1000,
+        "max_num_running_reqs": 8,
+        "max_num_scheduled_tokens": 256,
+        "dynamic_sd_lookup": None,
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+def driver_for(scheduler: Any, *, k: int | None = None, level: Level = Level.FULL) -> StepDriver:
+    capability = Capability(level=level, max_draft_tokens=KMAX)
+    controller = Controller(StaticPolicy(StaticOptions(k=k)), capability, Config(policy="static"))
+    return StepDriver(scheduler, controller, Support(capability=capability))
+
+
+def context_of(*requests: Request, **changes: Any) -> Any:
+    driver = driver_for(scheduler_with(*requests, **changes))
+    driver.before_schedule()
+    assert driver.controller.counters.failures == {}
+    assert driver._planned is not None
+    return driver._planned.context
+
+
+def hinted(**hints: Any) -> Any:
+    return SimpleNamespace(extra_args=hints, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "available", "possible"),
+    [
+        ({}, 4, 4),
+        ({"spec_token_ids": [7]}, 1, 4),
+        ({"max_tokens": 13}, 2, 1),
+        ({"max_tokens": 11}, 0, 0),
+        # Scheduling ahead: one token at least is on its way.
+        ({"max_tokens": 14, "num_output_placeholders": 3, "num_computed_tokens": 22}, 2, 1),
+        ({"sampling_params": hinted(adaptive_spec_k_cap=1)}, 1, 1),
+        ({"sampling_params": hinted(adaptive_spec_off=1)}, 0, 0),
+    ],
+)
+def test_drafts_are_limited(changes: dict[str, Any], available: int, possible: int) -> None:
+    context = context_of(Request("a", **changes))
+    assert context.draft_available.tolist() == [available]
+    assert context.draft_possible.tolist() == [possible]
+
+
+def test_model_length_counts_what_is_on_its_way() -> None:
+    request = Request("a", num_tokens=20, num_output_placeholders=3, num_computed_tokens=22)
+    context = context_of(request, max_model_len=26)
+    assert context.draft_available.tolist() == [2]
+    assert context.draft_possible.tolist() == [1]
+
+
+def test_only_decoding_requests_are_in_the_batch() -> None:
+    prefill = Request("p", is_prefill_chunk=True, num_tokens=90, num_computed_tokens=30)
+    surely_done = Request("d", max_tokens=11, num_output_placeholders=1)
+    new = Request("w", num_tokens=40, num_computed_tokens=0)
+    context = context_of(prefill, Request("a"), surely_done, waiting=[new])
+    assert context.request_ids == ["a"]
+    assert context.waiting == 1
+    assert context.prefill_tokens == 60 + 40
+    assert context.kv_free_tokens == 50 * 16
+    assert context.temperature.tolist() == [0.8]
+
+
+def test_drafts_are_cut_into_new_lists() -> None:
+    shared = [-1] * KMAX
+    first, second = Request("a", spec_token_ids=shared), Request("b", spec_token_ids=shared)
+    driver = driver_for(scheduler_with(first, second), k=1)
+    driver.before_schedule()
+    assert first.spec_token_ids == second.spec_token_ids == [-1]
+    assert shared == [-1] * KMAX
+
+
+@pytest.mark.parametrize("table", [None, [0, 3, 3]])
+def test_placeholder_padding_is_off_only_while_drafts_are_trimmed(table: Any) -> None:
+    scheduler = scheduler_with(Request("a"), dynamic_sd_lookup=table)
+    driver = driver_for(scheduler, k=1)
+    driver.before_schedule()
+    if table is None:
+        assert scheduler.dynamic_sd_lookup[1] == KMAX
+    driver.after_schedule()
+    assert scheduler.dynamic_sd_lookup is table
+    scheduler.running[0].spec_token_ids = [7] * KMAX
+    whole = driver_for(scheduler, k=KMAX)
+    whole.before_schedule()
+    assert scheduler.dynamic_sd_lookup is table
+
+
+def output_of(drafts: dict[str, int], extra: dict[str, int] | None = None, **changes: Any) -> Any:
+    """vLLM's SchedulerOutput: decoding requests with their drafts, others with their tokens."""
+    tokens = {name: 1 + count for name, count in drafts.items()} | (extra or {})
+    values = {
+        "num_scheduled_tokens": tokens,
+        "total_num_scheduled_tokens": sum(tokens.values()),
+        "scheduled_spec_decode_tokens": {n: [5] * count for n, count in drafts.items() if count},
+        "num_invalid_spec_tokens": None,
+        "num_spec_tokens_to_schedule": KMAX,
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+def results_of(**sampled: int) -> Any:
+    names = list(sampled)
+    return SimpleNamespace(
+        req_id_to_index={name: index for index, name in enumerate(names)},
+        sampled_token_ids=[[9] * sampled[name] for name in names],
+    )
+
+
+def outcome_of(scheduler: Any, output: Any, results: Any, appended: dict[str, int]) -> Any:
+    driver = driver_for(scheduler)
+    seen: list[StepOutcome] = []
+    driver.controller.observe = seen.append  # type: ignore[method-assign]
+    driver.before_schedule()
+    driver.scheduled(output)
+    driver.after_schedule()
+    reading = driver.read(output, results)
+    for name, count in appended.items():
+        scheduler.requests[name].num_tokens += count
+    driver.observe(reading)
+    assert driver.controller.counters.failures == {}
+    assert not driver._in_flight
+    return seen[0] if seen else None
+
+
+def test_labels_count_what_ran() -> None:
+    scheduler = scheduler_with(Request("a"), Request("b"), Request("c"))
+    output = output_of({"a": 4, "b": 2, "c": 0}, {"new": 30}, num_invalid_spec_tokens={"b": 1})
+    outcome = outcome_of(
+        scheduler, output, results_of(a=3, b=2, c=1, new=1), {"a": 1, "b": 2, "c": 1}
+    )
+    assert outcome.verified.tolist() == [4, 1, 0]
+    assert outcome.accepted.tolist() == [2, 1, 0]
+    assert outcome.emitted.tolist() == [1, 2, 1]
+    assert outcome.batch_size == 3
+    assert outcome.batch_tokens == 5 + 3 + 1
+    assert outcome.prefill_tokens == 30
+    assert outcome.ragged
+    assert outcome.context_tokens == 3 * 19
+
+
+def test_preempted_ended_and_unscheduled_requests_give_no_label() -> None:
+    preempted = Request("a", num_stale_output_tokens=0)
+    scheduler = scheduler_with(preempted, Request("b"), Request("c"))
+    output = output_of({"a": 2, "b": 2})
+    driver = driver_for(scheduler)
+    seen: list[StepOutcome] = []
+    driver.controller.observe = seen.append  # type: ignore[method-assign]
+    driver.before_schedule()
+    driver.scheduled(output)
+    preempted.num_stale_output_tokens = 3
+    del scheduler.requests["b"]
+    driver.observe(driver.read(output, results_of(a=2, b=1)))
+    assert len(seen[0].slots) == 0
+    assert seen[0].batch_size == 2
+    assert seen[0].batch_tokens == 6
+
+
+def test_padded_admissions_are_not_labels() -> None:
+    scheduler = scheduler_with(Request("a"))
+    output = output_of({"a": 1}, {"new": 5})
+    output.scheduled_spec_decode_tokens["new"] = [-1] * KMAX
+    scheduler.requests["new"] = Request("new")
+    outcome = outcome_of(scheduler, output, results_of(a=2, new=1), {"a": 2})
+    assert outcome.verified.tolist() == [1]
+    assert outcome.batch_size == 1
+    assert outcome.prefill_tokens == 5
+
+
+def test_a_step_without_decoding_requests_is_not_observed() -> None:
+    request = Request("p", is_prefill_chunk=True, num_tokens=30, num_computed_tokens=0)
+    output = output_of({}, {"p": 30})
+    assert outcome_of(scheduler_with(request), output, results_of(p=1), {"p": 1}) is None
+
+
+def test_fixed_depth_engines_keep_their_depth() -> None:
+    scheduler = scheduler_with(Request("a"))
+    driver = driver_for(scheduler, k=1, level=Level.VERIFY)
+    output = output_of({"a": 1})
+    driver.before_schedule()
+    driver.scheduled(output)
+    driver.after_schedule()
+    assert output.num_spec_tokens_to_schedule == KMAX
+    free = driver_for(scheduler, k=1)
+    free.before_schedule()
+    free.scheduled(output)
+    assert output.num_spec_tokens_to_schedule == 1
+
+
+def test_steps_that_never_ended_are_dropped() -> None:
+    driver = driver_for(scheduler_with(Request("a")))
+    lost, found = output_of({"a": 1}), output_of({"a": 1})
+    for output in (lost, found):
+        driver.before_schedule()
+        driver.scheduled(output)
+    reading = driver.read(found, results_of(a=1))
+    assert reading is not None
+    assert not driver._in_flight
+    assert driver.read(lost, results_of(a=1)) is None
+
+
+def test_ended_requests_are_forgotten_after_their_last_outcome() -> None:
+    scheduler = scheduler_with(Request("a"))
+    driver = driver_for(scheduler)
+    output = output_of({"a": 2})
+    driver.before_schedule()
+    driver.scheduled(output)
+    reading = driver.read(output, results_of(a=1))
+    driver.freed("a")
+    assert len(driver.controller.slots) == 1
+    driver.observe(reading)
+    assert len(driver.controller.slots) == 0
+    driver.freed("unknown")
+    assert driver.controller.counters.failures == {}
+
+
+def test_constants_of_a_slot_belong_to_its_present_request() -> None:
+    scheduler = scheduler_with()
+    driver = driver_for(scheduler)
+    for turn in range(100):
+        name = f"r{turn}"
+        hints = hinted(adaptive_spec_k_cap=turn % 3)
+        scheduler.running = [Request(name, sampling_params=hints)]
+        driver.before_schedule()
+        assert driver._planned is not None
+        assert driver._planned.context.draft_available.tolist() == [turn % 3]
+        driver.freed(name)
+    assert driver.controller.slots.capacity < 40
+    assert isinstance(driver._planned.context.slots, np.ndarray)
+
+
+def test_arrays_are_contiguous() -> None:
+    """Compiled policies are made for contiguous arrays."""
+    scheduler = scheduler_with(Request("a"), Request("b"))
+    context = context_of(*scheduler.running)
+    outcome = outcome_of(scheduler, output_of({"a": 1, "b": 2}), results_of(a=1, b=1), {})
+    for value in (context, outcome):
+        for name in value.__struct_fields__:
+            array = getattr(value, name)
+            if isinstance(array, np.ndarray):
+                assert array.flags.c_contiguous, name

@@ -1,0 +1,245 @@
+"""What a running engine does with our decisions: per-request K, drafter passes, faults, hints."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from engines import KMAX, Job
+from scenarios import SCENARIOS, crowded, prompts
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def engine(reference: dict[str, Any], shelf: Any, random_policy: dict[str, Any]) -> Any:
+    """draft_model, synchronous; the policy can be exchanged and is put back."""
+    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=False)
+    controller = engine.controller
+    policy = controller.policy
+    yield engine
+    controller.policy = policy
+    controller.counters.__init__()
+    controller._breaker.__init__(controller.config.fail_open)
+    controller._said.clear()
+
+
+def few(count: int = 4, **options: Any) -> list[Job]:
+    return [
+        Job(f"few-{index}", prompt, 0, {"max_tokens": 40} | options)
+        for index, prompt in enumerate(prompts(count, 21))
+    ]
+
+
+def drafted(answer: Any) -> list[int]:
+    """Drafts verified per step, from the engine's own metrics of the request."""
+    return list(answer.metrics[0].per_step_drafted)
+
+
+def test_requests_of_one_batch_run_with_different_k(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    engine.controller.policy = FixedPolicy(KMAX)
+    jobs = few(3)
+    jobs[0].options["extra_args"] = {"adaptive_spec_k_cap": 1}
+    jobs[1].options["extra_args"] = {"adaptive_spec_off": 1}
+    answers = engine.run(jobs)
+    assert max(drafted(answers["few-0"])) == 1
+    assert drafted(answers["few-1"]) == []
+    assert max(drafted(answers["few-2"])) == KMAX
+
+
+def test_bad_hints_are_ignored_and_counted(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    engine.controller.policy = FixedPolicy(KMAX)
+    jobs = few(2)
+    jobs[0].options["extra_args"] = {"adaptive_spec_k_cap": -3, "adaptive_spec_typo": 1}
+    expected = engine.run(few(2))
+    answers = engine.run(jobs)
+    assert answers["few-0"].tokens == expected["few-0"].tokens
+    assert max(drafted(answers["few-0"])) == KMAX
+    ignored = engine.controller.status()["ignored_hints"]
+    assert ignored == {"adaptive_spec_k_cap": 1, "adaptive_spec_typo": 1}
+    assert engine.controller.counters.failures == {}
+
+
+def test_hints_reach_the_policy(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    seen: dict[str, tuple[Any, ...]] = {}
+
+    class Watching(FixedPolicy):
+        def plan(self, context: Any) -> Any:
+            columns = (context.tpot_target, context.task, context.draft_available)
+            for row in zip(context.request_ids, *(c.tolist() for c in columns), strict=True):
+                seen[row[0].partition("-")[0]] = row[1:]
+            return super().plan(context)
+
+    engine.controller.policy = Watching(2)
+    prompt = prompts(1, 3)[0]
+    hints = {"adaptive_spec_tpot_ms": 40, "adaptive_spec_task": "chat"}
+    engine.run([Job("hinted", prompt, 0, {"extra_args": hints}), Job("plain", prompt)])
+    assert seen["hinted"][0] == pytest.approx(0.04)
+    assert seen["plain"][0] == float("inf")
+    assert seen["plain"][1] == -1
+    assert seen["hinted"][1] >= 0
+
+
+def test_drafter_passes_fall_with_depth(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    passes = {}
+    for depth in (KMAX, 1, 0):
+        engine.controller.policy = FixedPolicy(depth)
+        before, steps = engine.drafter_passes, engine.controller.counters.steps
+        # One request at a time: every step decodes, except the one that reads the prompt.
+        engine.run(few(1, max_tokens=24))
+        ran = engine.controller.counters.steps - steps
+        passes[depth] = (engine.drafter_passes - before) / ran
+    assert passes[KMAX] > 3.5
+    assert passes[1] == pytest.approx(1.0)
+    assert passes[0] == pytest.approx(1.0), "OFF-warm keeps the drafter's one pass"
+
+
+def test_acceptance_survives_off_and_on(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    jobs = few(4, max_tokens=96)
+    policy = engine.controller.policy = FixedPolicy(KMAX)
+    always = acceptance(engine.run(jobs))
+
+    def switch(step: int) -> None:
+        policy.k = policy.depth = 0 if 8 <= step < 24 else KMAX
+
+    interrupted = acceptance(engine.run(few(4, max_tokens=96), switch))
+    assert interrupted["few-0"] != always["few-0"], "speculation was not interrupted"
+    assert mean(interrupted) > 0.6 * mean(always), (interrupted, always)
+
+
+def acceptance(answers: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Accepted and drafted tokens per request."""
+    return {
+        name: (sum(answer.metrics[0].per_step_accepted), sum(drafted(answer)))
+        for name, answer in answers.items()
+    }
+
+
+def mean(counts: dict[str, tuple[int, int]]) -> float:
+    accepted, proposed = (sum(column) for column in zip(*counts.values(), strict=True))
+    return float(accepted / proposed)
+
+
+@pytest.mark.parametrize("name", ["RaisingPolicy", "NonsensePolicy", "SleepingPolicy"])
+def test_a_broken_policy_costs_nothing_but_its_gain(
+    engine: Any, reference: dict[str, Any], said: Any, name: str
+) -> None:
+    import switchable_policies
+
+    engine.controller.policy = getattr(switchable_policies, name)()
+    answers = engine.run(crowded())
+    for job, expected in reference["crowded"].items():
+        assert answers[job].tokens == expected.tokens, job
+    failures = engine.controller.counters.failures
+    assert sum(failures.values()) >= 5
+    kinds = len(failures)
+    lines = said()
+    assert 1 <= len([line for line in lines if "engine's own K" in line]) <= kinds
+    assert len([line for line in lines if "benched" in line]) == 1
+    modes = engine.controller.counters.modes
+    assert modes["engine"] > 0.9 * sum(modes.values())
+    # The engine's own K ran, and the engine counted it.
+    ran = itertools.chain.from_iterable(drafted(answer) for answer in answers.values())
+    assert max(ran) == KMAX
+    assert len(engine.controller.slots) == 0
+
+
+HOOKS = ["before_schedule", "scheduled", "after_schedule", "read", "observe", "freed"]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_fault_in_our_own_hooks_reaches_no_request(
+    engine: Any, reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, said: Any, hook: str
+) -> None:
+    """Each hook fails at one of its first statements, in every step."""
+    driver = engine.scheduler.adaptive_spec
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ValueError("planned failure")
+
+    if hook == "before_schedule":
+        monkeypatch.setattr(driver._builder, "build", broken)
+    elif hook == "scheduled":
+        monkeypatch.setattr(driver._clock, "scheduled", broken)
+    elif hook == "after_schedule":
+        monkeypatch.setattr(type(driver), "_engine_table", property(broken), raising=False)
+    elif hook == "read":
+        monkeypatch.setattr(driver._clock, "completed", broken)
+    elif hook == "observe":
+        monkeypatch.setattr(engine.controller, "observe", broken)
+    else:
+        monkeypatch.setattr(engine.controller, "finish", broken)
+    answers = engine.run(SCENARIOS["with_aborts"]())
+    monkeypatch.undo()
+    for job, expected in reference["with_aborts"].items():
+        if not job.startswith("leave-"):
+            assert answers[job].tokens == expected.tokens, job
+    failures = engine.controller.counters.failures
+    assert any(hook in kind for kind in failures), failures
+    assert len([line for line in said() if f"hook {hook} " in line]) == 1
+    engine.controller.finish(list(engine.controller.slots._slot_of))
+    driver._in_flight.clear()
+    driver._ended = []
+    driver._clock.reset()
+
+
+def test_off_policy_verifies_nothing(engine: Any, reference: dict[str, Any]) -> None:
+    from switchable_policies import FixedPolicy
+
+    engine.controller.policy = FixedPolicy(0)
+    answers = engine.run(crowded())
+    for job, expected in reference["crowded"].items():
+        assert answers[job].tokens == expected.tokens, job
+    assert engine.controller.status()["verified_tokens"] == 0
+
+
+def test_step_durations_are_clean(engine: Any) -> None:
+    import math
+    import time
+
+    from switchable_policies import FixedPolicy
+
+    seconds: list[float] = []
+
+    class Watching(FixedPolicy):
+        def observe(self, outcome: Any) -> None:
+            seconds.append(outcome.seconds)
+
+    engine.controller.policy = Watching(2)
+    began = time.monotonic()
+    engine.run(few(2))
+    time.sleep(0.3)
+    engine.run(few(2))
+    elapsed = time.monotonic() - began
+    assert not any(math.isnan(value) for value in seconds)
+    assert sum(seconds) < elapsed - 0.29, "the pause between the runs was counted"
+
+
+def test_start_line(engine: Any) -> None:
+    from adaptive_spec.adapters.vllm.capability import detect
+    from adaptive_spec.adapters.vllm.hooks import start_line
+
+    line = start_line(engine.controller, detect(engine.scheduler.vllm_config))
+    for part in (
+        "mode=on",
+        "policy=random",
+        "method=draft_model",
+        "Kmax=4",
+        "capability=FULL",
+        "ladder=0,1,2,3,4",
+        "runner=V1",
+        "scheduling=sync",
+    ):
+        assert part in line
+    assert "\n" not in line

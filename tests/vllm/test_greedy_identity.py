@@ -1,0 +1,121 @@
+"""Greedy output is token-identical to no speculation while K changes at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scenarios import SCENARIOS, SCHEMA
+
+from adaptive_spec import check_adapter
+
+pytestmark = pytest.mark.engine
+
+CONFIGURATIONS = [
+    ("draft_model", False),
+    ("draft_model", True),
+    ("eagle", False),
+    ("eagle", True),
+    ("ngram", False),
+    ("suffix", False),
+]
+"""(method, asynchronous); vLLM has no asynchronous scheduling for ngram and suffix."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=CONFIGURATIONS,
+    ids=[f"{method}-{'async' if ahead else 'sync'}" for method, ahead in CONFIGURATIONS],
+)
+def adaptive(
+    request: pytest.FixtureRequest,
+    reference: dict[str, Any],
+    shelf: Any,
+    random_policy: dict[str, Any],
+) -> Any:
+    method, asynchronous = request.param
+    if method == "suffix":
+        pytest.importorskip("arctic_inference", reason="suffix decoding needs arctic-inference")
+    return shelf.get(method, adaptive=random_policy, asynchronous=asynchronous)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_tokens_are_those_without_speculation(
+    adaptive: Any, reference: dict[str, Any], scenario: str
+) -> None:
+    record = record_steps(adaptive)
+    before = adaptive.preemptions
+    answers = adaptive.run(SCENARIOS[scenario]())
+    expected = reference[scenario]
+    stayed = {name for name in expected if not name.startswith("leave-")}
+    assert stayed <= set(answers)
+    for name in stayed:
+        assert answers[name].tokens == expected[name].tokens, name
+        assert answers[name].reasons == expected[name].reasons, name
+    kinds = {int(k) for _, plan, outcome in record if outcome for k in plan.verify}
+    assert len(kinds) > 2, "K did not vary"
+    assert adaptive.controller.counters.failures == {}
+    check_adapter(record, live_requests=len(adaptive.controller.slots))
+    if scenario == "crowded":
+        assert adaptive.preemptions - before >= 10
+        assert any(outcome.prefill_tokens for _, _, outcome in record if outcome)
+        mixed = [plan for _, plan, outcome in record if outcome and outcome.ragged]
+        assert len(mixed) > 10, "requests of a batch should have run with different K"
+
+
+def test_structured_output_is_valid(adaptive: Any) -> None:
+    import json
+
+    answers = adaptive.run(SCENARIOS["structured"]())
+    for name, answer in answers.items():
+        if name.startswith("json-") and answer.reasons == ["stop"]:
+            assert set(json.loads(answer.text[0])) == set(SCHEMA["properties"])  # type: ignore[arg-type]
+
+
+def test_logprobs_are_those_without_speculation(adaptive: Any, reference: dict[str, Any]) -> None:
+    answers = adaptive.run(SCENARIOS["with_logprobs"]())
+    for name, expected in reference["with_logprobs"].items():
+        for place, other in zip(answers[name].logprobs[0], expected.logprobs[0], strict=True):
+            assert place == pytest.approx(other, abs=1e-3)
+
+
+def test_nothing_is_left_of_ended_requests(adaptive: Any) -> None:
+    driver = adaptive.scheduler.adaptive_spec
+    assert len(adaptive.controller.slots) == 0
+    assert not driver._in_flight
+    assert not driver._ended
+    assert not adaptive.scheduler.requests
+
+
+def record_steps(engine: Any) -> list[tuple[Any, Any, Any]]:
+    """Record context, plan and outcome of every step the engine runs from here on.
+
+    Steps that scheduled nothing are dropped: they have no depth and no outcome.
+    """
+    controller = engine.controller
+    driver = engine.scheduler.adaptive_spec
+    steps: list[tuple[Any, Any, Any]] = []
+    plain_plan = type(controller).plan.__get__(controller)
+    plain_observe = type(controller).observe.__get__(controller)
+    plain_scheduled = type(driver).scheduled.__get__(driver)
+    planned: list[tuple[Any, Any]] = []
+
+    def plan(context: Any) -> Any:
+        made = plain_plan(context)
+        planned[:] = [(context, made)]
+        return made
+
+    def scheduled(output: Any) -> None:
+        plain_scheduled(output)
+        if planned and output.total_num_scheduled_tokens:
+            steps.append((*planned.pop(), None))
+
+    def observe(outcome: Any) -> None:
+        plain_observe(outcome)
+        for index in range(len(steps) - 1, -1, -1):
+            if steps[index][0].step == outcome.step:
+                steps[index] = (*steps[index][:2], outcome)
+                break
+
+    controller.plan, controller.observe, driver.scheduled = plan, observe, scheduled
+    return steps

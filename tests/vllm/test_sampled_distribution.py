@@ -1,0 +1,116 @@
+"""Sampled output has the distribution it has without speculation.
+
+The first token of a completion comes from the prompt's own pass; speculation can bias the ones
+after it. Compared by chi-square, pair of second and third token and the fourth token, with fixed
+seeds. The exact check of losslessness is made on the policies themselves; this one is of the whole
+engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from engines import Job
+from scenarios import prompts
+
+pytestmark = [pytest.mark.engine, pytest.mark.statistics]
+
+SAMPLES_PER_PROMPT = 1536
+PROMPTS = 4
+LARGEST_BATCH = 48
+ENGINE = {
+    "max_num_seqs": LARGEST_BATCH,
+    "max_num_batched_tokens": 1024,
+    "num_gpu_blocks_override": 400,
+}
+
+
+def sample(engine: Any) -> list[list[tuple[int, ...]]]:
+    """Completions of each prompt at temperature 0.8."""
+    options = {"temperature": 0.8, "max_tokens": 6, "n": LARGEST_BATCH, "detokenize": False}
+    texts = prompts(PROMPTS, 31)
+    rounds = SAMPLES_PER_PROMPT // LARGEST_BATCH
+    jobs = [
+        Job(f"{index}-{turn}", text, 0, options)
+        for turn in range(rounds)
+        for index, text in enumerate(texts)
+    ]
+    answers = engine.run(jobs)
+    drawn: list[list[tuple[int, ...]]] = [[] for _ in texts]
+    for name, answer in answers.items():
+        drawn[int(name.partition("-")[0])] += answer.tokens
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def unspeculated(shelf: Any) -> list[list[tuple[int, ...]]]:
+    return sample(shelf.get(**ENGINE))
+
+
+@pytest.mark.parametrize("draft_sampling", ["greedy", "probabilistic"])
+def test_distribution_at_temperature(
+    unspeculated: list[list[tuple[int, ...]]],
+    shelf: Any,
+    random_policy: dict[str, Any],
+    draft_sampling: str,
+) -> None:
+    speculation = {"draft_sample_method": draft_sampling}
+    engine = shelf.get("draft_model", adaptive=random_policy, speculation=speculation, **ENGINE)
+    speculated = sample(engine)
+    status = engine.controller.status()
+    assert status["accepted_tokens"] > 1000, "speculation hardly ran"
+    assert status["fail_opens"] == {}
+    assert sum(map(len, speculated)) >= 5000
+    values = []
+    for ours, plain in zip(speculated, unspeculated, strict=True):
+        for low, high in ((1, 3), (3, 4)):
+            values.append(
+                p_value(
+                    Counter(tokens[low:high] for tokens in ours),
+                    Counter(tokens[low:high] for tokens in plain),
+                )
+            )
+    # Eight comparisons: one false alarm in a thousand runs.
+    assert min(values) > 1e-3 / len(values), values
+
+
+def test_the_comparison_notices_a_bias() -> None:
+    import random
+
+    draw = random.Random(1).choices
+    plain = Counter(draw("abcd", [4, 3, 2, 1], k=SAMPLES_PER_PROMPT))
+    fair = Counter(draw("abcd", [4, 3, 2, 1], k=SAMPLES_PER_PROMPT))
+    biased = Counter(draw("abcd", [5, 3, 1, 1], k=SAMPLES_PER_PROMPT))
+    assert p_value(plain, fair) > 1e-3
+    assert p_value(plain, biased) < 1e-6
+
+
+def p_value(one: Counter[Any], other: Counter[Any], smallest: int = 10) -> float:
+    """Chi-square test of homogeneity of two samples; rare values are pooled."""
+    pooled: Counter[Hashable] = Counter()
+    columns: dict[Hashable, list[int]] = {}
+    for value in {*one, *other}:
+        total = one[value] + other[value]
+        pooled[value if total >= 2 * smallest else "rare"] += total
+        key: Hashable = value if total >= 2 * smallest else "rare"
+        column = columns.setdefault(key, [0, 0])
+        column[0] += one[value]
+        column[1] += other[value]
+    sizes = (sum(one.values()), sum(other.values()))
+    total = sum(sizes)
+    statistic = 0.0
+    for column in columns.values():
+        for seen, size in zip(column, sizes, strict=True):
+            expected = sum(column) * size / total
+            statistic += (seen - expected) ** 2 / expected
+    freedom = len(columns) - 1
+    if freedom < 1:
+        return 1.0
+    # Wilson and Hilferty: the cube root of chi-square over its freedom is nearly normal.
+    spread = 2 / (9 * freedom)
+    deviate = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
+    return 0.5 * math.erfc(deviate / math.sqrt(2))

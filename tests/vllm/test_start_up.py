@@ -1,0 +1,250 @@
+"""What is checked before anything is switched on; no engine is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaptive_spec.adapters.vllm import doctor, signatures, versions
+from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
+
+
+def test_local_part_of_a_version_is_ignored() -> None:
+    assert versions.is_tested("0.32.0+cpu")
+    assert not versions.is_tested("0.33.0")
+
+
+def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
+    with pytest.raises(UnsupportedEngineError) as caught:
+        versions.require_tested("0.99.1")
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in ("0.99.1", "0.32.0", "install a tested version", "adaptive_spec"):
+        assert part in message
+
+
+def test_table_of_versions_renders() -> None:
+    table = versions.markdown_table().splitlines()
+    assert len(table) == 2 + len(versions.TESTED_VERSIONS)
+    assert all(line.startswith("| ") and line.endswith(" |") for line in table)
+
+
+class _Request:
+    def __init__(self) -> None:
+        self.is_prefill_chunk = self.max_tokens = self.num_computed_tokens = 0
+        self.num_output_placeholders = self.num_prompt_tokens = 0
+        self.num_stale_output_tokens = self.spec_token_ids = 0
+
+
+@dataclasses.dataclass
+class _Output:
+    num_scheduled_tokens: int
+    total_num_scheduled_tokens: int
+    scheduled_spec_decode_tokens: int
+    num_invalid_spec_tokens: int
+    num_spec_tokens_to_schedule: int
+
+
+class _Scheduler:
+    def schedule(self, throttle_prefills: bool = False) -> None: ...
+    def _update_after_schedule(self, scheduler_output: Any) -> None: ...
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> None: ...
+    def _free_request(self, request: Any, delay_free_blocks: bool = False) -> None: ...
+    def shutdown(self) -> None: ...
+
+
+def test_known_signatures_pass() -> None:
+    assert signatures.mismatches(_Scheduler, _Output, _Request) == []
+
+
+def test_changed_signatures_are_named() -> None:
+    class Scheduler(_Scheduler):
+        def schedule(self) -> None: ...  # type: ignore[override]
+
+        shutdown = None  # type: ignore[assignment]
+
+    @dataclasses.dataclass
+    class Output:
+        num_scheduled_tokens: int
+
+    class Request:
+        def __init__(self) -> None:
+            self.max_tokens = 0
+
+    found = " ".join(signatures.mismatches(Scheduler, Output, Request))
+    for name in (
+        "Scheduler.schedule",
+        "Scheduler.shutdown is missing",
+        "SchedulerOutput.num_spec_tokens_to_schedule is missing",
+        "Request.spec_token_ids is missing",
+    ):
+        assert name in found
+
+
+def test_doctor_works_without_importing_the_engine() -> None:
+    code = (
+        "import sys; from adaptive_spec.adapters.vllm.doctor import describe; describe(); "
+        "assert not {'vllm', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_doctor_says_what_the_environment_switches_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ADAPTIVE_SPEC_CONFIG", raising=False)
+    assert "not set" in doctor.describe().enabled
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps({"mode": "shadow", "policy": "static"}))
+    monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", str(path))
+    assert "mode shadow, policy static" in doctor.describe().enabled
+    path.write_text(json.dumps({"modus": "on"}))
+    assert doctor.describe().enabled.startswith("error: ")
+
+
+def test_plugin_module_imports_nothing_heavy_and_registers_twice() -> None:
+    code = (
+        "import sys, adaptive_spec.adapters.vllm.plugin as plugin; "
+        "assert not {'vllm', 'torch'} & set(sys.modules); "
+        "sys.modules['vllm'] = None; plugin.register(); plugin.register()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+@pytest.mark.engine
+class TestGate:
+    """The wrapped `EngineArgs.create_engine_config`."""
+
+    @pytest.fixture(autouse=True)
+    def _environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from engines import prepare_environment
+
+        prepare_environment()
+        monkeypatch.delenv("ADAPTIVE_SPEC_CONFIG", raising=False)
+
+    def configure(
+        self,
+        models: dict[str, Path],
+        adaptive: Any = None,
+        method: str | None = "ngram",
+        **options: Any,
+    ) -> Any:
+        from engines import speculative_config
+        from vllm.engine.arg_utils import EngineArgs
+
+        if adaptive is not None:
+            options["additional_config"] = {"adaptive_spec": adaptive, "other": 1}
+        if method is not None:
+            options["speculative_config"] = speculative_config(models, method)
+        arguments = EngineArgs(
+            model=str(models["target"]), max_model_len=256, enforce_eager=True, **options
+        )
+        return arguments.create_engine_config()
+
+    @pytest.mark.parametrize(
+        ("adaptive", "named"),
+        [
+            ({"policies": "static"}, "policies"),
+            ({"mode": "maybe"}, "$.mode"),
+            ({"policy": "static", "options": {"k": -1}}, "$.k"),
+            ({"policy": "static", "options": {"q": 1}}, "q"),
+            ({"policy": "no_such_policy"}, "no_such_policy"),
+            ({"policy": "no_such_module:Policy"}, "no_such_module"),
+            ({"profile": "/no/such/file.json"}, "profile"),
+            ({"seed": "one"}, "$.seed"),
+            (7, "--additional-config adaptive_spec"),
+            ({"trace": {"directori": "x"}}, "directori"),
+        ],
+    )
+    def test_bad_configuration_is_one_line_and_nothing_is_switched_on(
+        self, models: dict[str, Path], adaptive: Any, named: str
+    ) -> None:
+        with pytest.raises((ConfigError, PolicyError)) as caught:
+            self.configure(models, adaptive)
+        assert named in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_missing_file(self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", "/no/such/file.yaml")
+        with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG: cannot read '/no/such"):
+            self.configure(models)
+
+    def test_untested_version(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import vllm
+
+        monkeypatch.setattr(vllm, "__version__", "0.99.0")
+        with pytest.raises(UnsupportedEngineError, match=r"0\.99\.0 is untested"):
+            self.configure(models, {"policy": "static"})
+
+    def test_without_speculation_it_is_inert_with_one_line(
+        self, models: dict[str, Path], said: Any
+    ) -> None:
+        config = self.configure(models, {"policy": "static"}, method=None)
+        assert config.scheduler_config.scheduler_cls is None
+        assert len(said()) == 1
+        assert "add --speculative-config" in said()[0]
+
+    @pytest.mark.parametrize("adaptive", [None, {"mode": "off"}])
+    def test_not_enabled_changes_nothing(self, models: dict[str, Path], adaptive: Any) -> None:
+        config = self.configure(models, adaptive)
+        assert config.scheduler_config.scheduler_cls is None
+        assert not hasattr(config.scheduler_config, "adaptive_spec")
+        assert "adaptive_spec" not in config.additional_config
+
+    def test_enabled_names_our_scheduler_and_keeps_the_hash(self, models: dict[str, Path]) -> None:
+        config = self.configure(models, {"policy": "static"})
+        assert config.scheduler_config.scheduler_cls.endswith(".AdaptiveScheduler")
+        assert config.additional_config == {"other": 1}
+        plain = self.configure(models, additional_config={"other": 1})
+        assert config.compute_hash() == plain.compute_hash()
+
+    def test_additional_config_wins_over_the_environment(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "spec.yaml"
+        path.write_text("policy: 'off'\n")
+        monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", str(path))
+        assert self.configure(models).scheduler_config.adaptive_spec.policy == "off"
+        config = self.configure(models, {"policy": "static"})
+        assert config.scheduler_config.adaptive_spec.policy == "static"
+
+    def test_another_scheduler_class_is_refused(self, models: dict[str, Path]) -> None:
+        name = "vllm.v1.core.sched.scheduler.Scheduler"
+        with pytest.raises(ConfigError, match="--scheduler-cls"):
+            self.configure(models, {"policy": "static"}, scheduler_cls=name)
+
+    def test_installed_signatures_are_known(self) -> None:
+        signatures.require_known_signatures()
+
+    def test_capability_follows_the_method(self, models: dict[str, Path]) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+        from adaptive_spec.values import Level
+
+        found = detect(self.configure(models, method="draft_model"))
+        assert found.capability is not None
+        assert found.capability.level is Level.FULL
+        assert found.capability.off_pass
+        assert not found.shadow
+        found = detect(self.configure(models, method="ngram"))
+        assert found.capability is not None
+        assert found.capability.level is Level.FULL
+        assert not found.capability.off_pass
+
+    def test_untested_set_ups_only_watch(self, models: dict[str, Path]) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        config = self.configure(models, method="draft_model")
+        config.parallel_config.pipeline_parallel_size = 2
+        config.speculative_config.rejection_sample_method = "synthetic"
+        config.kv_transfer_config = object()
+        shadow = " ".join(detect(config).shadow)
+        for part in ("pipeline", "KV connector", "synthetic"):
+            assert part in shadow
