@@ -161,6 +161,6 @@ def value_of(values: FloatArray, verify: IntArray) -> float:
 
 
 def _depths(capability: Capability) -> IntArray:
-    if capability.level is Level.VERIFY:
+    if not capability.steers_depth:
         return np.array([capability.max_draft_tokens], dtype=np.int64)
     return np.array(capability.uniform_values, dtype=np.int64)

@@ -58,6 +58,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
         ladder: the K values that may run at level UNIFORM, ascending. Empty means 0..Kmax.
         token_buckets: captured batch-token sizes, ascending. A batch of N verified tokens runs
             as the smallest bucket >= N; beyond the last one it runs unpadded. Empty: no padding.
+        depth_follows: the drafter drafts as deep as it is told. False where it always drafts Kmax,
+            so that only verification can be trimmed; never true at level VERIFY.
         off_pass: K = 0 still runs one drafter pass (OFF-warm). False for drafters without a
             model, such as n-gram.
         ragged_penalty: relative extra verify time of a batch whose K differ from each other,
@@ -68,6 +70,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     max_draft_tokens: int
     ladder: tuple[int, ...] = ()
     token_buckets: tuple[int, ...] = ()
+    depth_follows: bool = True
     off_pass: bool = True
     ragged_penalty: float = 0.0
 
@@ -80,6 +83,11 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"ladder {self.ladder} must ascend without repeats")
         if list(self.token_buckets) != sorted(set(self.token_buckets)):
             raise ValueError("token_buckets must ascend without repeats")
+
+    @property
+    def steers_depth(self) -> bool:
+        """The draft depth D of a plan has an effect."""
+        return self.depth_follows and self.level is not Level.VERIFY
 
     @property
     def uniform_values(self) -> tuple[int, ...]:

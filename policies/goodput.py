@@ -73,6 +73,8 @@ class _Outlook(NamedTuple):
 
     def seconds_of(self, drafts: int, depth: int) -> float:
         """Predicted duration with this many drafts verified and this draft depth."""
+        if not self.context.capability.steers_depth:
+            depth = self.context.capability.max_draft_tokens
         return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
 
     def tokens_of(self, verify: IntArray) -> float:
@@ -303,7 +305,8 @@ class GoodputPolicy:
         """Goodput of speculating over that of K = 0, minus 1; of the mildest K if none pays."""
         context, best = outlook.context, outlook.best
         off = context.batch_size / outlook.seconds_of(0, 0)
-        if best.draft_depth > 0 and context.draft_possible.any():
+        steers_depth = context.capability.steers_depth
+        if (best.draft_depth > 0) if steers_depth else best.verify.any():
             return 1.0
         k = self._explorer.deeper(0)
         verify = np.minimum(context.draft_possible, k)

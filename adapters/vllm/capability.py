@@ -59,6 +59,7 @@ def detect(vllm_config: Any) -> Support:
         capability=Capability(
             level=level,
             max_draft_tokens=int(vllm_config.num_speculative_tokens),
+            depth_follows=not fixed_depth,
             off_pass=method not in WITHOUT_MODEL,
         ),
         method=method,

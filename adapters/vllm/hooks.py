@@ -76,7 +76,7 @@ def attach(scheduler: Any) -> StepDriver:
     effective = msgspec.structs.replace(config, mode="shadow") if support.shadow else config
     controller = Controller.from_config(effective, support.capability, logger=LOG)
     LOG.info("%s", start_line(controller, support))
-    return StepDriver(scheduler, controller, support)
+    return StepDriver(scheduler, controller)
 
 
 def start_line(controller: Controller, support: Support) -> str:

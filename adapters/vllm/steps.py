@@ -16,14 +16,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from adaptive_spec.adapters.vllm.capability import Support
 from adaptive_spec.adapters.vllm.clock import StepClock
 from adaptive_spec.adapters.vllm.context import ContextBuilder
 from adaptive_spec.adapters.vllm.hints import HintReader
 from adaptive_spec.adapters.vllm.outcome import PlannedStep, Reading, build_outcome, read_results
 from adaptive_spec.adapters.vllm.requests import RequestTable
 from adaptive_spec.controller import Controller
-from adaptive_spec.values import Level, Mode, SpecPlan
+from adaptive_spec.values import Mode, SpecPlan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,7 +47,7 @@ def fail_open(
 class StepDriver:
     """One per scheduler."""
 
-    def __init__(self, scheduler: Any, controller: Controller, support: Support) -> None:
+    def __init__(self, scheduler: Any, controller: Controller) -> None:
         self.controller = controller
         self._scheduler = scheduler
         slots = controller.slots
@@ -58,8 +57,7 @@ class StepDriver:
         )
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
-        self._sets_depth = controller.capability.level is not Level.VERIFY
-        self._watches = bool(support.shadow)
+        self._sets_depth = controller.capability.steers_depth
         self._engine_table = scheduler.dynamic_sd_lookup
         self._step = 0
         self._planned: PlannedStep | None = None

@@ -61,6 +61,7 @@ def instances(draw: st.DrawFn) -> dict[str, object]:
         "drafting": drafting,
         "level": draw(st.sampled_from(list(Level))),
         "ladder": ladder if draw(st.booleans()) else (),
+        "depth_follows": draw(st.booleans()),
         "penalty": draw(st.sampled_from([0.0, 0.0, 0.05, 0.3])),
     }
 
@@ -69,7 +70,7 @@ def brute_force(case: dict) -> float:
     """The best ratio over every K vector the engine could run."""
     survival, weights, caps = case["survival"], case["weights"], case["caps"]
     kmax, batch = survival.shape
-    capability = Capability(level=case["level"], max_draft_tokens=kmax, ladder=case["ladder"])
+    capability = capability_of(case)
     best = -np.inf
     for ks in itertools.product(*[range(cap + 1) for cap in caps]):
         value = sum(weights) + sum(weights[i] * survival[: ks[i], i].sum() for i in range(batch))
@@ -81,8 +82,21 @@ def brute_force(case: dict) -> float:
     return best
 
 
+def capability_of(case: dict) -> Capability:
+    return Capability(
+        level=case["level"],
+        max_draft_tokens=len(case["survival"]),
+        ladder=case["ladder"],
+        depth_follows=case["depth_follows"],
+        ragged_penalty=case["penalty"],
+    )
+
+
 def depths_that_run(ks: tuple[int, ...], caps: np.ndarray, capability: Capability) -> list[int]:
-    if capability.level is Level.VERIFY:
+    uniform = ks in [tuple(min(k, cap) for cap in caps.tolist()) for k in capability.uniform_values]
+    if capability.level is Level.UNIFORM and not uniform:
+        return []
+    if not capability.steers_depth:
         return [capability.max_draft_tokens]
     if capability.level is Level.FULL:
         return [depth for depth in capability.uniform_values if depth >= max(ks)]
@@ -110,12 +124,7 @@ def test_plan_equals_brute_force_compiled(case: dict) -> None:
 def check(case: dict) -> None:
     survival = case["survival"]
     kmax, batch = survival.shape
-    capability = Capability(
-        level=case["level"],
-        max_draft_tokens=kmax,
-        ladder=case["ladder"],
-        ragged_penalty=case["penalty"],
-    )
+    capability = capability_of(case)
 
     def plan(available: np.ndarray) -> Admission:
         return best_admission(
