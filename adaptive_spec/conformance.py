@@ -17,6 +17,7 @@ from adaptive_spec.values import (
     Capability,
     IntArray,
     Level,
+    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -24,6 +25,7 @@ from adaptive_spec.values import (
 from adaptive_spec.verdict import plan_fault
 
 _STEPS = 200
+ENGINES_OWN = (Mode.ENGINE, Mode.SHADOW)
 
 
 def check_policy(make: Callable[[int], Policy], *, levels: Sequence[Level] = tuple(Level)) -> None:
@@ -65,7 +67,7 @@ def check_adapter(
         steps: context, plan and outcome of every step in order; None where no outcome came.
         live_requests: requests the controller still holds after all have ended; must be 0.
 
-    Checked: steps ascend; slots are distinct within a batch; drafts at hand are within 0..Kmax and
+    Checked: steps ascend; arrays are C-contiguous int64; slots are distinct within a batch; drafts at hand are within 0..Kmax and
     within the depth drafted in the step before; what ran is what was planned or less; accepted
     and emitted tokens are possible; batch tokens are B + verified drafts or more (padding);
     nothing is left of ended requests.
@@ -79,9 +81,13 @@ def check_adapter(
         _require(context.step > previous_step, f"{where}: steps must ascend")
         kmax = context.capability.max_draft_tokens
         batch = context.batch_size
-        for name in ("context_tokens", "draft_available", "draft_possible", "task"):
+        for name in ("slots", "context_tokens", "draft_available", "draft_possible", "task"):
             array = getattr(context, name)
             _require(len(array) == batch, f"{where}: {name} must have one entry per request")
+            _require(
+                array.dtype == np.int64 and array.flags.c_contiguous,
+                f"{where}: {name} must be a C-contiguous int64 array",
+            )
         _require(len(set(context.slots.tolist())) == batch, f"{where}: slots must be distinct")
         available = context.draft_available
         _require(
@@ -103,6 +109,7 @@ def check_adapter(
 
 def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: StepOutcome) -> None:
     _require(outcome.step == context.step, f"{where}: outcome of step {outcome.step}")
+    kmax = context.capability.max_draft_tokens
     planned = dict(zip(context.slots.tolist(), plan.verify.tolist(), strict=True))
     for slot, verified, accepted, emitted in zip(
         outcome.slots.tolist(),
@@ -112,7 +119,9 @@ def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: St
         strict=True,
     ):
         _require(slot in planned, f"{where}: slot {slot} has an outcome but was not planned")
-        _require(verified <= planned[slot], f"{where}: more drafts verified than planned")
+        # The engine's own K is not planned: it may go past a request's end.
+        limit = planned[slot] if plan.mode not in ENGINES_OWN else kmax
+        _require(verified <= limit, f"{where}: more drafts verified than planned")
         _require(0 <= accepted <= verified, f"{where}: accepted must be within 0..verified")
         _require(0 <= emitted <= accepted + 1, f"{where}: emitted more than accepted + 1")
     least = outcome.batch_size + int(outcome.verified.sum())

@@ -7,7 +7,9 @@ One engine step is described by three values, each an array over the batch:
 * `StepOutcome`: what really ran and what was accepted (adapter -> policy), one or two
   steps later where the engine schedules ahead.
 
-Units: seconds, tokens. Shapes: `[B]` is one entry per decoding request of the step.
+Units: seconds, tokens. Shapes: `[B]` is one entry per decoding request of the step. Arrays are
+C-contiguous int64 or float64. B may be 0 (a step of prompts only): the plan's draft depth then
+holds for the requests whose prompt ends in that step.
 """
 
 from __future__ import annotations

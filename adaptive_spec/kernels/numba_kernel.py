@@ -214,6 +214,11 @@ def _descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> 
         coefficients[p] = updated
 
 
+def _integers(array: IntArray) -> IntArray:
+    """As compiled for; a copy only if it is laid out otherwise."""
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
 def admit(
     values: FloatArray,
     possible: IntArray,
@@ -225,7 +230,13 @@ def admit(
 ) -> tuple[IntArray, int, float, float]:
     """See `numpy_kernel.admit`."""
     verify, depth, value, ratio = _admit(
-        values, possible, available, base, verify_seconds, draft_seconds, depths
+        np.ascontiguousarray(values),
+        _integers(possible),
+        _integers(available),
+        base,
+        np.ascontiguousarray(verify_seconds),
+        np.ascontiguousarray(draft_seconds),
+        _integers(depths),
     )
     return verify, int(depth), float(value), float(ratio)
 
@@ -244,9 +255,9 @@ def learn(
 ) -> None:
     """See `numpy_kernel.learn`."""
     _learn(
-        hazard,
-        verified,
-        accepted,
+        np.ascontiguousarray(hazard),
+        _integers(verified),
+        _integers(accepted),
         position_gradient,
         position_information,
         position_count,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec.adapters.vllm.capability import Support
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller import Controller
@@ -60,7 +59,7 @@ def scheduler_with(*requests: Request, **changes: Any) -> Any:
 def driver_for(scheduler: Any, *, k: int | None = None, level: Level = Level.FULL) -> StepDriver:
     capability = Capability(level=level, max_draft_tokens=KMAX)
     controller = Controller(StaticPolicy(StaticOptions(k=k)), capability, Config(policy="static"))
-    return StepDriver(scheduler, controller, Support(capability=capability))
+    return StepDriver(scheduler, controller)
 
 
 def context_of(*requests: Request, **changes: Any) -> Any:

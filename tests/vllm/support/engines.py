@@ -171,6 +171,8 @@ class Engine:
             if each_step is not None:
                 each_step(step)
             step += 1
+        while self.core.batch_queue:  # a step scheduled ahead, whose requests have all ended
+            engine.step()
         self.steps += step
         return answers
 
