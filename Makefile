@@ -35,7 +35,8 @@ readme:
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/readme.py
 
 clean:
-	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* vllm vllm.*)
+	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* vllm vllm.* project.lock)
+	rmdir $(ADAPTIVE_SPEC_VENVS) 2>/dev/null || true
 	rm -rf build dist *.egg-info out
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

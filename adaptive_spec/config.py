@@ -82,8 +82,14 @@ def parse_config(value: object, *, source: str) -> Config:
     """
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
+    value = dict(value)
+    # YAML reads a bare `on` or `off` as true or false.
+    if isinstance(value.get("mode"), bool):
+        value["mode"] = "on" if value["mode"] else "off"
+    if value.get("policy") is False:
+        value["policy"] = "off"
     try:
-        config = msgspec.convert(dict(value), Config)
+        config = msgspec.convert(value, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}; {_known_keys(str(error))}") from error
     for key, path in (("profile", config.profile),):
@@ -113,7 +119,7 @@ def load_config_file(path: str | os.PathLike[str]) -> Config:
         data = file.read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(f"{ENVIRONMENT_VARIABLE}: cannot read {str(file)!r}: {reason}") from error
+        raise ConfigError(f"configuration file {str(file)!r}: {reason}") from error
     try:
         if file.suffix == ".json":
             value = msgspec.json.decode(data)
@@ -126,6 +132,14 @@ def load_config_file(path: str | os.PathLike[str]) -> Config:
 
 
 def config_from_environment(environ: Mapping[str, str] = os.environ) -> Config | None:
-    """The configuration named by ``ADAPTIVE_SPEC_CONFIG``, or None if it is not set."""
+    """The configuration named by ``ADAPTIVE_SPEC_CONFIG``, or None if it is not set.
+
+    Raises ConfigError, beginning with the variable's name, if the file cannot be used.
+    """
     path = environ.get(ENVIRONMENT_VARIABLE, "")
-    return load_config_file(path) if path else None
+    if not path:
+        return None
+    try:
+        return load_config_file(path)
+    except ConfigError as error:
+        raise ConfigError(f"{ENVIRONMENT_VARIABLE}: {error}") from error

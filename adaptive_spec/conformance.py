@@ -67,9 +67,10 @@ def check_adapter(
         steps: context, plan and outcome of every step in order; None where no outcome came.
         live_requests: requests the controller still holds after all have ended; must be 0.
 
-    Checked: steps ascend; arrays are C-contiguous int64; slots are distinct within a batch; drafts at hand are within 0..Kmax and
-    within the depth drafted in the step before; what ran is what was planned or less; accepted
-    and emitted tokens are possible; batch tokens are B + verified drafts or more (padding);
+    Checked: steps ascend; arrays are C-contiguous int64; slots are distinct within a batch; drafts
+    at hand are within 0..Kmax and within the depth drafted in the step before; what ran is what
+    was planned or less (anything up to Kmax where the engine's own K ran); accepted and emitted
+    tokens are possible; batch tokens are B + verified drafts or more (padding);
     nothing is left of ended requests.
     """
     previous_step = -1

@@ -16,7 +16,7 @@ import numpy as np
 from adaptive_spec.config import Config
 from adaptive_spec.fail_open import Breaker
 from adaptive_spec.memory import limit_to_memory
-from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.policy import Policy, configured_policy
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.status import Counters, StatusFile
 from adaptive_spec.trace import StepTrace
@@ -63,10 +63,7 @@ class Controller:
         from adaptive_spec.kernels import select_kernel
 
         select_kernel(config.kernel)
-        options = dict(config.options)
-        if config.profile is not None:
-            options.setdefault("profile", config.profile)
-        policy = build_policy(config.policy, options, seed=config.seed)
+        policy = configured_policy(config)
         return cls(policy, capability, config, logger=logger)
 
     def plan(self, context: StepContext) -> SpecPlan:

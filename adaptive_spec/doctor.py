@@ -14,10 +14,10 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 import msgspec
 
 import adaptive_spec
-from adaptive_spec.config import ENVIRONMENT_VARIABLE, Config, config_from_environment
+from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.kernels import numba_available
-from adaptive_spec.policy import ENTRY_POINT_GROUP, build_policy, policy_class
+from adaptive_spec.policy import ENTRY_POINT_GROUP, configured_policy, policy_class
 
 ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
 
@@ -113,17 +113,6 @@ def installed_policies() -> list[PolicyReport]:
     return [_policy(point) for point in sorted(points, key=lambda point: point.name)]
 
 
-def check_configured_policy(config: Config) -> None:
-    """Build the configured policy to see whether its options are good.
-
-    Raises PolicyError or ConfigError.
-    """
-    options = dict(config.options)
-    if config.profile is not None:
-        options.setdefault("profile", config.profile)
-    build_policy(config.policy, options, seed=config.seed)
-
-
 def _engines() -> tuple[list[EngineReport], list[str]]:
     reports, problems = [], []
     for point in sorted(entry_points(group=ENGINE_REPORTS_GROUP), key=lambda point: point.name):
@@ -144,7 +133,7 @@ def _configured(environ: Mapping[str, str]) -> Configured:
         config = config_from_environment(environ)
         if config is None:
             return Configured(source)
-        check_configured_policy(config)
+        configured_policy(config)
     except AdaptiveSpecError as error:
         return Configured(source, problem=str(error))
     return Configured(source, mode=config.mode, policy=config.policy)

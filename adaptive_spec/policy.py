@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from adaptive_spec.config import Config
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
 
@@ -100,3 +101,14 @@ def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: i
     constructor: Any = cls
     policy: Policy = constructor(converted, seed=seed)
     return policy
+
+
+def configured_policy(config: Config) -> Policy:
+    """Build the policy a configuration names, with its options and cost profile.
+
+    Raises PolicyError or ConfigError naming what is wrong.
+    """
+    options = dict(config.options)
+    if config.profile is not None:
+        options.setdefault("profile", config.profile)
+    return build_policy(config.policy, options, seed=config.seed)

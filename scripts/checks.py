@@ -20,8 +20,8 @@ from pathlib import Path
 
 from environments import ROOT, build, environments_folder, python_of
 
-NEED_VLLM = ("tests/vllm", "tests/bench_models", "tests/demo")
-"""Folders whose modules import vLLM or torch: not collected in the environment `dev`."""
+NEED_VLLM = ("tests/bench_models", "tests/demo")
+"""Folders that need what only the environment `vllm` has."""
 
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -30,6 +30,8 @@ VLLM_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 SUMMARY_LINE = re.compile(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s\b.*$")
+NO_TESTS = 5
+"""pytest's exit status; a stage that tests nothing has failed."""
 BAD_LINE = re.compile(r"^(?:FAILED|ERROR) ")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -90,7 +92,9 @@ class Run:
                 self.bad_lines.append(line)
         if process.wait() != 0:
             stage.good = False
-            if not stage.summary:
+            if process.returncode == NO_TESTS:
+                stage.summary = "no test was selected"
+            elif not stage.summary:
                 stage.summary = f"{Path(command[0]).name} exited with {process.returncode}"
 
     def close(self) -> int:
@@ -114,7 +118,10 @@ def _total(stages: list[Stage], seconds: float) -> str:
             counts[word.removesuffix("s")] += int(number)
     counts.pop("deselected", None)
     order = sorted(counts, key=lambda word: (word != "failed", word != "passed", word))
-    text = ", ".join(f"{counts[word]} {word}" for word in order) or "no tests ran"
+    plural = {
+        word: "s" if word in ("error", "warning") and counts[word] > 1 else "" for word in order
+    }
+    text = ", ".join(f"{counts[word]} {word}{plural[word]}" for word in order) or "no tests ran"
     return f" {text} in {seconds:.2f}s ".center(80, "=")
 
 
@@ -128,20 +135,17 @@ def lint_and_core(run: Run) -> None:
         [tools / "mypy"],
         [tools / "lint-imports", "--no-logo"],
     )
-    run.stage(
-        "core",
-        [
-            *(tools / "python", "-m", "pytest", "-q", "--durations=5", "-W", "error"),
-            *("-m", "not engine and not http and not statistics and not long"),
-            *(f"--ignore={folder}" for folder in NEED_VLLM),
-        ],
-    )
+    options = "-m pytest -q -W error -n auto --dist loadfile".split()
+    markers = "not engine and not http and not statistics and not long"
+    ignored = [f"--ignore={folder}" for folder in NEED_VLLM]
+    run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
 
 
 def with_vllm(run: Run) -> None:
     """What needs the environment `vllm`."""
+    in_process = ("tests/vllm", *NEED_VLLM)
     selections = (
-        ("engine, in process", "not http and not statistics and not long", NEED_VLLM),
+        ("engine, in process", "not http and not statistics and not long", in_process),
         ("engine, over HTTP", "http and not long", ("tests",)),
         ("statistics", "statistics and not long", ("tests",)),
     )

@@ -77,24 +77,21 @@ def _build_locked(name: str, folder: Path, log: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         log.write_text("")
         _run(log, sys.executable, "-m", "venv", folder)
-        with ThreadPoolExecutor() as pool:
-            extra = pool.submit(_build_suffix_decoding, folder, log) if name == "vllm" else None
-            _install_lock(folder, lock, log)
-            wheel = extra.result() if extra else None
+        _install_lock(folder, lock, log)
         if name == "vllm":
             _add_vllm_metadata(folder)
-        if wheel:
-            _pip(log, folder, "install", "--no-deps", wheel)
+            _install_suffix_decoding(folder, log)
         stamp.write_text(wanted)
     wanted = _digest(ROOT, (ROOT / "pyproject.toml").read_text())
     stamp = folder / "project.stamp"
     if _read(stamp) != wanted:
-        _pip(log, folder, "install", "--no-deps", "--editable", ROOT)
+        with _locked(folder.with_name("project.lock")):  # both would write the same .egg-info
+            _pip(log, folder, "install", "--no-deps", "--editable", ROOT)
         stamp.write_text(wanted)
 
 
 def _install_lock(folder: Path, lock: Path, log: Path) -> None:
-    install = ("install", "--no-deps", "--requirement", lock)
+    install = ("install", "--no-deps", "--no-compile", "--requirement", lock)
     try:
         _pip(log, folder, *install)
     except subprocess.CalledProcessError:
@@ -106,17 +103,12 @@ def _install_lock(folder: Path, lock: Path, log: Path) -> None:
         _pip(log, folder, *install)
 
 
-def _build_suffix_decoding(folder: Path, log: Path) -> Path | None:
-    """Compile in parallel with the download of the rest. Optional: None if it fails."""
-    target = folder / "wheels"
-    own_log = log.with_suffix(".suffix.log")
-    own_log.write_text("")
+def _install_suffix_decoding(folder: Path, log: Path) -> None:
+    """Compile with the tools of the lock; in isolation pip would download a CUDA torch for it."""
     try:
-        _pip(own_log, folder, "wheel", "--no-deps", "--wheel-dir", target, SUFFIX_DECODING)
-        return next(target.glob("*.whl"))
-    except (subprocess.CalledProcessError, StopIteration):
+        _pip(log, folder, "install", "--no-deps", "--no-build-isolation", SUFFIX_DECODING)
+    except subprocess.CalledProcessError:
         print(f"note: {SUFFIX_DECODING} doesn't build here; tests of suffix are skipped")
-        return None
 
 
 def _add_vllm_metadata(folder: Path) -> None:
@@ -142,13 +134,14 @@ def write_lock(name: str) -> None:
 
 
 def _pip(log: Path, folder: Path, *arguments: str | Path) -> None:
-    _run(log, folder / "bin" / "python", "-m", "pip", *arguments)
+    _run(log, folder / "bin" / "python", "-m", "pip", *arguments, path=folder / "bin")
 
 
-def _run(log: Path, *command: str | Path) -> None:
+def _run(log: Path, *command: str | Path, path: Path | None = None) -> None:
+    env = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"} if path else None
     with log.open("a") as out:
         print("$", *command, file=out, flush=True)
-        subprocess.run(command, check=True, stdout=out, stderr=subprocess.STDOUT)
+        subprocess.run(command, check=True, stdout=out, stderr=subprocess.STDOUT, env=env)
 
 
 def _digest(*parts: object) -> str:

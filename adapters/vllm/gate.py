@@ -20,7 +20,7 @@ from adaptive_spec.adapters.vllm.signatures import require_known_signatures
 from adaptive_spec.adapters.vllm.versions import require_tested
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.policy import build_policy
+from adaptive_spec.policy import configured_policy
 
 KEY = "adaptive_spec"
 """Our key in ``--additional-config``."""
@@ -93,10 +93,7 @@ def _require_usable(config: Config) -> None:
 
     require_tested(vllm.__version__)
     require_known_signatures()
-    options = dict(config.options)
-    if config.profile is not None:
-        options.setdefault("profile", config.profile)
-    build_policy(config.policy, options, seed=config.seed)
+    configured_policy(config)
 
 
 def _without_key(additional_config: Any) -> Any:

@@ -96,7 +96,7 @@ def test_doctor_says_what_is_switched_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["mood: on\n", "policy: nonesuch\n", "policy: off\noptions: {k: 1}\n"]
+    "text", ["mood: on\n", "policy: nonesuch\n", "policy: static\noptions: {k: -1}\n"]
 )
 def test_doctor_reports_a_configuration_that_cannot_work(tmp_path, text):
     path = write(tmp_path, text)

@@ -62,9 +62,19 @@ def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) ->
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_says_which_variable_named_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG.*No such file"):
-        load_config_file(tmp_path / "none.yaml")
+def test_a_missing_file_is_said_and_which_variable_named_it(tmp_path: Path) -> None:
+    missing = tmp_path / "none.yaml"
+    with pytest.raises(ConfigError, match=r"none\.yaml.*No such file"):
+        load_config_file(missing)
+    with pytest.raises(ConfigError, match=r"^ADAPTIVE_SPEC_CONFIG: .*No such file"):
+        config_from_environment({"ADAPTIVE_SPEC_CONFIG": str(missing)})
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_a_bare_on_or_off_means_what_it_says_in_yaml(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(f"mode: {mode}\npolicy: off\n")
+    config = load_config_file(tmp_path / "c.yaml")
+    assert (config.mode, config.policy) == (mode, "off")
 
 
 @pytest.mark.parametrize(

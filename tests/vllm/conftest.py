@@ -38,16 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of the bench models; ADAPTIVE_SPEC_TEST_MODELS names a folder built before."""
+    """Folders of the bench models; ADAPTIVE_SPEC_MODELS names a folder to keep them in."""
     from benchmarks.bench_pair.build import build
 
-    names = ("target", "draft", "eagle")
-    given = os.environ.get("ADAPTIVE_SPEC_TEST_MODELS")
+    given = os.environ.get("ADAPTIVE_SPEC_MODELS")
     folder = Path(given) if given else tmp_path_factory.mktemp("models")
-    found = {name: folder / name for name in names}
-    if given and all((path / "config.json").is_file() for path in found.values()):
-        return found
-    return build(folder, names)
+    return build(folder, ("target", "draft", "eagle"))
 
 
 class EngineShelf:

@@ -29,11 +29,13 @@ ENGINE = {
 }
 
 
-def sample(engine: Any) -> list[list[tuple[int, ...]]]:
+def sample(
+    engine: Any, samples_per_prompt: int = SAMPLES_PER_PROMPT
+) -> list[list[tuple[int, ...]]]:
     """Completions of each prompt at temperature 0.8."""
     options = {"temperature": 0.8, "max_tokens": 6, "n": LARGEST_BATCH, "detokenize": False}
     texts = prompts(PROMPTS, 31)
-    rounds = SAMPLES_PER_PROMPT // LARGEST_BATCH
+    rounds = samples_per_prompt // LARGEST_BATCH
     jobs = [
         Job(f"{index}-{turn}", text, 0, options)
         for turn in range(rounds)
@@ -65,6 +67,23 @@ def test_distribution_at_temperature(
     assert status["accepted_tokens"] > 1000, "speculation hardly ran"
     assert status["fail_opens"] == {}
     assert sum(map(len, speculated)) >= 5000
+    check_alike(speculated, unspeculated)
+
+
+@pytest.mark.long
+def test_distribution_at_temperature_with_many_samples_under_goodput(shelf: Any) -> None:
+    samples = 4 * SAMPLES_PER_PROMPT
+    plain = sample(shelf.get(**ENGINE), samples)
+    engine = shelf.get("draft_model", adaptive={"policy": "goodput"}, **ENGINE)
+    speculated = sample(engine, samples)
+    assert engine.controller.status()["fail_opens"] == {}
+    assert sum(map(len, speculated)) >= 20_000
+    check_alike(speculated, plain)
+
+
+def check_alike(
+    speculated: list[list[tuple[int, ...]]], unspeculated: list[list[tuple[int, ...]]]
+) -> None:
     values = []
     for ours, plain in zip(speculated, unspeculated, strict=True):
         for low, high in ((1, 3), (3, 4)):
