@@ -1,16 +1,20 @@
 """Cost model: how long a step takes, learned online, with or without a prior profile.
 
-    T = V(N) + a B + c sum(context) + p prefill + passes(D) (d + e B)
+    T = V(N) + a B + c sum(context) + p prefill + passes(D) (d + e B) + [any draft] (f + g B)
 
 V is piecewise linear and non-decreasing in the verified tokens N (padded to the captured size
-where the engine pads); every coefficient is >= 0. Steps are averaged, robustly, in cells of
-similar batch size, K and depth, whose evidence is capped; the coefficients are a ridge fit to the
-cells, with a smoothness penalty that makes V linear where nothing has been measured. So T is
-known for a K that this batch has never run, old loads are not forgotten while they do not occur,
-and one slow step moves little. One sweep of coordinate descent per step keeps the fit current.
+where the engine pads); every coefficient is >= 0. The last part is what a step costs more as soon
+as a single draft is verified in it: rejection sampling instead of plain sampling, and often a
+slower attention path or graph for the whole batch. It makes T jump between no draft and one.
+
+Steps are averaged, robustly, in cells of similar batch size, K and depth, whose evidence is
+capped; the coefficients are a ridge fit to the cells, with a smoothness penalty that makes V
+linear where nothing has been measured. So T is known for a K that this batch has never run, old
+loads are not forgotten while they do not occur, and one slow step moves little. One sweep of
+coordinate descent per step keeps the fit current.
 
 A fit alone can be led astray while every step has the same K (N and D then move together), so the
-model also says which depth a load still lacks: `missing_depth`.
+model also says which K a load still lacks: `missing_depths`.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ _CACHED_BATCHES = 1024
 
 # Penalties, in units of one step's squared relative error.
 _RIDGE = 0.02
-_SMOOTHNESS = 0.05
+_SMOOTHNESS = 0.3
 _PROFILE_RIDGE = 4.0
 
 
@@ -86,7 +90,8 @@ class CostModel:
         self._widths: FloatArray = np.diff(self._knots, append=2.0 * self._knots[-1])
         self._request, self._context, self._prefill = segments + 1, segments + 2, segments + 3
         self._pass, self._pass_request = segments + 4, segments + 5
-        size = segments + 6
+        self._any_draft, self._any_draft_request = segments + 6, segments + 7
+        size = segments + 8
         self._gram: FloatArray = np.zeros((size, size))
         self._moment: FloatArray = np.zeros(size)
         self._coefficients: FloatArray = np.zeros(size)
@@ -121,6 +126,10 @@ class CostModel:
             slope = self._coefficients[last] / self._widths[-1]
             curve += slope * np.maximum(tokens - self._knots[-1], 0.0)
         curve += fixed
+        curve[1:] += (
+            self._coefficients[self._any_draft]
+            + self._coefficients[self._any_draft_request] * batch_size
+        )
         return np.maximum(curve, 1e-6, out=curve)
 
     def draft_seconds(self, batch_size: int) -> FloatArray:
@@ -151,9 +160,11 @@ class CostModel:
         features = self._features(outcome)
         depth = round(outcome.batch_tokens / outcome.batch_size) - 1
         load = load_bin(outcome.batch_size)
-        if outcome.prefill_tokens == 0:
+        if outcome.prefill_tokens == 0 and (depth or outcome.batch_tokens == outcome.batch_size):
             self._coverage[load, depth] = self._coverage.get((load, depth), 0) + 1
-        key = (load, depth, outcome.draft_depth, outcome.prefill_tokens.bit_length())
+        # Steps with a draft and without one are never alike, though both may be K = 0 on average.
+        kind = depth if outcome.batch_tokens > outcome.batch_size else -1
+        key = (load, kind, outcome.draft_depth, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
         if cell is None:
             cell = self._cells[key] = _Cell(features, seconds)
@@ -163,14 +174,15 @@ class CostModel:
         self._add(cell, 1.0)
         active_kernel().descend(self._gram, self._moment, self._coefficients)
 
-    def missing_depth(self, batch_size: int) -> int | None:
-        """A K that steps of this load have not been measured with often enough, or None."""
+    def missing_depths(self, batch_size: int) -> list[int]:
+        """The K that steps of this load have not been measured with often enough, ascending."""
         load = load_bin(batch_size)
         wanted = _SAMPLES_PER_DEPTH if self._profile is None else 1
-        for k in exploration_ladder(self._capability):
-            if self._coverage.get((load, k), 0) < wanted:
-                return k
-        return None
+        return [
+            k
+            for k in exploration_ladder(self._capability)
+            if self._coverage.get((load, k), 0) < wanted
+        ]
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""
@@ -188,6 +200,8 @@ class CostModel:
             per_prefill_token=float(self._coefficients[self._prefill]),
             draft_pass=float(self._coefficients[self._pass]),
             draft_pass_per_request=float(self._coefficients[self._pass_request]),
+            any_draft=float(self._coefficients[self._any_draft]),
+            any_draft_per_request=float(self._coefficients[self._any_draft_request]),
         )
 
     def _features(self, outcome: StepOutcome) -> FloatArray:
@@ -204,6 +218,9 @@ class CostModel:
         features[self._prefill] = outcome.prefill_tokens
         features[self._pass] = passes
         features[self._pass_request] = passes * outcome.batch_size
+        if outcome.batch_tokens > outcome.batch_size:
+            features[self._any_draft] = 1.0
+            features[self._any_draft_request] = outcome.batch_size
         return features
 
     def _add(self, cell: _Cell, sign: float) -> None:
@@ -224,6 +241,7 @@ class CostModel:
         strength[self._context] *= max(outcome.context_tokens, 1) ** 2
         strength[self._prefill] *= 256.0**2
         strength[self._pass_request] *= outcome.batch_size**2
+        strength[self._any_draft_request] *= outcome.batch_size**2
         self._set_prior(guess, scale * strength, scale)
 
     def _start_from_profile(self, profile: CostProfile) -> None:
@@ -238,11 +256,14 @@ class CostModel:
         guess[self._prefill] = profile.per_prefill_token
         guess[self._pass] = profile.draft_pass
         guess[self._pass_request] = profile.draft_pass_per_request
+        guess[self._any_draft] = profile.any_draft
+        guess[self._any_draft_request] = profile.any_draft_per_request
         strength = np.full(len(guess), _PROFILE_RIDGE)
         strength[self._request] *= 16.0**2
         strength[self._context] *= 4096.0**2
         strength[self._prefill] *= 256.0**2
         strength[self._pass_request] *= 16.0**2
+        strength[self._any_draft_request] *= 16.0**2
         scale = 1.0 / max(heights[0], 1e-6) ** 2
         self._set_prior(guess, scale * strength, 0.0)
 

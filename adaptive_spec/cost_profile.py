@@ -31,6 +31,8 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         per_prefill_token: added for each prompt token in the step.
         draft_pass: one drafter pass.
         draft_pass_per_request: added per pass and decoding request.
+        any_draft: added once if any draft is verified (rejection sampling, a slower path).
+        any_draft_per_request: the same, per decoding request.
     """
 
     schema: Literal[1] = 1
@@ -43,6 +45,8 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     per_prefill_token: NonNegative = 0.0
     draft_pass: NonNegative = 0.0
     draft_pass_per_request: NonNegative = 0.0
+    any_draft: NonNegative = 0.0
+    any_draft_per_request: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.seconds):

@@ -2,8 +2,11 @@
 
 A K that has shrunk stops observing deeper positions and would stay small for ever. So one request
 in eight verifies one draft more, every eighth step until that position is well known and every
-64th afterwards; drafts that fill padding are free and come first. Requests are drawn at random,
-independently of anything about their drafts, and the probability is recorded.
+64th afterwards; drafts that fill padding are free and come first. Where nobody speculates, the
+first draft in a step is dear (see `adaptive_spec.cost`) and the others are cheap: then half of the
+requests explore together, and less often. (Half, because steps with K = 1 for all do not tell the
+price of the first draft from that of the others.) Requests are drawn at random, independently of
+anything about their drafts, and the probability is recorded.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ import numpy as np
 from adaptive_spec.values import Capability, FloatArray, IntArray, Level
 
 FRACTION = 1.0 / 8.0
+"""Of the requests, in a step in which others speculate anyway."""
+FRACTION_OF_NONE = 1.0 / 2.0
+"""Of the requests, in a step in which nobody else speculates."""
 _EARLY_PERIOD, _LATE_PERIOD = 8, 64
 _KNOWN_AFTER = 500
 
@@ -23,16 +29,25 @@ class Explorer:
     def __init__(self, capability: Capability, seed: int) -> None:
         self._capability = capability
         self._random = np.random.default_rng(seed)
-        # A uniform engine can only explore with the whole batch: as often per request.
-        uniform = capability.level is Level.UNIFORM
-        self._stretch = int(1.0 / FRACTION) if uniform else 1
 
-    def due(self, step: int, depth: int, observations: IntArray) -> bool:
-        """Should the position after `depth` be explored in the step after this one?"""
+    def due(self, step: int, depth: int, observations: IntArray, *, nobody: bool) -> bool:
+        """Should the position after `depth` be explored in the step after this one?
+
+        Args:
+            step: number of the step.
+            depth: draft depth that is planned.
+            observations: [Kmax] times each position has been seen.
+            nobody: no request is to speculate.
+        """
         if depth >= self._capability.max_draft_tokens:
             return False
         known = observations[depth] >= _KNOWN_AFTER
-        period = (_LATE_PERIOD if known else _EARLY_PERIOD) * self._stretch
+        period = _LATE_PERIOD if known else _EARLY_PERIOD
+        # As often per request, whatever the fraction; a uniform engine explores with all.
+        if self._capability.level is Level.UNIFORM:
+            period = int(period / FRACTION)
+        elif nobody:
+            period = int(period * FRACTION_OF_NONE / FRACTION)
         return step % period == 0
 
     def deeper(self, depth: int) -> int:

@@ -21,7 +21,7 @@ from adaptive_spec.acceptance import AcceptanceModel
 from adaptive_spec.cost import CostModel, load_bin
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.exploration import Explorer
+from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, Explorer
 from adaptive_spec.latency import LatencyWeights
 from adaptive_spec.modes import ModeMachine
 from adaptive_spec.planner import Admission, best_admission, value_of
@@ -38,8 +38,8 @@ from adaptive_spec.values import (
 
 _COST_PROBE_PERIOD = 4
 _COST_PROBE_ATTEMPTS = 12
-_PROBE_FRACTION = 0.25
 _REMEMBERED_PLANS = 8
+_HOPELESS = 0.7
 
 
 class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +76,14 @@ class _Outlook(NamedTuple):
         if not self.context.capability.steers_depth:
             depth = self.context.capability.max_draft_tokens
         return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
+
+    def hopeless(self, k: int) -> bool:
+        """K = k for all would be far worse than the best plan, by all that is known."""
+        verify = np.minimum(self.context.draft_possible, k)
+        tokens = self.context.batch_size + value_of(self.survival, verify)
+        goodput = tokens / self.seconds_of(int(verify.sum()), k)
+        best = self.tokens_of(self.best.verify) / self.best.seconds
+        return k > 0 and goodput < _HOPELESS * best
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""
@@ -139,7 +147,7 @@ class GoodputPolicy:
         if not self._cost.ready:
             verify = np.minimum(context.draft_available, context.engine_k)
             plan = self._plain(context, verify, context.engine_k, "no step measured yet")
-            return self._measuring(context) or plan
+            return self._measuring(context, None) or plan
         outlook = self._outlook(context)
         mode = self._modes.step(
             advantage=self._advantage(outlook),
@@ -149,7 +157,7 @@ class GoodputPolicy:
         )
         if mode is not Mode.ON:
             return self._plan_off(outlook)
-        return self._measuring(context) or self._plan_on(outlook)
+        return self._measuring(context, outlook) or self._plan_on(outlook)
 
     def _outlook(self, context: StepContext) -> _Outlook:
         survival = self._acceptance.survival(context.slots)
@@ -180,17 +188,20 @@ class GoodputPolicy:
             verify = self._explorer.fill_padding(verify, context.draft_available)
             if self._extend_next:
                 reason = "exploring one deeper"
-                verify, propensity = self._explorer.extend(verify, context.draft_available)
+                fraction = FRACTION if verify.any() else FRACTION_OF_NONE
+                verify, propensity = self._explorer.extend(
+                    verify, context.draft_available, fraction
+                )
                 self._remember_cost(outlook, verify)
             self._extend_next = self._explorer.due(
-                context.step, depth, self._acceptance.observations
+                context.step, depth, self._acceptance.observations, nobody=not verify.any()
             )
             if self._extend_next:
                 depth = self._explorer.deeper(depth)
         return outlook.plan(verify, depth, Mode.ON, reason, propensity)
 
     def _plan_off(self, outlook: _Outlook) -> SpecPlan:
-        """K = 0 for all; while probing, one draft for some."""
+        """K = 0 for all; while probing, one draft for half of them."""
         context = outlook.context
         self._measure_next = None
         verify: IntArray = np.zeros(context.batch_size, dtype=np.int64)
@@ -201,7 +212,7 @@ class GoodputPolicy:
         propensity: FloatArray | None = None
         if self._extend_next:
             verify, propensity = self._explorer.extend(
-                verify, context.draft_available, _PROBE_FRACTION
+                verify, context.draft_available, FRACTION_OF_NONE
             )
             self._remember_cost(outlook, verify)
         else:
@@ -210,8 +221,8 @@ class GoodputPolicy:
         depth = self._explorer.deeper(0)
         return outlook.plan(verify, depth, self._modes.mode, "probing", propensity)
 
-    def _measuring(self, context: StepContext) -> SpecPlan | None:
-        """Run a K that this load has not been timed with, if there is one.
+    def _measuring(self, context: StepContext, outlook: _Outlook | None) -> SpecPlan | None:
+        """Run a K that this load has not been timed with, if there is one that may be worth it.
 
         It takes two steps: one drafts to that K, the next verifies it.
         """
@@ -221,20 +232,24 @@ class GoodputPolicy:
         if self._measure_next is not None:
             k, self._measure_next = self._measure_next, None
             verify = np.minimum(context.draft_available, k)
-            return self._plain(context, verify, engine_depth, f"measuring K = {k}")
+            depth = engine_depth if outlook is None else outlook.best.draft_depth
+            return self._plain(context, verify, depth, f"measuring K = {k}")
         if context.step % _COST_PROBE_PERIOD:
             return None
-        k_missing = self._cost.missing_depth(context.batch_size)
-        if k_missing is None:
-            return None
-        key = (load_bin(context.batch_size), k_missing)
-        tried = self._attempts.get(key, 0)
-        if tried >= _COST_PROBE_ATTEMPTS:
-            return None  # requests near their end may never reach this K
-        self._attempts[key] = tried + 1
-        self._measure_next = k_missing
-        verify = np.minimum(context.draft_available, engine_depth)
-        return self._plain(context, verify, k_missing, f"drafting {k_missing} to measure it")
+        for k in self._cost.missing_depths(context.batch_size):
+            key = (load_bin(context.batch_size), k)
+            tried = self._attempts.get(key, 0)
+            # Requests near their end may never reach this K: do not insist.
+            if tried >= _COST_PROBE_ATTEMPTS or (outlook is not None and outlook.hopeless(k)):
+                continue
+            self._attempts[key] = tried + 1
+            self._measure_next = k
+            if outlook is None:
+                verify = np.minimum(context.draft_available, engine_depth)
+            else:
+                verify = outlook.best.verify
+            return self._plain(context, verify, k, f"drafting {k} to measure it")
+        return None
 
     # ------------------------------------------------------------------- learn
 

@@ -40,10 +40,10 @@ def test_nobody_verifies_more_than_is_at_hand() -> None:
 def test_it_slows_down_once_a_position_is_known() -> None:
     explorer = Explorer(FULL, seed=0)
     new, known = np.zeros(4, dtype=np.int64), np.full(4, 10_000)
-    often = sum(explorer.due(step, 2, new) for step in range(640))
-    rarely = sum(explorer.due(step, 2, known) for step in range(640))
+    often = sum(explorer.due(step, 2, new, nobody=False) for step in range(640))
+    rarely = sum(explorer.due(step, 2, known, nobody=False) for step in range(640))
     assert (often, rarely) == (80, 10)
-    assert not any(explorer.due(step, 4, new) for step in range(640))
+    assert not any(explorer.due(step, 4, new, nobody=False) for step in range(640))
 
 
 def test_a_uniform_engine_explores_with_the_next_rung() -> None:
@@ -52,8 +52,16 @@ def test_a_uniform_engine_explores_with_the_next_rung() -> None:
     available = np.array([4, 4, 1])
     extended, _ = explorer.extend(np.array([0, 0, 0]), available)
     assert extended.tolist() == [2, 2, 1]
-    often = sum(explorer.due(step, 2, np.zeros(5, dtype=np.int64)) for step in range(640))
+    new = np.zeros(5, dtype=np.int64)
+    often = sum(explorer.due(step, 2, new, nobody=False) for step in range(640))
     assert often == int(80 * FRACTION)
+
+
+def test_where_nobody_speculates_it_is_rare_because_the_first_draft_is_dear() -> None:
+    explorer = Explorer(FULL, seed=0)
+    new = np.zeros(4, dtype=np.int64)
+    assert sum(explorer.due(step, 0, new, nobody=True) for step in range(640)) == 20
+    assert sum(explorer.due(step, 0, new, nobody=False) for step in range(640)) == 80
 
 
 def test_padding_is_filled_and_never_overfilled() -> None:
