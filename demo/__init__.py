@@ -1,0 +1,16 @@
+"""`make demo`: a real vLLM server whose speculation follows the load, beside servers whose doesn't.
+
+Layout, in the order of a run::
+
+    run        entry point: stages, timings, exit status
+    options    the command line
+    arms       which servers are compared, and their command lines
+    servers    start, wait, pause, stop; `guard` ends them should the demo be killed
+    traffic    prompts, and closed loops of HTTP requests
+    status     what our server writes about itself once a second
+    act_one    load up and down against our server; `view` shows it
+    act_two    the same work for every arm, interleaved and repeated
+    figures    medians, spreads and ratios out of that; `report` prints and saves them
+    steps      what our server's step trace says
+    picture    K over time against load
+"""

@@ -1,0 +1,105 @@
+"""Act one: the load on our server goes up and down again, and K follows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .status import Totals, mode_of, read_status
+from .traffic import Client, ClosedLoop, endless_jobs
+from .view import PhaseView
+
+CONCURRENCIES = (1, 4, 16, 4, 1)
+POLL_SECONDS = 0.25
+SEED = 7
+
+
+@dataclass
+class Phase:
+    """A stretch of constant concurrency, as seen in the status file while it lasted.
+
+    Attributes:
+        began, ended: monotonic clock of this machine, which the step trace uses too.
+        totals: counted so far in this phase.
+        recent: counted between the last two status files.
+        recent_seconds: the time between them.
+    """
+
+    concurrency: int
+    began: float = 0.0
+    ended: float = 0.0
+    totals: Totals = field(default_factory=Totals)
+    recent: Totals = field(default_factory=Totals)
+    recent_seconds: float = 0.0
+    counted_seconds: float = 0.0
+    mode: str = ""
+    reason: str = ""
+    depth: int = 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted in decoding steps, over the time the status files span."""
+        return self.totals.emitted / self.counted_seconds if self.counted_seconds else 0.0
+
+
+class Watcher:
+    """Follows the status file through the phases."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: dict[str, Any] | None = None
+        self._last_time = 0.0
+
+    def update(self, phase: Phase) -> bool:
+        """Take up a new status file; False if there is none."""
+        status = read_status(self._path)
+        if status is None or (self._last and status["steps"] == self._last["steps"]):
+            return False
+        now = time.monotonic()
+        if self._last is not None:
+            phase.recent = Totals.from_status(status) - Totals.from_status(self._last)
+            phase.recent_seconds = now - self._last_time
+            phase.totals = phase.totals + phase.recent
+            phase.counted_seconds += phase.recent_seconds
+        phase.mode = mode_of(status, self._last)
+        phase.reason = status["last_reason"]
+        phase.depth = status["last_depth"]
+        self._last, self._last_time = status, now
+        return True
+
+
+async def run_act_one(
+    url: str,
+    status_file: Path,
+    prompts: Mapping[str, Sequence[str]],
+    phases: Sequence[tuple[int, float]],
+    max_tokens: int,
+    view: PhaseView,
+) -> list[Phase]:
+    """Run phases of (concurrency, seconds); what was seen in each.
+
+    Raises DemoError if a request fails.
+    """
+    watcher, done = Watcher(status_file), [Phase(concurrency) for concurrency, _ in phases]
+    async with Client(url) as client:
+        loop = ClosedLoop(client, endless_jobs(prompts, max_tokens, SEED))
+        try:
+            with view.showing(done):
+                for phase, (concurrency, seconds) in zip(done, phases, strict=True):
+                    phase.began = time.monotonic()
+                    loop.set_concurrency(concurrency)
+                    while time.monotonic() < phase.began + seconds:
+                        await asyncio.sleep(POLL_SECONDS)
+                        loop.raise_failure()
+                        if watcher.update(phase):
+                            view.changed(phase)
+                    phase.ended = time.monotonic()
+                    view.ended(phase)
+                await loop.drain()
+        finally:
+            await loop.cancel()
+    return done

@@ -1,0 +1,158 @@
+"""Act two: every arm does the same work, interleaved and repeated.
+
+A cell is one arm at one concurrency in one repeat: a fixed list of requests, the same for all
+arms. Arms follow one another within a repeat, in an order that rotates, so that a machine that
+gets slower or faster meets all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .servers import Server, alone
+from .traffic import ACCEPTED_TOKENS, DRAFT_TOKENS, DRAFTS, Client, Job, jobs, serve_all
+
+WARM_UP_SEED = 90
+REPEAT_SEED = 100
+KINDS = 5
+"""Kinds of prompt there are."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a cell does at a concurrency."""
+
+    requests: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement.
+
+    Attributes:
+        began, ended: monotonic clock of this machine.
+        seconds: from the first request sent to the last answer received.
+        tokens: emitted; the same for every arm.
+        requests: answered.
+        request_steps: steps times requests in them, prefill aside.
+        drafted, accepted: draft tokens, by the engine's own counters.
+    """
+
+    arm: str
+    concurrency: int
+    repeat: int
+    began: float
+    ended: float
+    seconds: float
+    tokens: int
+    requests: int
+    request_steps: int
+    drafted: int
+    accepted: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Throughput of the cell."""
+        return self.tokens / self.seconds
+
+    @property
+    def mean_k(self) -> float:
+        """Drafts verified per request and step."""
+        return self.drafted / max(self.request_steps, 1)
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted of the drafts verified; None if none was."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def accepted_per_step(self) -> float:
+        """Accepted drafts per request and step: 1 more than that bounds any speed-up."""
+        return self.accepted / max(self.request_steps, 1)
+
+
+def work_for(concurrency: int, quick: bool) -> Work:
+    """Work of some seconds: about two rounds, each kind of prompt equally often."""
+    of_each_kind = max(round(2 * concurrency / KINDS), 1)
+    return Work(requests=KINDS * of_each_kind, tokens=24 if quick else 40)
+
+
+def rotated(servers: Sequence[Server], by: int) -> list[Server]:
+    """Begin with another one each time."""
+    by %= len(servers)
+    return [*servers[by:], *servers[:by]]
+
+
+async def warm_up(
+    servers: Sequence[Server],
+    prompts: Mapping[str, Sequence[str]],
+    concurrencies: Sequence[int],
+    quick: bool,
+    said: Callable[[str], None],
+) -> None:
+    """A discarded round for every arm."""
+    for place, concurrency in enumerate(concurrencies):
+        requests, tokens = max(concurrency, KINDS), 8 if quick else 24
+        todo = jobs(prompts, requests, tokens, WARM_UP_SEED + place)
+        for server in servers:
+            async with alone(server, servers), Client(server.url) as client:
+                await serve_all(client, todo, concurrency)
+        said(f"warm-up at concurrency {concurrency}")
+
+
+async def measure(
+    servers: Sequence[Server],
+    prompts: Mapping[str, Sequence[str]],
+    concurrencies: Sequence[int],
+    repeats: int,
+    quick: bool,
+    said: Callable[[str], None],
+) -> list[Cell]:
+    """All cells, in the order they were run."""
+    cells = []
+    for repeat in range(repeats):
+        for place, concurrency in enumerate(concurrencies):
+            work = work_for(concurrency, quick)
+            seed = REPEAT_SEED + repeat * len(concurrencies) + place
+            todo = jobs(prompts, work.requests, work.tokens, seed)
+            row = []
+            for server in rotated(servers, repeat + place):
+                row.append(await _cell(server, servers, todo, concurrency, repeat))
+            cells += row
+            rates = ", ".join(f"{c.arm} {c.tokens_per_second:.1f}" for c in row)
+            said(f"repeat {repeat + 1}, concurrency {concurrency}, tokens/s: {rates}")
+    return cells
+
+
+async def _cell(
+    server: Server, servers: Sequence[Server], todo: Sequence[Job], concurrency: int, repeat: int
+) -> Cell:
+    async with alone(server, servers), Client(server.url) as client:
+        before = await client.counters()
+        began = time.monotonic()
+        seconds = await serve_all(client, todo, concurrency)
+        ended = time.monotonic()
+        after = await client.counters()
+    drafts, drafted, accepted = (
+        round(after[name] - before[name]) for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS)
+    )
+    tokens = sum(job.max_tokens for job in todo)
+    # A static K drafts in each step. Ours doesn't, but wastes no draft at a request's end, so
+    # that each step emits what it accepted and one token more.
+    static = server.arm.drafts and not server.arm.adaptive
+    return Cell(
+        arm=server.arm.name,
+        concurrency=concurrency,
+        repeat=repeat,
+        began=began,
+        ended=ended,
+        seconds=seconds,
+        tokens=tokens,
+        requests=len(todo),
+        request_steps=drafts if static else tokens - len(todo) - accepted,
+        drafted=drafted,
+        accepted=accepted,
+    )

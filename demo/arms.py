@@ -1,0 +1,144 @@
+"""The servers that are compared. They differ in nothing but speculation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import DemoError
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH_PAIR = ROOT / "benchmarks" / "bench_pair"
+
+KMAX = 6
+MODEL_NAME = "bench"
+MAX_NUM_SEQS = 16
+NONE, OURS = "none", "ours"
+DEFAULT_ARMS = (NONE, "static2", "static6", OURS)
+
+SITECUSTOMIZE = """\
+import sys
+sys.path.insert(0, {folder!r})
+from vllm_cpu_sampling_fix import apply
+apply()
+"""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One server.
+
+    Attributes:
+        name: as on the command line.
+        title: as in tables.
+        drafts: num_speculative_tokens; 0 means no speculation is configured.
+        adaptive: our plugin decides.
+    """
+
+    name: str
+    title: str
+    drafts: int
+    adaptive: bool = False
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where a run reads and writes."""
+
+    models: Path
+    output: Path
+
+    @property
+    def status(self) -> Path:
+        """Our server's status file."""
+        return self.output / "status.json"
+
+    @property
+    def trace(self) -> Path:
+        """Folder of our server's step trace."""
+        return self.output / "trace"
+
+    def log(self, arm: Arm) -> Path:
+        """What a server prints."""
+        return self.output / f"server-{arm.name}.log"
+
+
+def parse_arm(name: str) -> Arm:
+    """The arm of this name: `none`, `ours` or `static` with a K of 1 to Kmax.
+
+    Raises DemoError for any other name.
+    """
+    if name == NONE:
+        return Arm(name, "no speculation", 0)
+    if name == OURS:
+        return Arm(name, "adaptive-spec", KMAX, adaptive=True)
+    match = re.fullmatch(r"static(\d+)", name)
+    if match and 1 <= int(match[1]) <= KMAX:
+        return Arm(name, f"static K = {int(match[1])}", int(match[1]))
+    raise DemoError(f"unknown arm {name!r}: there are {NONE}, {OURS} and static1 to static{KMAX}")
+
+
+def serve_command(arm: Arm, port: int, files: Files) -> list[str]:
+    """The command line of a server."""
+    command = [
+        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"),
+        str(files.models / "target_big"),
+        *("--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port)),
+        *("--dtype", "float32", "--enforce-eager", "--seed", "0"),
+        *("--max-model-len", "512", "--max-num-seqs", str(MAX_NUM_SEQS)),
+        *("--no-enable-prefix-caching", "--disable-uvicorn-access-log"),
+    ]
+    if arm.drafts:
+        speculation = {
+            "method": "draft_model",
+            "model": str(files.models / "draft"),
+            "num_speculative_tokens": arm.drafts,
+        }
+        command += ["--speculative-config", json.dumps(speculation)]
+    if arm.adaptive:
+        command += ["--additional-config", json.dumps({"adaptive_spec": our_config(files)})]
+    return command
+
+
+def our_config(files: Files) -> dict[str, Any]:
+    """What is given to our plugin: defaults, and places to write to."""
+    return {
+        "policy": "goodput",
+        "status_file": str(files.status),
+        "trace": {"directory": str(files.trace)},
+    }
+
+
+def model_threads() -> int:
+    """Threads a server computes with."""
+    return max((os.cpu_count() or 1) - 1, 1)
+
+
+def server_environment(files: Files, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of all servers.
+
+    It makes them quiet while idle, and repairs sampling on CPU (vllm#55005) in all of them. One
+    core is left free of model threads: vLLM's engine process spins while it waits for its worker,
+    most of all when it speculates, and would keep such a thread, and with it the others, waiting.
+    """
+    folder = files.output / "site"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(folder=str(BENCH_PAIR)))
+    own = {
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(model_threads()),
+        "OMP_WAIT_POLICY": "passive",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    # A configuration for other servers must not switch our plugin on in every arm.
+    inherited = {name: value for name, value in environ.items() if name != "ADAPTIVE_SPEC_CONFIG"}
+    paths = [str(folder), str(ROOT), environ.get("PYTHONPATH", "")]
+    return {**inherited, **own, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,0 +1,148 @@
+"""The table at the end: on the terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from .act_two import Cell
+from .arms import KMAX, OURS, model_threads
+from .figures import Row, as_json, rate, times, verdicts
+from .view import percent
+
+HEADINGS = (
+    "load",
+    "server",
+    "tokens/s",
+    "/ no spec.",
+    "adaptive-spec / this",
+    "mean K",
+    "accepted",
+)
+
+
+def table_rows(table: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The cells of the table as text."""
+    return [
+        (
+            str(row.concurrency),
+            row.arm.title,
+            rate(row.rate),
+            times(row.over_none),
+            times(row.ours_over),
+            f"{row.mean_k:.2f}" if row.arm.drafts else "–",
+            percent(row.acceptance),
+        )
+        for row in table
+    ]
+
+
+def rich_table(table: Sequence[Row]) -> Table:
+    """For the terminal; ours is bold."""
+    shown = Table(
+        title="act two: the same work for every server", title_justify="left", box=box.SIMPLE_HEAD
+    )
+    for place, heading in enumerate(HEADINGS):
+        shown.add_column(heading, justify="left" if place == 1 else "right")
+    concurrency = None
+    for row, texts in zip(table, table_rows(table), strict=True):
+        if concurrency not in (None, row.concurrency):
+            shown.add_section()
+        concurrency = row.concurrency
+        shown.add_row(*texts, style="bold" if row.arm.name == OURS else "")
+    return shown
+
+
+def markdown(table: Sequence[Row], caption: str) -> str:
+    """The same for a README."""
+    lines = [
+        "| " + " | ".join(HEADINGS) + " |",
+        "| " + " | ".join("---" for _ in HEADINGS) + " |",
+        *("| " + " | ".join(texts) + " |" for texts in table_rows(table)),
+        "",
+        caption,
+        "",
+        *(f"- {line}" for line in [*verdicts(table), *rejections(table)]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rejections(table: Sequence[Row]) -> list[str]:
+    """What was left out, and why."""
+    return [
+        f"concurrency {row.concurrency}, {row.arm.title}: repeat "
+        f"{', '.join(str(repeat + 1) for repeat in row.rejected)} left out: the speed-up is "
+        "above accepted drafts per step + 1, so something else disturbed it or its comparison"
+        for row in table
+        if row.rejected
+    ]
+
+
+def caption(repeats: int, act_one_seconds: float) -> str:
+    """How the figures were made."""
+    return (
+        f"Load: requests under way. Measured in this run on {os.cpu_count()} CPU cores: median "
+        "(minimum–maximum) of "
+        f"{repeats} repeat{'s' if repeats > 1 else ''}, ratios paired by repeat. Every server got "
+        "the same prompts (code, prose, JSON, log, random in turn; temperature 0.8), seeds and "
+        "number of tokens, in rotated order, the other servers paused; a fixed number of requests "
+        "over HTTP in a closed loop, its end included. vLLM with a 191 M target and a small draft "
+        f"model, float32, eager, {model_threads()} of the cores for the model, sampling on CPU "
+        "repaired as in vllm#55005. adaptive-spec (K at "
+        f"most {KMAX}) started without a profile and had learned from act one "
+        f"({act_one_seconds:.0f} s) and one discarded round, and goes on learning; the others had "
+        "a discarded round too. Mean K and accepted are the engine's own counters."
+    )
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the software."""
+    return {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("vllm", "torch", "adaptive-spec", "numba")},
+    }
+
+
+def save(
+    folder: Path, table: Sequence[Row], text: str, cells: Sequence[Cell], more: dict[str, Any]
+) -> list[Path]:
+    """Write `table.md` and `results.json`."""
+    results = {
+        "environment": environment(),
+        "caption": text,
+        "table": [as_json(row) for row in table],
+        "cells": [asdict(cell) for cell in cells],
+        **more,
+    }
+    paths = [folder / "table.md", folder / "results.json"]
+    paths[0].write_text(markdown(table, text), encoding="utf-8")
+    paths[1].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return paths
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

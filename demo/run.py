@@ -1,0 +1,208 @@
+"""Run the demo: `python demo/run.py [--help]`, in the environment that vLLM is installed in."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+if not __package__:  # run as a file
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    __package__ = "demo"
+
+from .arms import BENCH_PAIR, Files
+from .errors import DemoError
+from .options import Options, parse
+
+PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
+QUICK_SHARE = 0.5
+ACT_ONE_TOKENS = 64
+NEEDED = ("vllm", "adaptive_spec", "httpx", "rich", "matplotlib")
+
+
+class Clock:
+    """Times the stages of the run and says when each begins."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, text: str) -> Iterator[None]:
+        """A stage; its time is kept under its name."""
+        began = time.monotonic()
+        print(f"[{began - self._began:4.0f} s] {text}", flush=True)
+        yield
+        self.seconds[name] = round(time.monotonic() - began, 1)
+
+    @property
+    def total(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
+
+
+def require_packages() -> None:
+    """Raise DemoError if this Python lacks something."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DemoError(
+            f"{', '.join(missing)} not installed for {sys.executable}: use `make demo`, which sets "
+            "up an environment"
+        )
+
+
+def prepare_output(files: Files) -> None:
+    """Make the folder; what an earlier run has left there goes."""
+    try:
+        files.output.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(files.trace, ignore_errors=True)
+        for name in ("status.json", "table.md", "results.json", "k-over-time.png"):
+            (files.output / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise DemoError(f"cannot write to {files.output}: {error.strerror}") from error
+
+
+def build_models(folder: Path) -> None:
+    """Make the model folders, unless they are there.
+
+    Raises DemoError if that fails.
+    """
+    build = [sys.executable, BENCH_PAIR / "build.py", folder]
+    command = [*map(str, build), "--only", "target_big", "draft"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise DemoError(f"the models can't be built in {folder}: {lines[-1]}")
+
+
+def load_prompts() -> dict[str, list[str]]:
+    """Held-out prompts by kind."""
+    prompts: dict[str, list[str]] = json.loads((BENCH_PAIR / "prompts.json").read_text("utf-8"))
+    return prompts
+
+
+async def run(options: Options) -> None:
+    """All of it. Raises DemoError if something essential fails."""
+    from . import act_one, act_two, figures, picture, report, servers, status, steps
+    from .view import PhaseView, open_console
+
+    console, clock, files = open_console(), Clock(), options.files
+    picture.load_matplotlib()
+    prepare_output(files)
+    with clock.stage("models", "building the models, unless they are there"):
+        build_models(files.models)
+    prompts = load_prompts()
+    share = QUICK_SHARE if options.quick else 1.0
+    phases = [(c, share * PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
+
+    def said(line: str) -> None:
+        print(f"[{clock.total:4.0f} s]   {line}", flush=True)
+
+    with servers.servers_for(options.arms, files, options.keep) as running:
+        with clock.stage("servers", f"starting {len(running)} vLLM servers at once"):
+            await servers.wait_ready(running)
+        ours = next(server for server in running if server.arm.adaptive)
+        said(servers.require_switched_on(ours))
+        with clock.stage("act one", "act one: load up and down on the server with adaptive-spec"):
+            async with servers.alone(ours, running):
+                seen = await act_one.run_act_one(
+                    ours.url, files.status, prompts, phases, ACT_ONE_TOKENS, PhaseView(console)
+                )
+            status.require_sound(status.read_status(files.status))
+        with clock.stage("warm-up", "act two: one discarded round for every server"):
+            await act_two.warm_up(running, prompts, options.concurrencies, options.quick, said)
+        with clock.stage(
+            "act two", f"act two: the same work for all, {options.repeats}x, interleaved"
+        ):
+            cells = await act_two.measure(
+                running, prompts, options.concurrencies, options.repeats, options.quick, said
+            )
+        faults = status.require_sound(status.read_status(files.status))
+        if options.keep:
+            for server in running:
+                said(f"stays: {server.url} {server.arm.name}, process group {server.group}")
+    with clock.stage("picture", "reading the step trace, drawing"):
+        trace = steps.read_steps(files.trace)
+        first = steps.between(trace, seen[0].began, seen[-1].ended)
+        path = files.output / "k-over-time.png"
+        picture.draw(first, seen, path)
+        more = {
+            "act_one": [
+                {"concurrency": phase.concurrency}
+                | steps.summary(steps.between(trace, phase.began, phase.ended))
+                for phase in seen
+            ],
+            "act_one_by_kind": steps.by_kind(first),
+            "act_two_ours": act_two_trace(options, cells, trace),
+            "faults": faults,
+            "seconds": clock.seconds,
+        }
+    table = figures.rows(options.arms, options.concurrencies, cells)
+    text = report.caption(options.repeats, seen[-1].ended - seen[0].began)
+    saved = report.save(files.output, table, text, cells, more)
+    console.print(report.rich_table(table))
+    notes = [f"adaptive-spec failed and the engine's own K was used: {fault}" for fault in faults]
+    for line in [*figures.verdicts(table), *report.rejections(table), *notes]:
+        console.print(f"- {line}", highlight=False)
+    console.print(f"\n{text}\n", highlight=False)
+    print("times:", ", ".join(f"{name} {s:.0f} s" for name, s in clock.seconds.items()))
+    print(f"all of it took {clock.total:.0f} s; see")
+    for place in (path, *saved):
+        print(f"  {place}")
+
+
+def act_two_trace(options: Options, cells: list[Any], trace: Any) -> list[dict[str, Any]]:
+    """What our server did in act two, by concurrency."""
+    from . import steps
+
+    result = []
+    for concurrency in options.concurrencies:
+        chosen = [
+            step
+            for cell in cells
+            if cell.concurrency == concurrency and cell.arm == "ours"
+            for step in steps.between(trace, cell.began, cell.ended)
+        ]
+        by_kind = steps.by_kind(chosen)
+        result.append({"concurrency": concurrency} | steps.summary(chosen) | {"by_kind": by_kind})
+    return result
+
+
+async def run_until_signalled(options: Options) -> None:
+    """Run; a signal ends it in order, so that servers are stopped."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    await run(options)
+
+
+def main() -> int:
+    """Parse, run, say in one line what went wrong if something did."""
+    options = parse()
+    try:
+        require_packages()
+        asyncio.run(run_until_signalled(options))
+    except DemoError as error:
+        if error.details:
+            print(error.details, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("error: interrupted; the servers are stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

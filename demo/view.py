@@ -1,0 +1,138 @@
+"""Act one on a terminal, live; elsewhere as plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from .status import Totals
+
+if TYPE_CHECKING:
+    from .act_one import Phase
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+BAR_WIDTH = 32
+LOG_WIDTH = 118
+REFRESHES_PER_SECOND = 4
+
+
+def open_console() -> Console:
+    """Standard output; logs get wide lines."""
+    console = Console()
+    return console if console.is_terminal else Console(width=LOG_WIDTH)
+
+
+class PhaseView:
+    """Shows phases as they run."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._phases: Sequence[Phase] = ()
+        self._live: Live | None = None
+
+    @contextmanager
+    def showing(self, phases: Sequence[Phase]) -> Iterator[None]:
+        """Show these phases until the end of the block."""
+        self._phases = phases
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(
+            self._screen(phases[0]),
+            console=self._console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+        ) as self._live:
+            yield
+            self._live.update(phase_table(phases, None))
+        self._live = None
+
+    def changed(self, phase: Phase) -> None:
+        """This phase, the one that runs, has new figures."""
+        if self._live is not None:
+            self._live.update(self._screen(phase))
+
+    def ended(self, phase: Phase) -> None:
+        """A phase is over."""
+        if self._live is None:
+            self._console.print(plain_line(phase), highlight=False, soft_wrap=True)
+
+    def _screen(self, phase: Phase) -> RenderableType:
+        return Group(now_panel(phase), phase_table(self._phases, phase))
+
+
+def now_panel(phase: Phase) -> Panel:
+    """The last second: how many drafts were verified, and what came of it."""
+    bars = Table.grid(padding=(0, 1))
+    for k, share in enumerate(phase.recent.shares):
+        bar = Text("█" * round(share * BAR_WIDTH), style="cyan")
+        bars.add_row(f"K = {k}", Text.assemble(bar, f" {share:.0%}" if share else ""))
+    rate = phase.recent.emitted / phase.recent_seconds if phase.recent_seconds else 0.0
+    facts = Table.grid(padding=(0, 1))
+    facts.add_row("concurrency", f"[bold]{phase.concurrency}[/]")
+    facts.add_row("tokens/s", f"[bold]{rate:.0f}[/]")
+    facts.add_row("mean K", f"{phase.recent.mean_k:.2f}")
+    facts.add_row("draft depth D", str(phase.depth))
+    facts.add_row("accepted", percent(phase.recent.acceptance))
+    facts.add_row("mode", phase.mode)
+    facts.add_row("last decision", phase.reason)
+    both = Table.grid(padding=(0, 3))
+    both.add_column(width=BAR_WIDTH + 14)
+    both.add_row(bars, facts)
+    return Panel(both, title="drafts verified per request and step, last second", expand=False)
+
+
+def phase_table(phases: Sequence[Phase], running: Phase | None) -> Table:
+    """One row per phase that has begun."""
+    table = Table(title="act one: load up and down, adaptive-spec", title_justify="left")
+    table.add_column("concurrency", justify="right")
+    table.add_column("tokens/s", justify="right")
+    table.add_column("mean K", justify="right")
+    table.add_column("K = 0 .. 6")
+    table.add_column("D", justify="right")
+    table.add_column("accepted", justify="right")
+    table.add_column("mode")
+    table.add_column("last decision")
+    for phase in phases:
+        if not phase.began:
+            continue
+        table.add_row(
+            str(phase.concurrency),
+            f"{phase.tokens_per_second:.0f}",
+            f"{phase.totals.mean_k:.2f}",
+            Text(sparkline(phase.totals), style="cyan"),
+            str(phase.depth),
+            percent(phase.totals.acceptance),
+            phase.mode,
+            phase.reason,
+            style="bold" if phase is running else "",
+        )
+    return table
+
+
+def plain_line(phase: Phase) -> str:
+    """A phase where there is no terminal."""
+    shares = " ".join(f"{100 * share:.0f}" for share in phase.totals.shares)
+    return (
+        f"  concurrency {phase.concurrency:2d}: {phase.tokens_per_second:4.0f} tokens/s, "
+        f"mean K {phase.totals.mean_k:.2f}, D {phase.depth}, "
+        f"accepted {percent(phase.totals.acceptance)}, mode {phase.mode}, "
+        f"K 0..6 in %: {shares}; last decision: {phase.reason}"
+    )
+
+
+def sparkline(totals: Totals) -> str:
+    """Shares of K = 0, 1, ... as blocks; what occurred at all is visible."""
+    top = len(BLOCKS) - 1
+    return " ".join(BLOCKS[max(round(share * top), 1)] if share else "·" for share in totals.shares)
+
+
+def percent(share: float | None) -> str:
+    """A share for people."""
+    return "–" if share is None else f"{share:.0%}"

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_up import cell
+
+from demo.act_two import rotated, work_for
+from demo.arms import parse_arm
+from demo.figures import Spread, rows, verdicts
+from demo.report import caption, markdown, rejections, save
+
+ARMS = [parse_arm(name) for name in ("none", "static2", "ours")]
+
+
+def test_ratios_are_paired_by_repeat() -> None:
+    cells = []
+    # The machine is twice as slow in the second repeat: ratios don't notice.
+    for repeat, slow in enumerate((1.0, 2.0, 1.0)):
+        cells += [
+            cell("none", 10.0 * slow, repeat),
+            cell("static2", 8.0 * slow, repeat, drafted=190, accepted=60),
+            cell("ours", 5.0 * slow, repeat, drafted=190, accepted=120),
+        ]
+    none, static, ours = rows(ARMS, [4], cells)
+    assert none.rate == Spread(10.0, 5.0, 10.0, 3)
+    assert none.over_none is None
+    assert static.over_none == Spread(1.25, 1.25, 1.25, 3)
+    assert static.ours_over is not None
+    assert static.ours_over.middle == pytest.approx(1.6)
+    assert ours.over_none is not None
+    assert (ours.over_none.low, ours.over_none.high) == pytest.approx((2.0, 2.0))
+    assert ours.mean_k == pytest.approx(2.0)
+    assert ours.acceptance == pytest.approx(120 / 190)
+    assert verdicts([none, static, ours]) == [
+        "concurrency 4: adaptive-spec is ahead of the best of the others, static K = 2: "
+        "1.60 (1.60–1.60)"
+    ]
+
+
+def test_a_speed_up_above_accepted_plus_one_is_rejected_and_said() -> None:
+    cells = [
+        *(cell("none", 10.0, repeat) for repeat in range(3)),
+        *(cell("static2", 10.0, repeat, drafted=190, accepted=19) for repeat in range(3)),
+        cell("ours", 9.0, 0, drafted=190, accepted=19),
+        cell("ours", 8.0, 1, drafted=190, accepted=19),  # 1.25 > 1.2
+        cell("ours", 9.5, 2, drafted=190, accepted=19),
+    ]
+    table = rows(ARMS, [4], cells)
+    assert table[-1].rejected == (1,)
+    assert table[-1].rate is not None
+    assert table[-1].rate.high == pytest.approx(100 / 9)
+    assert len(rejections(table)) == 1
+    assert "repeat 2 left out" in rejections(table)[0]
+    assert rejections(table)[0] in markdown(table, "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "word"), [((9, 9.5), "ahead of"), ((9, 11), "level with"), ((11, 12), "behind")]
+)
+def test_verdicts(seconds: tuple[float, float], word: str) -> None:
+    cells = [cell("none", 10.0, repeat) for repeat in range(2)]
+    cells += [
+        cell("ours", taken, repeat, drafted=95, accepted=50) for repeat, taken in enumerate(seconds)
+    ]
+    (line,) = verdicts(rows([ARMS[0], ARMS[2]], [4], cells))
+    assert f"is {word} the best of the others" in line
+
+
+def test_without_no_speculation_nothing_is_compared_to_it() -> None:
+    cells = [cell("static2", 10.0), cell("ours", 8.0)]
+    static, ours = rows(ARMS[1:], [4], cells)
+    assert static.over_none is None
+    assert ours.over_none is None
+    assert static.ours_over == pytest.approx(Spread(1.25, 1.25, 1.25))
+
+
+def test_saved_files(tmp_path: Path) -> None:
+    cells = [cell("none", 10.0), cell("ours", 8.0, drafted=100, accepted=60)]
+    table = rows([ARMS[0], ARMS[2]], [4], cells)
+    text = caption(3, 60.0)
+    shown, results = save(tmp_path, table, text, cells, {"seconds": {"act one": 60.0}})
+    lines = shown.read_text().splitlines()
+    assert lines[0].count("|") == lines[2].count("|") == lines[3].count("|")
+    assert "median (minimum–maximum) of 3 repeats" in text
+    saved = json.loads(results.read_text())
+    assert saved["table"][1]["over_no_speculation"]["middle"] == pytest.approx(1.25)
+    assert saved["cells"][0]["arm"] == "none"
+    assert saved["seconds"] == {"act one": 60.0}
+
+
+def test_arm_order_rotates() -> None:
+    servers: list[object] = ["a", "b", "c"]
+    orders = [rotated(servers, by) for by in range(4)]  # type: ignore[arg-type]
+    assert [order[0] for order in orders] == ["a", "b", "c", "a"]
+    assert all(sorted(order) == servers for order in orders)  # type: ignore[type-var]
+
+
+def test_work_has_every_kind_of_prompt_equally_often() -> None:
+    for concurrency in range(1, 17):
+        work = work_for(concurrency, quick=False)
+        assert work.requests % 5 == 0
+        assert work.requests >= concurrency
+        assert work_for(concurrency, quick=True).tokens < work.tokens

@@ -1,0 +1,179 @@
+"""Processes are started, paused and ended; none of them is a vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo import servers
+from demo.arms import Files, parse_arm
+from demo.errors import DemoError
+from demo.guard import Guard, end, exists
+
+ARM = parse_arm("ours")
+PARENT = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in sys.argv else signal.SIG_DFL)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print("started", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(models=tmp_path, output=tmp_path)
+
+
+@pytest.fixture
+def group() -> Iterator[int]:
+    """A process group of two."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays in the group
+    yield process.pid
+    end([process.pid], patience=0.0)
+    process.wait()
+    process.stdout.close()
+
+
+def run_instead(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
+    monkeypatch.setattr(servers, "serve_command", lambda *_: list(command))
+
+
+def wait_until_gone(group: int, seconds: float = 10.0) -> bool:
+    """Ended children that nobody has waited for still count as members."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(group, os.WNOHANG)
+        if not exists(group):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_server_is_stopped_with_its_children(
+    paused: bool, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(monkeypatch, sys.executable, "-c", PARENT)
+    with servers.servers_for([ARM], files, keep=False) as (server,):
+        while not server.log.read_text():
+            time.sleep(0.02)
+        server.require_running()
+        if paused:
+            server.pause()
+        assert exists(server.group)
+    assert wait_until_gone(server.group)
+
+
+def test_servers_are_stopped_when_something_fails(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(monkeypatch, sys.executable, "-c", PARENT)
+    started = []
+
+    def fail() -> None:
+        with servers.servers_for([ARM, ARM], files, keep=True) as running:
+            started.extend(running)
+            raise DemoError("stop here")
+
+    with pytest.raises(DemoError, match="stop here"):
+        fail()
+    assert len(started) == 2
+    assert all(wait_until_gone(server.group) for server in started)
+
+
+def test_servers_stay_if_asked(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_instead(monkeypatch, sys.executable, "-c", PARENT)
+    with servers.servers_for([ARM], files, keep=True) as (server,):
+        server.pause()
+    try:
+        server.require_running()
+        assert exists(server.group)
+    finally:
+        servers.stop([server])
+
+
+def test_a_server_that_ends_shows_the_end_of_its_log(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "print('\\n'.join(f'line {n}' for n in range(50))); raise SystemExit(3)"
+    run_instead(monkeypatch, sys.executable, "-c", script)
+    with servers.servers_for([ARM], files, keep=False) as running:
+        running[0].process.wait()
+        with pytest.raises(DemoError, match="`ours` ended with status 3") as raised:
+            asyncio.run(servers.wait_ready(running))
+    assert raised.value.details.splitlines()[-1] == "line 49"
+    assert len(raised.value.details.splitlines()) == servers.LOG_TAIL_LINES
+
+
+def test_a_server_that_is_not_ready_in_time(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_instead(monkeypatch, sys.executable, "-c", PARENT)
+    monkeypatch.setattr(servers, "START_SECONDS", 0.0)
+    with (
+        servers.servers_for([ARM], files, keep=False) as running,
+        pytest.raises(DemoError, match="isn't ready after 0 s"),
+    ):
+        asyncio.run(servers.wait_ready(running))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("INFO adaptive_spec: mode=shadow policy=goodput", "doesn't act"),
+        ("INFO ready", "is not switched on"),
+    ],
+)
+def test_our_plugin_must_be_on(
+    line: str, message: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(monkeypatch, sys.executable, "-c", f"print({line!r})")
+    with servers.servers_for([ARM], files, keep=False) as (server,):
+        server.process.wait()
+        with pytest.raises(DemoError, match=message):
+            servers.require_switched_on(server)
+        server.log.write_text("(EngineCore pid=1) INFO adaptive_spec: mode=on policy=goodput\n")
+        assert servers.require_switched_on(server) == "mode=on policy=goodput"
+
+
+def test_the_guard_ends_what_a_killed_demo_leaves(group: int) -> None:
+    guard = Guard()
+    guard.add(group)
+    assert exists(group)
+    guard.close()  # what a kill does, too: the pipe is closed
+    assert wait_until_gone(group)
+
+
+def test_the_guard_leaves_what_was_dropped(group: int) -> None:
+    guard = Guard()
+    guard.add(group)
+    guard.drop(group)
+    guard.close()
+    assert exists(group)
+
+
+def test_ports_differ() -> None:
+    assert len(set(servers.free_ports(4))) == 4
+
+
+def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 8000000 kB\nMemAvailable: 4194304 kB\n")
+    with pytest.raises(DemoError, match="4 servers need about 10 GiB of memory, 4 GiB are"):
+        servers.require_memory(4, meminfo)
+    servers.require_memory(1, meminfo)
+    servers.require_memory(4, tmp_path / "none")

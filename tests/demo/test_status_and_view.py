@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from demo.act_one import Phase, Watcher
+from demo.errors import DemoError
+from demo.status import Totals, mode_of, read_status, require_sound
+from demo.view import PhaseView, plain_line, sparkline
+
+
+def status(steps: int, **changes: Any) -> dict[str, Any]:
+    """A status after so many steps of one request: K = 2 each, one accepted."""
+    values: dict[str, Any] = {
+        "steps": steps,
+        "verified_tokens": 2 * steps,
+        "accepted_tokens": steps,
+        "emitted_tokens": 2 * steps,
+        "requests_by_k": {"2": steps},
+        "steps_by_mode": {"on": steps},
+        "fail_opens": {},
+        "last_reason": "planned",
+        "last_depth": 3,
+    }
+    return values | changes
+
+
+def test_watcher_counts_within_phases(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    watcher, first, second = Watcher(path), Phase(1), Phase(4)
+    assert not watcher.update(first)
+    path.write_text(json.dumps(status(10)))
+    assert watcher.update(first)
+    assert not watcher.update(first), "nothing new"
+    path.write_text(json.dumps(status(30)))
+    assert watcher.update(first)
+    path.write_text(json.dumps(status(100, steps_by_mode={"on": 40, "off_warm": 60})))
+    assert watcher.update(second)
+    assert first.totals == Totals(20, 40, 20, 40, (0, 0, 20, 0, 0, 0, 0))
+    assert second.totals.emitted == 140
+    assert second.totals.acceptance == pytest.approx(0.5)
+    assert second.totals.mean_k == pytest.approx(2.0)
+    assert (first.mode, second.mode) == ("on", "off_warm")
+
+
+def test_a_status_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    path.write_text('{"steps": 1')
+    assert read_status(path) is None
+
+
+def test_mode_is_that_of_most_steps_since() -> None:
+    assert mode_of(status(5), None) == "on"
+    later = status(20, steps_by_mode={"on": 10, "off_warm": 10})
+    assert mode_of(later, status(10)) == "off_warm"
+
+
+def test_a_run_that_was_not_ours_is_an_error() -> None:
+    assert require_sound(status(100)) == []
+    faults = {"fail_opens": {"plan took": 2}, "steps_by_mode": {"on": 98, "engine": 2}}
+    assert require_sound(status(100, **faults)) == ["plan took: 2 times"]
+    faults["steps_by_mode"] = {"on": 50, "engine": 50}
+    with pytest.raises(DemoError, match="50 of 100 steps ran the engine's own K"):
+        require_sound(status(100, **faults))
+    with pytest.raises(DemoError, match="no status file"):
+        require_sound(None)
+
+
+def a_phase() -> Phase:
+    totals = Totals(100, 200, 100, 200, (25, 0, 75, 0, 0, 0, 0))
+    return Phase(
+        4,
+        began=1.0,
+        totals=totals,
+        recent=totals,
+        recent_seconds=1.0,
+        counted_seconds=4.0,
+        mode="on",
+        reason="planned",
+        depth=2,
+    )
+
+
+def test_plain_line() -> None:
+    assert plain_line(a_phase()) == (
+        "  concurrency  4:   50 tokens/s, mean K 2.00, D 2, accepted 50%, mode on, "
+        "K 0..6 in %: 25 0 75 0 0 0 0; last decision: planned"
+    )
+
+
+def test_what_occurred_at_all_is_visible() -> None:
+    assert sparkline(Totals(by_k=(1, 0, 999, 0, 0, 0, 0))) == "▁ · █ · · · ·"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_view_shows_phases(terminal: bool) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=110)
+    view, phase = PhaseView(console), a_phase()
+    with view.showing([phase]):
+        view.changed(phase)
+        view.ended(phase)
+    text = output.getvalue()
+    assert "planned" in text
+    assert ("\x1b[" in text) == terminal
+    assert text.count("\n") > 1 or not terminal
