@@ -77,7 +77,7 @@ class Cell:
 def work_for(concurrency: int, quick: bool) -> Work:
     """Work of some seconds: about two rounds, each kind of prompt equally often."""
     of_each_kind = max(round(2 * concurrency / KINDS), 1)
-    return Work(requests=KINDS * of_each_kind, tokens=24 if quick else 40)
+    return Work(requests=KINDS * of_each_kind, tokens=24 if quick else 64)
 
 
 def rotated(servers: Sequence[Server], by: int) -> list[Server]:

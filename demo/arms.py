@@ -20,6 +20,9 @@ KMAX = 6
 MODEL_NAME = "bench"
 MAX_NUM_SEQS = 16
 NONE, OURS = "none", "ours"
+DRAFT_SAMPLING = "probabilistic"
+"""Drafts are drawn from the draft model's distribution, in every arm that drafts. vLLM's default
+takes its most likely token, which sampled text at temperature 0.8 rarely is."""
 DEFAULT_ARMS = (NONE, "static2", "static6", OURS)
 
 SITECUSTOMIZE = """\
@@ -99,6 +102,7 @@ def serve_command(arm: Arm, port: int, files: Files) -> list[str]:
             "method": "draft_model",
             "model": str(files.models / "draft"),
             "num_speculative_tokens": arm.drafts,
+            "draft_sample_method": DRAFT_SAMPLING,
         }
         command += ["--speculative-config", json.dumps(speculation)]
     if arm.adaptive:

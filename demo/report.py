@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 
 from .act_two import Cell
-from .arms import KMAX, OURS, model_threads
+from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
 from .figures import Row, as_json, rate, times, verdicts
 from .view import percent
 
@@ -96,7 +96,7 @@ def caption(repeats: int, act_one_seconds: float) -> str:
         "the same prompts (code, prose, JSON, log, random in turn; temperature 0.8), seeds and "
         "number of tokens, in rotated order, the other servers paused; a fixed number of requests "
         "over HTTP in a closed loop, its end included. vLLM with a 191 M target and a small draft "
-        f"model, float32, eager, {model_threads()} of the cores for the model, sampling on CPU "
+        f"model ({DRAFT_SAMPLING} drafts), float32, eager, {model_threads()} of the cores for the model, sampling on CPU "
         "repaired as in vllm#55005. adaptive-spec (K at "
         f"most {KMAX}) started without a profile and had learned from act one "
         f"({act_one_seconds:.0f} s) and one discarded round, and goes on learning; the others had "
