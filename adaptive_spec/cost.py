@@ -99,6 +99,9 @@ class CostModel:
         self._cells: dict[tuple[int, int, int, int], _Cell] = {}
         self._coverage: dict[tuple[int, int], int] = {}
         self._tokens_of_batch: dict[int, FloatArray] = {}
+        self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
+        if capability.off_pass:
+            self._passes[0] = 1.0
         self.samples = 0
         if profile is not None:
             self._start_from_profile(profile)
@@ -120,8 +123,7 @@ class CostModel:
             + self._coefficients[self._prefill] * prefill_tokens
         )
         last = self._request - 1
-        height = np.concatenate(([0.0], np.cumsum(self._coefficients[1:last])))
-        curve: FloatArray = np.interp(tokens, self._knots, height)
+        curve: FloatArray = np.interp(tokens, self._knots, self._heights())
         if tokens[-1] > self._knots[-1]:
             slope = self._coefficients[last] / self._widths[-1]
             curve += slope * np.maximum(tokens - self._knots[-1], 0.0)
@@ -137,10 +139,7 @@ class CostModel:
         per_pass = (
             self._coefficients[self._pass] + self._coefficients[self._pass_request] * batch_size
         )
-        depth = np.arange(self._capability.max_draft_tokens + 1, dtype=np.float64)
-        if self._capability.off_pass:
-            depth[0] = 1.0
-        seconds: FloatArray = depth * per_pass
+        seconds: FloatArray = self._passes * per_pass
         return seconds
 
     def predict(self, outcome: StepOutcome) -> float:
@@ -188,13 +187,11 @@ class CostModel:
         """What has been learned, as a profile; None before the first step."""
         if not self.ready:
             return None
-        last = self._request - 1
-        height = np.concatenate(([0.0], np.cumsum(self._coefficients[1:last])))
         return CostProfile(
             name="learned",
             source="online",
             tokens=[int(knot) for knot in self._knots],
-            seconds=[max(float(self._coefficients[0] + h), 1e-6) for h in height],
+            seconds=[max(float(self._coefficients[0] + h), 1e-6) for h in self._heights()],
             per_request=float(self._coefficients[self._request]),
             per_context_token=float(self._coefficients[self._context]),
             per_prefill_token=float(self._coefficients[self._prefill]),
@@ -204,6 +201,12 @@ class CostModel:
             any_draft_per_request=float(self._coefficients[self._any_draft_request]),
         )
 
+    def _heights(self) -> FloatArray:
+        """V at the knots, above V at the first."""
+        heights = np.zeros(len(_KNOTS))
+        np.cumsum(self._coefficients[1 : self._request - 1], out=heights[1:])
+        return heights
+
     def _features(self, outcome: StepOutcome) -> FloatArray:
         features = np.zeros(len(self._coefficients))
         features[0] = 1.0
@@ -211,8 +214,7 @@ class CostModel:
         segment = min(bisect_right(_KNOTS, tokens), len(_KNOTS)) - 1
         features[1 : 1 + segment] = 1.0
         features[1 + segment] = (tokens - _KNOTS[segment]) / self._widths[segment]
-        depth = outcome.draft_depth
-        passes = max(depth, 1) if self._capability.off_pass else depth
+        passes = float(self._passes[outcome.draft_depth])
         features[self._request] = outcome.batch_size
         features[self._context] = outcome.context_tokens
         features[self._prefill] = outcome.prefill_tokens

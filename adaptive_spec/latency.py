@@ -22,10 +22,10 @@ class LatencyWeights:
         self._began: FloatArray = np.full(64, np.nan)
         self._tokens: FloatArray = np.zeros(64)
 
-    def weights(self, context: StepContext) -> FloatArray:
-        """w_i >= 1, [B]."""
+    def weights(self, context: StepContext) -> FloatArray | None:
+        """w_i >= 1, [B]; None if all are 1."""
         if self._strength <= 0.0 or not context.tpot_target.min(initial=np.inf) < np.inf:
-            return np.ones(context.batch_size)
+            return None
         self._asked = True
         slots = context.slots
         self._grow(slots)

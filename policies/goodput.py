@@ -166,17 +166,16 @@ class GoodputPolicy:
             context.batch_size, int(context.context_tokens.sum()), context.prefill_tokens
         )
         draft_seconds = self._cost.draft_seconds(context.batch_size)
-        weighted = bool(weights.max() > 1.0)
         best = best_admission(
-            survival * weights if weighted else survival,
-            weights,
+            survival if weights is None else survival * weights,
+            np.ones(context.batch_size) if weights is None else weights,
             context.draft_possible,
             context.draft_available,
             verify_seconds,
             draft_seconds,
             context.capability,
         )
-        return _Outlook(context, survival, verify_seconds, draft_seconds, best, weighted)
+        return _Outlook(context, survival, verify_seconds, draft_seconds, best, weights is not None)
 
     def _plan_on(self, outlook: _Outlook) -> SpecPlan:
         """What the planner wants, and now and then one draft more."""
