@@ -172,7 +172,7 @@ class TestGate:
 
     def test_missing_file(self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", "/no/such/file.yaml")
-        with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG: cannot read '/no/such"):
+        with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG: .*'/no/such"):
             self.configure(models)
 
     def test_untested_version(
