@@ -20,6 +20,7 @@ from adaptive_spec.values import FloatArray, IntArray
 
 _HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
 _PRIOR_VARIANCE_RANGE = (0.05, 3.0)
+_VARIANCE_RATE = 0.02
 
 
 class AcceptanceModel:
@@ -52,6 +53,7 @@ class AcceptanceModel:
         self._position_evidence: FloatArray = np.full(max_draft_tokens, 2.0)
         self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
         """Times each position has been observed."""
+        self._ended = 0
         self._effect: FloatArray = np.zeros(64)
         self._information: FloatArray = np.zeros(64)
         self._gradient: FloatArray = np.zeros(max_draft_tokens)
@@ -108,7 +110,10 @@ class AcceptanceModel:
             # EM step for the variance of u: E[u^2] = estimate^2 + posterior variance.
             posterior = 1.0 / (1.0 / self.prior_variance + information[known])
             second_moment = float(np.mean(self._effect[slots][known] ** 2 + posterior))
-            rate = min(0.02 * int(np.count_nonzero(known)), 0.5)
+            ended = int(np.count_nonzero(known))
+            self._ended += ended
+            # An average over the first requests, a slow mean afterwards.
+            rate = min(max(_VARIANCE_RATE, 1.0 / (self._ended + 10)) * ended, 0.5)
             self.prior_variance += rate * (second_moment - self.prior_variance)
             low, high = _PRIOR_VARIANCE_RANGE
             self.prior_variance = min(max(self.prior_variance, low), high)

@@ -79,6 +79,19 @@ def test_a_freed_slot_starts_from_the_prior() -> None:
     assert low <= fresh + 1e-9
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.7, 0.7), (0.15, 0.95)])
+def test_it_learns_how_much_requests_differ(low: float, high: float) -> None:
+    model = AcceptanceModel(4)
+    for seed in range(40):
+        hazards = np.where(np.arange(8) % 2 == 0, low, high)[:, None] * np.ones((8, 4))
+        feed(model, hazards, 30, "random", seed)
+        model.forget(np.arange(8))
+    if low == high:
+        assert model.prior_variance < 0.3
+    else:
+        assert model.prior_variance > 1.0
+
+
 def test_state_round_trips_through_json() -> None:
     model = AcceptanceModel(4)
     feed(model, np.full((8, 4), 0.8), 300, "random")
