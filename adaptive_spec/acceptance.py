@@ -1,11 +1,14 @@
-"""Acceptance model: logit hazard of position j for request i is b_j + u_i.
+"""Acceptance model: logit hazard of position j for request i is b_j + v_t + u_i + w_j z_ij.
 
-The hazard is the probability that draft j is accepted given that the drafts before it were.
+The hazard is the probability that draft j is accepted given that the drafts before it were; b_j is
+the position's effect, v_t that of the request's task label, u_i the request's own and w_j z_ij what
+the drafter's confidence adds (`adaptive_spec.confidence`). Terms without a label or a signal are 0.
+
 Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
 Per-position rates are biased as soon as K differs between requests, because K then depends on
-acceptance; fitting position effects b_j jointly with request effects u_i, by residuals y - h, is
-not. The b_j are updated once per step for the whole batch (one after the other they diverge at
-large batches). Evidence is discounted only when something is observed.
+acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
+step for the whole batch (one after the other they diverge at large batches). Evidence is
+discounted only when something is observed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.confidence import ConfidenceEffect
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.kernels import active_kernel
 from adaptive_spec.values import FloatArray, IntArray
@@ -21,6 +25,9 @@ from adaptive_spec.values import FloatArray, IntArray
 _HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
 _PRIOR_VARIANCE_RANGE = (0.05, 3.0)
 _VARIANCE_RATE = 0.02
+_TASK_VARIANCE = 0.5
+_TASK_EVIDENCE_LIMIT = 300.0
+_MOST_TASKS = 1024
 
 
 class AcceptanceModel:
@@ -33,6 +40,7 @@ class AcceptanceModel:
         discount: of a request's own evidence, per step that verified something for it.
         evidence_limit: Fisher information at which a position's memory is capped; higher adapts
             more slowly and is steadier.
+        request_effects: learn u_i; without them all requests count as alike.
     """
 
     def __init__(
@@ -43,25 +51,56 @@ class AcceptanceModel:
         prior_variance: float = 0.3,
         discount: float = 0.98,
         evidence_limit: float = 1000.0,
+        request_effects: bool = True,
     ) -> None:
         self.max_draft_tokens = max_draft_tokens
         self.prior_variance = prior_variance
+        self.confidence = ConfidenceEffect(max_draft_tokens)
         self._discount = discount
         self._evidence_limit = evidence_limit
+        self._request_effects = request_effects
         logit = float(np.log(prior_hazard / (1.0 - prior_hazard)))
         self.position_effect: FloatArray = np.full(max_draft_tokens, logit)
         self._position_evidence: FloatArray = np.full(max_draft_tokens, 2.0)
         self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
         """Times each position has been observed."""
+        self.surprise = 0.0
+        """Sum of residuals y - h of the last step learned from."""
+        self.expected_variance = 0.0
+        """Sum of h (1 - h) over the same observations."""
+        self.observed = 0
+        """How many those were."""
+        self._position = np.arange(max_draft_tokens)[:, None]
         self._ended = 0
         self._effect: FloatArray = np.zeros(64)
         self._information: FloatArray = np.zeros(64)
+        self._task_effect: FloatArray = np.zeros(0)
+        self._task_evidence: FloatArray = np.zeros(0)
         self._gradient: FloatArray = np.zeros(max_draft_tokens)
         self._step_information: FloatArray = np.zeros(max_draft_tokens)
 
-    def hazard(self, slots: IntArray) -> FloatArray:
-        """Predicted hazards [Kmax, B]."""
-        hazard: FloatArray = self.position_effect[:, None] + self._request_effect(slots)
+    def hazard(
+        self, slots: IntArray, task: IntArray | None = None, signal: FloatArray | None = None
+    ) -> FloatArray:
+        """Predicted hazards [Kmax, B].
+
+        Args:
+            slots: [B] rows of the requests.
+            task: [B] number of the task label, -1 without; None: nobody has one.
+            signal: [Kmax, B] z from `confidence.signal`, nan where unknown: there, and without a
+                signal, the mean over what the drafter may show.
+        """
+        effect = self._request_effect(slots)
+        if task is not None and self._task_effect.size:
+            effect = effect + self._task_effect_of(task)
+        hazard: FloatArray = self.position_effect[:, None] + effect
+        if self.confidence.informative:
+            mean = hazard * self.confidence.attenuation[:, None]
+            if signal is None:
+                hazard = mean
+            else:
+                hazard += self.confidence.weight[:, None] * signal
+                hazard = np.where(np.isnan(hazard), mean, hazard)
         np.negative(hazard, out=hazard)
         np.exp(hazard, out=hazard)
         hazard += 1.0
@@ -70,17 +109,27 @@ class AcceptanceModel:
         np.minimum(hazard, _HAZARD_CEILING, out=hazard)
         return hazard
 
-    def survival(self, slots: IntArray) -> FloatArray:
+    def survival(
+        self, slots: IntArray, task: IntArray | None = None, signal: FloatArray | None = None
+    ) -> FloatArray:
         """Predicted probability [Kmax, B] that all drafts up to a position are accepted."""
-        hazard = self.hazard(slots)
+        hazard = self.hazard(slots, task, signal)
         np.cumprod(hazard, axis=0, out=hazard)
         return hazard
 
-    def learn(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
-        """Take up one step's outcomes, [B] each."""
+    def learn(
+        self,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray | None = None,
+        signal: FloatArray | None = None,
+    ) -> None:
+        """Take up one step's outcomes, [B] each, and the signal [Kmax, B] its drafts came with."""
         if slots.size == 0:
             return
-        hazard = self.hazard(slots)
+        hazard = self.hazard(slots, task, signal)
+        before = int(self.observations.sum())
         effect = self._effect[slots]
         information = self._information[slots]
         active_kernel().learn(
@@ -95,11 +144,25 @@ class AcceptanceModel:
             self.prior_variance,
             self._discount,
         )
-        self._effect[slots] = effect
-        self._information[slots] = information
+        if self._request_effects:
+            self._effect[slots] = effect
+            self._information[slots] = information
         evidence = np.minimum(self._position_evidence, self._evidence_limit)
         self._position_evidence = evidence + self._step_information
         self.position_effect = self.position_effect + self._gradient / self._position_evidence
+        self.surprise = float(self._gradient.sum())
+        self.expected_variance = float(self._step_information.sum())
+        self.observed = int(self.observations.sum()) - before
+        labelled = task is not None and bool(task.max() >= 0)
+        if signal is not None or labelled:
+            seen = self._position < np.minimum(accepted + 1, verified)
+            residual = np.where(seen, (self._position < accepted) - hazard, 0.0)
+            spread = np.where(seen, hazard * (1.0 - hazard), 0.0)
+            if signal is not None:
+                self.confidence.learn(signal, residual, spread)
+            if labelled:
+                assert task is not None
+                self._learn_tasks(task, residual.sum(axis=0), spread.sum(axis=0))
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended: learn how much requests differ, then clear their rows."""
@@ -123,15 +186,21 @@ class AcceptanceModel:
     def widen(self, evidence: float = 20.0) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
         self._position_evidence = np.minimum(self._position_evidence, evidence)
+        self._information = np.minimum(self._information, 1.0)
+        self._task_evidence = np.minimum(self._task_evidence, evidence)
         self.observations[:] = 0
 
     def state(self) -> dict[str, Any]:
-        """What holds beyond single requests, JSON-compatible."""
+        """What holds beyond single requests, JSON-compatible.
+
+        Effects of task labels are not kept: their numbers are given anew by each server.
+        """
         return {
             "position_effect": self.position_effect.tolist(),
             "position_evidence": self._position_evidence.tolist(),
             "observations": self.observations.tolist(),
             "prior_variance": self.prior_variance,
+            "confidence": self.confidence.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -141,6 +210,7 @@ class AcceptanceModel:
             evidence = np.asarray(state["position_evidence"], dtype=np.float64)
             observations = np.asarray(state["observations"], dtype=np.int64)
             variance = float(state["prior_variance"])
+            confidence = state["confidence"]
         except (KeyError, TypeError, ValueError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
         shape = (self.max_draft_tokens,)
@@ -148,6 +218,7 @@ class AcceptanceModel:
             raise PolicyError(f"acceptance state is for Kmax {effect.shape}, not {shape}")
         if not (np.isfinite(effect).all() and np.isfinite(evidence).all() and variance > 0):
             raise PolicyError("acceptance state has values that are not finite")
+        self.confidence.restore(confidence)
         self.position_effect, self._position_evidence = effect, evidence
         self.observations, self.prior_variance = observations, variance
 
@@ -160,3 +231,21 @@ class AcceptanceModel:
             self._effect = np.concatenate([self._effect, extra])
             self._information = np.concatenate([self._information, extra])
             return self._effect[slots]
+
+    def _task_effect_of(self, task: IntArray) -> FloatArray:
+        """v_t [B]; 0 without a label, and for those beyond the first thousand."""
+        known = (task >= 0) & (task < len(self._task_effect))
+        return np.where(known, self._task_effect[np.where(known, task, 0)], 0.0)
+
+    def _learn_tasks(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
+        top = min(int(task.max()) + 1, _MOST_TASKS)
+        if top > len(self._task_effect):
+            extra = np.zeros(top - len(self._task_effect))
+            self._task_effect = np.concatenate([self._task_effect, extra])
+            self._task_evidence = np.concatenate([self._task_evidence, extra])
+        known = (task >= 0) & (task < _MOST_TASKS)
+        size = len(self._task_effect)
+        gradient = np.bincount(task[known], weights=residual[known], minlength=size)
+        seen = np.bincount(task[known], weights=information[known], minlength=size)
+        self._task_evidence = np.minimum(self._task_evidence, _TASK_EVIDENCE_LIMIT) + seen
+        self._task_effect += gradient / (self._task_evidence + 1.0 / _TASK_VARIANCE)

@@ -16,11 +16,19 @@ import numpy as np
 from adaptive_spec.config import Config
 from adaptive_spec.fail_open import Breaker
 from adaptive_spec.memory import limit_to_memory
-from adaptive_spec.policy import Policy, configured_policy
+from adaptive_spec.policy import DraftStopper, Policy, configured_policy
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.status import Counters, StatusFile
 from adaptive_spec.trace import StepTrace
-from adaptive_spec.values import Capability, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.values import (
+    Capability,
+    DraftPass,
+    DraftVerdict,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 from adaptive_spec.verdict import plan_fault
 
 _LOG = logging.getLogger(__name__)
@@ -91,6 +99,27 @@ class Controller:
         if self.mode == "shadow":
             return self._record(context, engine_plan(context, mode=Mode.SHADOW), wanted=plan)
         return self._record(context, plan)
+
+    @property
+    def stops_drafting(self) -> bool:
+        """The policy wants to see each pass of the drafter."""
+        if self.mode != "on" or self._breaker.benched:
+            return False
+        return isinstance(self.policy, DraftStopper)
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        """Keep this draft position, go on to the next? On any fault all is drafted."""
+        whole = DraftVerdict(draft.drafting, draft.drafting)
+        policy = self.policy
+        if not isinstance(policy, DraftStopper):
+            return whole
+        try:
+            verdict = policy.after_draft_pass(draft)
+            admitted = draft.drafting & verdict.admitted
+            return DraftVerdict(admitted, admitted & verdict.drafting)
+        except Exception as error:
+            self._failed(f"after_draft_pass raised {type(error).__name__}: {error}", 0.0)
+            return whole
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step."""

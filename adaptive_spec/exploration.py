@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import Capability, FloatArray, IntArray, Level
+from adaptive_spec.values import BoolArray, Capability, FloatArray, IntArray, Level
 
 FRACTION = 1.0 / 8.0
 """Of the requests, in a step in which others speculate anyway."""
 FRACTION_OF_NONE = 1.0 / 2.0
 """Of the requests, in a step in which nobody else speculates."""
-_EARLY_PERIOD, _LATE_PERIOD = 8, 64
+_EARLY_PERIOD = 8
+LATE_PERIOD = 64
+"""Steps between explorations of a position that is well known."""
 _KNOWN_AFTER = 500
 
 
@@ -42,7 +44,7 @@ class Explorer:
         if depth >= self._capability.max_draft_tokens:
             return False
         known = observations[depth] >= _KNOWN_AFTER
-        period = _LATE_PERIOD if known else _EARLY_PERIOD
+        period = LATE_PERIOD if known else _EARLY_PERIOD
         # As often per request, whatever the fraction; a uniform engine explores with all.
         if self._capability.level is Level.UNIFORM:
             period = int(period / FRACTION)
@@ -54,6 +56,13 @@ class Explorer:
         """The next depth the engine can run."""
         above = [k for k in self._capability.uniform_values if k > depth]
         return above[0] if above else depth
+
+    def draw(self, batch: int, fraction: float) -> BoolArray:
+        """[B] requests chosen at random, each with this probability; at least one."""
+        chosen: BoolArray = self._random.random(batch) < fraction
+        if batch and not chosen.any():
+            chosen[self._random.integers(batch)] = True
+        return chosen
 
     def extend(
         self, verify: IntArray, available: IntArray, fraction: float = FRACTION

@@ -15,12 +15,56 @@ import msgspec
 
 from adaptive_spec.config import Config
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.values import (
+    DraftPass,
+    DraftVerdict,
+    IntArray,
+    Level,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
 
+GRANULARITY = {Level.UNIFORM: "L0", Level.VERIFY: "L1", Level.FULL: "L2"}
+"""How a capability level is written in tables."""
+
 State: TypeAlias = dict[str, Any]
 """JSON-compatible state of a policy: numbers, strings, lists and dicts of them."""
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a policy comes from. Optional: a class attribute `provenance`.
+
+    Attributes:
+        source: paper and section, or upstream file; empty for our own.
+        granularity: what its decisions differ by: UNIFORM one K per batch, VERIFY K_i per request
+            after a fixed draft, FULL draft depth as well.
+        faults: known ones, kept as they are in the original; empty if there are none.
+        greedy_drafts_only: its rule uses the probability of a sampled token or another live value
+            that the contract forbids; it changes the output distribution if drafts are sampled.
+    """
+
+    source: str = ""
+    granularity: Level = Level.FULL
+    faults: str = ""
+    greedy_drafts_only: bool = False
+
+
+def provenance_of(policy: type[Policy]) -> Provenance:
+    """Where a policy comes from; our own, if it doesn't say."""
+    found = getattr(policy, "provenance", None)
+    return found if isinstance(found, Provenance) else Provenance()
+
+
+@runtime_checkable
+class DraftStopper(Protocol):
+    """A policy that can end drafting early. Optional; only some engines ask."""
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        """Keep this position, go on to the next? Called after each pass, position 0 first."""
+        ...
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ Every adapter and the simulator write this format; replay, fit and report read i
 named ``steps-<pid>-<number>.jsonl``; a process that is killed loses at most its last line, which
 readers skip. Segments are rotated by size and the oldest is deleted, so disk use is bounded.
 
-Columns of a step (arrays have one entry per decoding request, in the same order):
+Columns of a step (arrays have one entry per request in ``ids``, in the same order):
 
 ===================  ==========================================================
 ``schema``           1
@@ -18,9 +18,25 @@ Columns of a step (arrays have one entry per decoding request, in the same order
 ``prefill_tokens``   prompt tokens in the same step
 ``waiting``          queue length; ``kv_free_tokens`` free KV
 ``ids``              request ids; ``k`` drafts verified; ``accepted``; ``emitted``
+``available``        drafts at hand; ``possible`` drafts a step could have used at most
+``contexts``         tokens in the KV cache
+``engine_k``         K that the engine itself would have used
 ``predicted_*``      the policy's own prediction, null if it made none
-``propensity``       of the K chosen, null if not randomised
-``wanted_k``         what the policy would have run (shadow mode), else absent
+``propensity``       of the K planned, null if not randomised
+===================  ==========================================================
+
+Columns that are there only where they say something:
+
+===================  ==========================================================
+``planned_k``        where what ran differs from the plan
+``wanted_k``         what the policy would have run (shadow mode); ``wanted_depth``
+``temperature``      where one is above 0
+``task``             number of the task label, -1 without one, where one has a label
+``tpot_target``      seconds, null without one, where one has a target
+``confidence``       maximum draft probability by position, null where unknown
+``entropy``          of the draft distribution in nats, likewise
+``capability``       what the engine allows, in the first line of each segment
+``kv_total_tokens``  size of the KV pool, likewise
 ===================  ==========================================================
 """
 
@@ -36,10 +52,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import msgspec
+import numpy as np
 
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import ConfigError, DataError
-from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.values import FloatArray, IntArray, SpecPlan, StepContext, StepOutcome
 
 SCHEMA = 1
 _FLUSH_EVERY_STEPS = 32
@@ -87,8 +104,13 @@ class StepTrace:
         planned = self._pending.pop(outcome.step, None)
         if planned is None:
             return
+        record = step_record(*planned, outcome)
+        if self._file is None:  # the first line of a segment: others may be deleted
+            context = planned[0]
+            record["capability"] = msgspec.to_builtins(context.capability)
+            record["kv_total_tokens"] = context.kv_total_tokens
         try:
-            self._write(self._encoder.encode(step_record(*planned, outcome)))
+            self._write(self._encoder.encode(record))
         except OSError as error:
             self._log.warning("adaptive_spec: trace off: %s", error)
             self._directory = None
@@ -136,7 +158,9 @@ def step_record(
     context: StepContext, plan: SpecPlan, wanted: SpecPlan | None, outcome: StepOutcome
 ) -> dict[str, Any]:
     """One line of a trace, as a dict."""
-    id_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
+    rows = _rows_of(outcome.slots, context.slots)
+    planned_k = _at(plan.verify, rows)
+    names = [*context.request_ids, ""]
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "step": outcome.step,
@@ -151,18 +175,61 @@ def step_record(
         "prefill_tokens": outcome.prefill_tokens,
         "waiting": context.waiting,
         "kv_free_tokens": context.kv_free_tokens,
-        "ids": [id_of.get(slot, "") for slot in outcome.slots.tolist()],
+        "ids": [names[row] for row in rows.tolist()],
         "k": outcome.verified.tolist(),
         "accepted": outcome.accepted.tolist(),
         "emitted": outcome.emitted.tolist(),
+        "available": _at(context.draft_available, rows).tolist(),
+        "possible": _at(context.draft_possible, rows).tolist(),
+        "contexts": _at(context.context_tokens, rows).tolist(),
+        "engine_k": context.engine_k,
         "predicted_seconds": _number(plan.predicted_seconds),
         "predicted_tokens": _number(plan.predicted_tokens),
-        "propensity": None if plan.propensity is None else plan.propensity.tolist(),
+        "propensity": None if plan.propensity is None else _at(plan.propensity, rows).tolist(),
     }
+    if (planned_k != outcome.verified).any():
+        record["planned_k"] = planned_k.tolist()
     if wanted is not None:
-        record["wanted_k"] = wanted.verify.tolist()
+        record["wanted_k"] = _at(wanted.verify, rows).tolist()
         record["wanted_depth"] = wanted.draft_depth
+    record.update(_request_columns(context, rows))
     return record
+
+
+def _request_columns(context: StepContext, rows: IntArray) -> dict[str, Any]:
+    """Columns that most traces do not have."""
+    columns: dict[str, Any] = {}
+    if context.temperature.any():
+        columns["temperature"] = _at(context.temperature, rows).tolist()
+    if (context.task >= 0).any():
+        columns["task"] = _at(context.task, rows).tolist()
+    if np.isfinite(context.tpot_target).any():
+        columns["tpot_target"] = _nullable(_at(context.tpot_target, rows), 6)
+    if context.confidence is not None:
+        columns["confidence"] = _nullable(_at(context.confidence, rows), 4)
+    if context.entropy is not None:
+        columns["entropy"] = _nullable(_at(context.entropy, rows), 3)
+    return columns
+
+
+def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
+    """Nested lists; what is not finite is written as null by the encoder."""
+    return np.round(values, digits).tolist()
+
+
+def _rows_of(slots: IntArray, planned: IntArray) -> IntArray:
+    """Places in the context of the requests that are still alive; -1 of one that wasn't there."""
+    if len(slots) == len(planned) and (slots == planned).all():
+        return np.arange(len(slots))
+    place = {slot: row for row, slot in enumerate(planned.tolist())}
+    return np.array([place.get(slot, -1) for slot in slots.tolist()], dtype=np.int64)
+
+
+def _at(values: IntArray | FloatArray, rows: IntArray) -> IntArray | FloatArray:
+    """The rows of an array, zeros for row -1."""
+    missing = np.zeros((1, *values.shape[1:]), dtype=values.dtype)
+    taken: IntArray | FloatArray = np.concatenate([values, missing])[rows]
+    return taken
 
 
 def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,9 @@ One engine step is described by three values, each an array over the batch:
 * `StepOutcome`: what really ran and what was accepted (adapter -> policy), one or two
   steps later where the engine schedules ahead.
 
+A policy that ends drafting early sees each pass of the drafter as a `DraftPass` and answers with a
+`DraftVerdict`.
+
 Units: seconds, tokens. Shapes: `[B]` is one entry per decoding request of the step. Arrays are
 C-contiguous int64 or float64. B may be 0 (a step of prompts only): the plan's draft depth then
 holds for the requests whose prompt ends in that step.
@@ -24,6 +27,7 @@ from numpy.typing import NDArray
 
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 class Level(enum.IntEnum):
@@ -62,6 +66,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             as the smallest bucket >= N; beyond the last one it runs unpadded. Empty: no padding.
         depth_follows: the drafter drafts as deep as it is told. False where it always drafts Kmax,
             so that only verification can be trimmed; never true at level VERIFY.
+        stops_drafting: the engine asks after each pass of the drafter whether to go on
+            (`adaptive_spec.policy.DraftStopper`), so that D is the most it may run.
         off_pass: K = 0 still runs one drafter pass (OFF-warm). False for drafters without a
             model, such as n-gram.
         cold_off: the engine can leave that pass out as well (OFF-cold). Requests alive at that
@@ -75,6 +81,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[int, ...] = ()
     token_buckets: tuple[int, ...] = ()
     depth_follows: bool = True
+    stops_drafting: bool = False
     off_pass: bool = True
     cold_off: bool = False
     ragged_penalty: float = 0.0
@@ -120,6 +127,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         temperature: [B] sampling temperature of the target.
         confidence: [B, Kmax] maximum probability of the draft distribution at each drafted
             position (nan where unknown), or None without such a signal.
+        entropy: [B, Kmax] entropy of that distribution in nats, likewise.
         waiting: requests in the queue.
         prefill_tokens: prompt tokens that share this step.
         kv_free_tokens: free tokens of the KV pool.
@@ -139,6 +147,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     task: IntArray
     temperature: FloatArray
     confidence: FloatArray | None = None
+    entropy: FloatArray | None = None
     waiting: int = 0
     prefill_tokens: int = 0
     kv_free_tokens: int = 1 << 40
@@ -209,3 +218,36 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ragged: bool
     seconds: float
     now: float = 0.0
+
+
+class DraftPass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One pass of the drafter, while it runs: what is known before its token decides anything.
+
+    Attributes:
+        step: the step at whose end the drafter runs.
+        position: j, from 0: the draft position this pass is for.
+        slots: [B] the requests.
+        drafting: [B] those that are still being drafted for.
+        confidence: [B, j + 1] maximum probability of the draft distribution at each position so
+            far (nan where unknown).
+        entropy: [B, j + 1] entropy of that distribution in nats.
+    """
+
+    step: int
+    position: int
+    slots: IntArray
+    drafting: BoolArray
+    confidence: FloatArray
+    entropy: FloatArray
+
+
+class DraftVerdict(msgspec.Struct, frozen=True, eq=False):
+    """What follows from a pass.
+
+    Attributes:
+        admitted: [B] the draft of this position is kept, to be verified.
+        drafting: [B] the request is drafted for in the next pass; implies `admitted`.
+    """
+
+    admitted: BoolArray
+    drafting: BoolArray

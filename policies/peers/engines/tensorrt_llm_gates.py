@@ -36,9 +36,13 @@ from typing import Annotated, ClassVar, TypeAlias
 import msgspec
 import numpy as np
 
+from adaptive_spec.policies.peers.engines.tensorrt_llm_schedule import (
+    Schedule,
+    check_schedule,
+    scheduled_k,
+)
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
-from adaptive_spec.policies.tensorrt_llm_schedule import Schedule, check_schedule, scheduled_k
 from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
 
 Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]

@@ -1,119 +1,71 @@
-"""The default: verify what maximises expected tokens per second, learned online.
+"""`goodput`: verify what maximises expected tokens per second, learned online.
 
 Each step: survival s_ij from the acceptance model (`adaptive_spec.acceptance`), step times from
 the cost model (`adaptive_spec.cost`), the exact maximiser of their ratio
 (`adaptive_spec.planner`), exploration against lock-in (`adaptive_spec.exploration`), and OFF with
-probes when nothing is to be gained (`adaptive_spec.modes`).
+probes when nothing is to be gained (`adaptive_spec.modes`). Where the engine tells the drafter's
+confidence, drafts are admitted by it at prices the planner has set
+(`adaptive_spec.policies.goodput.live`).
 
-Everything a decision uses comes from finished rounds, so outputs keep their distribution however
-drafts are sampled.
+Apart from that, everything a decision uses comes from finished rounds, so outputs keep their
+distribution however drafts are sampled.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
+from adaptive_spec.change import ChangeDetector
 from adaptive_spec.cost import CostModel, load_bin
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, Explorer
+from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, LATE_PERIOD, Explorer
 from adaptive_spec.latency import LatencyWeights
 from adaptive_spec.modes import ModeMachine
-from adaptive_spec.planner import Admission, best_admission, value_of
+from adaptive_spec.planner import best_admission, value_of
+from adaptive_spec.policies.goodput.cost_probes import CostProbes
+from adaptive_spec.policies.goodput.live import LiveAdmission
+from adaptive_spec.policies.goodput.options import GoodputOptions
+from adaptive_spec.policies.goodput.outlook import Outlook
 from adaptive_spec.policy import State
 from adaptive_spec.values import (
     Capability,
+    DraftPass,
+    DraftVerdict,
     FloatArray,
     IntArray,
+    Level,
     Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
 )
 
-_COST_PROBE_PERIOD = 4
-_COST_PROBE_ATTEMPTS = 12
-_REMEMBERED_PLANS = 8
-_HOPELESS = 0.7
-_MOSTLY_PROMPTS = 4
-"""A step with so many times more prompt tokens than the batch could verify measures prompts."""
+_REMEMBERED_STEPS = 8
 
 
-class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of `goodput`."""
+class _Remembered(NamedTuple):
+    """What a planned step has to be learned from."""
 
-    profile: str | None = None
-    """File with a cost profile to start from; without one, costs are learned from scratch."""
-    prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.67
-    """Acceptance assumed at each position before anything has been seen."""
-    discount: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.98
-    """How fast a request's own acceptance is forgotten, per step."""
-    explore: bool = True
-    """Explore deeper drafts and unmeasured K. Without it K can lock in at a bad value."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """Weight of requests that are behind their TPOT target; 0 ignores targets."""
+    slots: IntArray
+    task: IntArray
+    signal: FloatArray | None
+    """[Kmax, B] what the drafter showed."""
+    planned_goodput: float = float("nan")
+    """Of the step's outlook; nan if it was not planned by it."""
 
-
-class _Outlook(NamedTuple):
-    """What is expected of a step, for every plan there is."""
-
-    context: StepContext
-    survival: FloatArray
-    """[Kmax, B]"""
-    verify_seconds: FloatArray
-    """[B * Kmax + 1]"""
-    draft_seconds: FloatArray
-    """[Kmax + 1]"""
-    prefill_seconds: float
-    """Of the prompts that share the step; not part of the others."""
-    best: Admission
-    weighted: bool
-    """Requests count differently, so the plan's value is not a number of tokens."""
-
-    def seconds_of(self, drafts: int, depth: int) -> float:
-        """Predicted duration, without prompts, at this many verified drafts and this depth."""
-        if not self.context.capability.steers_depth:
-            depth = self.context.capability.max_draft_tokens
-        return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
-
-    def hopeless(self, k: int) -> bool:
-        """K = k for all would be far worse than the best plan, by all that is known."""
-        verify = np.minimum(self.context.draft_possible, k)
-        tokens = self.context.batch_size + value_of(self.survival, verify)
-        goodput = tokens / self.seconds_of(int(verify.sum()), k)
-        best = self.tokens_of(self.best.verify) / self.best.seconds
-        return k > 0 and goodput < _HOPELESS * best
-
-    def tokens_of(self, verify: IntArray) -> float:
-        """Tokens [B] requests are expected to emit with these K_i."""
-        if verify is self.best.verify and not self.weighted:
-            return self.best.tokens
-        return self.context.batch_size + value_of(self.survival, verify)
-
-    def plan(
-        self,
-        verify: IntArray,
-        depth: int,
-        mode: Mode,
-        reason: str,
-        propensity: FloatArray | None = None,
-    ) -> SpecPlan:
-        """A plan with its prediction."""
-        return SpecPlan(
-            step=self.context.step,
-            verify=verify,
-            draft_depth=depth,
-            mode=mode,
-            reason=reason,
-            propensity=propensity,
-            predicted_tokens=self.tokens_of(verify),
-            predicted_seconds=self.seconds_of(int(verify.sum()), depth) + self.prefill_seconds,
-        )
+    def rows(self, slots: IntArray) -> IntArray | None:
+        """Where these slots are in the step; None if they are all of it, in order."""
+        if len(slots) == len(self.slots) and (slots == self.slots).all():
+            return None
+        order = np.argsort(self.slots)
+        place: IntArray = order[np.searchsorted(self.slots, slots, sorter=order)]
+        return place
 
 
 class GoodputPolicy:
@@ -134,9 +86,8 @@ class GoodputPolicy:
         self._latency = LatencyWeights(options.latency_strength)
         self._last_depth: int | None = None
         self._extend_next = False
-        self._measure_next: int | None = None
-        self._attempts: dict[tuple[int, int], int] = {}
         self._exploring: dict[int, tuple[float, int]] = {}
+        self._remembered: dict[int, _Remembered] = {}
 
     # ------------------------------------------------------------------ decide
 
@@ -152,6 +103,8 @@ class GoodputPolicy:
             verify = np.minimum(context.draft_available, context.engine_k)
             plan = self._plain(context, verify, context.engine_k, "no step measured yet")
             return self._measuring(context, None) or plan
+        signal = self._signal(context)
+        self._remember(context, signal)
         outlook = self._outlook(context)
         mode = self._modes.step(
             advantage=self._advantage(outlook),
@@ -161,10 +114,15 @@ class GoodputPolicy:
         )
         if mode is not Mode.ON:
             return self._plan_off(outlook)
-        return self._measuring(context, outlook) or self._plan_on(outlook)
+        measuring = self._measuring(context, outlook)
+        if measuring is not None:
+            return measuring
+        if signal is not None and self._live.useful:
+            self._remember(context, signal, outlook.best.goodput)
+        return self._plan_on(outlook, signal)
 
-    def _outlook(self, context: StepContext) -> _Outlook:
-        survival = self._acceptance.survival(context.slots)
+    def _outlook(self, context: StepContext) -> Outlook:
+        survival = self._acceptance.survival(context.slots, context.task)
         weights = self._latency.weights(context)
         # Prompts in the step are left out: their time is due whatever K is, and counted in a
         # ratio of this step alone it would make drafts look cheap.
@@ -172,51 +130,82 @@ class GoodputPolicy:
             context.batch_size, int(context.context_tokens.sum()), 0
         )
         draft_seconds = self._cost.draft_seconds(context.batch_size)
+        values = survival
+        if self._live_level and self._live.useful:
+            values = survival + self._live.option_value[:, None]
+            np.minimum(np.minimum.accumulate(values, axis=0, out=values), 1.0, out=values)
         best = best_admission(
-            survival if weights is None else survival * weights,
+            values if weights is None else values * weights,
             np.ones(context.batch_size) if weights is None else weights,
             context.draft_possible,
             context.draft_available,
             verify_seconds,
             draft_seconds,
-            context.capability,
+            self._planned_for,
         )
-        return _Outlook(
-            context,
-            survival,
-            verify_seconds,
-            draft_seconds,
-            self._cost.prefill_seconds(context.prefill_tokens),
-            best,
-            weights is not None,
+        prefill_seconds = self._cost.prefill_seconds(context.prefill_tokens)
+        return Outlook(
+            context, survival, weights, verify_seconds, draft_seconds, prefill_seconds, best
         )
 
-    def _plan_on(self, outlook: _Outlook) -> SpecPlan:
-        """What the planner wants, and now and then one draft more."""
+    def _signal(self, context: StepContext) -> FloatArray | None:
+        """What the drafter showed for the drafts at hand, [Kmax, B]."""
+        if context.confidence is None or not self._options.confidence:
+            return None
+        signal = self._acceptance.confidence.signal(context.confidence)
+        shown = self._live.shown()
+        self._acceptance.confidence.see(signal if shown is None else shown)
+        return signal
+
+    def _plan_on(self, outlook: Outlook, signal: FloatArray | None) -> SpecPlan:
+        """What the planner wants, what confidence admits of it, and now and then one more."""
         context, best = outlook.context, outlook.best
         verify, depth, reason = best.verify, best.draft_depth, "planned"
+        stops = context.capability.stops_drafting and self._live.useful and signal is not None
+        if stops:
+            # What is at hand was admitted when it was drafted.
+            verify, reason = context.draft_available, "admitted while drafting"
+            depth = context.capability.max_draft_tokens if depth else 0
+        elif signal is not None and self._live_level and self._live.useful and depth:
+            verify, reason = self._live.admit(outlook, signal), "admitted by confidence"
+        self._live.set_prices(outlook)
         self._last_depth = depth
         propensity: FloatArray | None = None
         if self._options.explore:
-            verify = self._explorer.fill_padding(verify, context.draft_available)
-            if self._extend_next:
-                reason = "exploring one deeper"
-                fraction = FRACTION if verify.any() else FRACTION_OF_NONE
-                verify, propensity = self._explorer.extend(
-                    verify, context.draft_available, fraction
+            if not stops:
+                verify = self._explorer.fill_padding(verify, context.draft_available)
+                if self._extend_next:
+                    reason = "exploring one deeper"
+                    fraction = FRACTION if verify.any() else FRACTION_OF_NONE
+                    verify, propensity = self._explorer.extend(
+                        verify, context.draft_available, fraction
+                    )
+                    self._remember_cost(outlook, verify)
+            if stops:
+                # Confident requests go deep by themselves; this is against a prejudice.
+                self._extend_next = context.step % LATE_PERIOD == 0
+            else:
+                self._extend_next = self._explorer.due(
+                    context.step, depth, self._acceptance.observations, nobody=not verify.any()
                 )
-                self._remember_cost(outlook, verify)
-            self._extend_next = self._explorer.due(
-                context.step, depth, self._acceptance.observations, nobody=not verify.any()
-            )
-            if self._extend_next:
-                depth = self._explorer.deeper(depth)
+                if self._extend_next:
+                    depth = self._explorer.deeper(depth)
         return outlook.plan(verify, depth, Mode.ON, reason, propensity)
 
-    def _plan_off(self, outlook: _Outlook) -> SpecPlan:
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        """Keep this position, and go on to the next? By confidence, at the planner's prices."""
+        unused = self._capability is None or not self._options.confidence
+        if unused or self._cost_probes.pending or self._modes.mode is not Mode.ON:
+            return DraftVerdict(draft.drafting, draft.drafting)
+        extend = None
+        if draft.position == 0 and self._extend_next:
+            extend = self._explorer.draw(len(draft.slots), FRACTION)
+        return self._live.after_pass(draft, extend)
+
+    def _plan_off(self, outlook: Outlook) -> SpecPlan:
         """K = 0 for all; while probing, one draft for half of them."""
         context = outlook.context
-        self._measure_next = None
+        self._cost_probes.drop()
         verify: IntArray = np.zeros(context.batch_size, dtype=np.int64)
         self._last_depth = 0
         if not self._modes.probing:
@@ -234,39 +223,24 @@ class GoodputPolicy:
         depth = self._explorer.deeper(0)
         return outlook.plan(verify, depth, self._modes.mode, "probing", propensity)
 
-    def _measuring(self, context: StepContext, outlook: _Outlook | None) -> SpecPlan | None:
-        """Run a K that this load has not been timed with, if there is one that may be worth it.
-
-        It takes two steps: one drafts to that K, the next verifies it.
-        """
+    def _measuring(self, context: StepContext, outlook: Outlook | None) -> SpecPlan | None:
+        """Run a K that this load has not been timed with, if there is one that may be worth it."""
         if not self._options.explore:
             return None
         engine_depth = context.engine_k
-        most_tokens = context.batch_size * (1 + context.capability.max_draft_tokens)
-        if context.prefill_tokens > _MOSTLY_PROMPTS * most_tokens:
-            self._measure_next = None
-            return None
-        if self._measure_next is not None:
-            k, self._measure_next = self._measure_next, None
+        k = self._cost_probes.to_verify(context)
+        if k is not None:
             verify = np.minimum(context.draft_available, k)
             depth = engine_depth if outlook is None else outlook.best.draft_depth
             return self._plain(context, verify, depth, f"measuring K = {k}")
-        if context.step % _COST_PROBE_PERIOD:
+        k = self._cost_probes.to_draft(context, outlook)
+        if k is None:
             return None
-        for k in self._cost.missing_depths(context.batch_size):
-            key = (load_bin(context.batch_size), k)
-            tried = self._attempts.get(key, 0)
-            # Requests near their end may never reach this K: do not insist.
-            if tried >= _COST_PROBE_ATTEMPTS or (outlook is not None and outlook.hopeless(k)):
-                continue
-            self._attempts[key] = tried + 1
-            self._measure_next = k
-            if outlook is None:
-                verify = np.minimum(context.draft_available, engine_depth)
-            else:
-                verify = outlook.best.verify
-            return self._plain(context, verify, k, f"drafting {k} to measure it")
-        return None
+        if outlook is None:
+            verify = np.minimum(context.draft_available, engine_depth)
+        else:
+            verify = outlook.best.verify
+        return self._plain(context, verify, k, f"drafting {k} to measure it")
 
     # ------------------------------------------------------------------- learn
 
@@ -274,7 +248,7 @@ class GoodputPolicy:
         """Learn acceptance and step time from a finished step."""
         if self._capability is None:
             return
-        self._acceptance.learn(outcome.slots, outcome.verified, outcome.accepted)
+        self._learn_acceptance(outcome)
         self._cost.learn(outcome)
         self._latency.emitted(outcome.slots, outcome.emitted)
         explored = self._exploring.pop(outcome.step, None)
@@ -327,14 +301,24 @@ class GoodputPolicy:
             capability.max_draft_tokens,
             prior_hazard=self._options.prior_hazard,
             discount=self._options.discount,
+            request_effects=self._options.request_effects,
         )
         if self._restored is not None:
             self._acceptance.restore(self._restored["acceptance"])
-        self._cost = CostModel(capability, self._profile)
-        self._explorer = Explorer(capability, self._seed)
+        self._change = ChangeDetector()
+        self._live = LiveAdmission(self._acceptance)
+        self._live_level = capability.level is not Level.UNIFORM
+        self._planned_for = capability
+        if not self._options.graph_choice:
+            self._planned_for = msgspec.structs.replace(
+                capability, ragged_penalty=0.0, token_buckets=()
+            )
+        self._cost = CostModel(self._planned_for, self._profile)
+        self._cost_probes = CostProbes(self._cost)
+        self._explorer = Explorer(self._planned_for, self._seed)
         self._modes = ModeMachine(Mode.OFF_WARM)
 
-    def _advantage(self, outlook: _Outlook) -> float:
+    def _advantage(self, outlook: Outlook) -> float:
         """Goodput of speculating over that of K = 0, minus 1; of the mildest K if none pays."""
         context, best = outlook.context, outlook.best
         off = context.batch_size / outlook.seconds_of(0, 0)
@@ -346,12 +330,41 @@ class GoodputPolicy:
         tokens = context.batch_size + value_of(outlook.survival, verify)
         return tokens / outlook.seconds_of(int(verify.sum()), k) / off - 1.0
 
-    def _remember_cost(self, outlook: _Outlook, verify: IntArray) -> None:
+    def _remember(
+        self, context: StepContext, signal: FloatArray | None, goodput: float = float("nan")
+    ) -> None:
+        self._remembered[context.step] = _Remembered(context.slots, context.task, signal, goodput)
+        while len(self._remembered) > _REMEMBERED_STEPS:
+            del self._remembered[next(iter(self._remembered))]
+
+    def _learn_acceptance(self, outcome: StepOutcome) -> None:
+        task, signal = None, None
+        step = self._remembered.pop(outcome.step, None)
+        if step is not None:
+            rows = step.rows(outcome.slots)
+            task, signal = step.task, step.signal
+            if rows is not None:
+                task = task[rows]
+                signal = None if signal is None else signal[:, rows]
+            self._learn_prices(outcome, step.planned_goodput)
+        model = self._acceptance
+        model.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
+        if not self._options.change_detection:
+            return
+        if self._change.observe(model.surprise, model.expected_variance, model.observed):
+            model.widen()
+
+    def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:
+        seconds = outcome.seconds - self._cost.prefill_seconds(outcome.prefill_tokens)
+        if planned_goodput > 0.0 and seconds > 0.0:
+            self._live.reached(float(outcome.emitted.sum()) / seconds, planned_goodput)
+
+    def _remember_cost(self, outlook: Outlook, verify: IntArray) -> None:
         """Keep what is needed to say later what an exploring step has cost."""
         context = outlook.context
         off_goodput = context.batch_size / outlook.seconds_of(0, 0)
         self._exploring[context.step] = (off_goodput, int(np.count_nonzero(verify)))
-        while len(self._exploring) > _REMEMBERED_PLANS:
+        while len(self._exploring) > _REMEMBERED_STEPS:
             del self._exploring[next(iter(self._exploring))]
 
     def _plain(self, context: StepContext, verify: IntArray, depth: int, reason: str) -> SpecPlan:

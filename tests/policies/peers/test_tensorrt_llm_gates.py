@@ -15,11 +15,11 @@ from adaptive_spec.policy import Policy
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.values import StepContext, StepOutcome
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "tensorrt_llm_sim.yaml"
-MODULE = "adaptive_spec.policies.tensorrt_llm_gates"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "tensorrt_llm_sim.yaml"
+MODULE = "adaptive_spec.policies.peers.engines.tensorrt_llm_gates"
 WINDOW_GATE = f"{MODULE}:TensorRTLLMWindowGatePolicy"
 REQUEST_GATE = f"{MODULE}:TensorRTLLMRequestGatePolicy"
-SCHEDULE = "adaptive_spec.policies.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
+SCHEDULE = "adaptive_spec.policies.peers.engines.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
 WINDOW = {"acceptance_rate_window_size": 3, "acceptance_rate_threshold": 0.5}
 REQUESTS = {"acceptance_window": 3, "acceptance_length_threshold": 1.0}
 

@@ -1,0 +1,33 @@
+"""How soon the requests of a batch are replaced by others."""
+
+from __future__ import annotations
+
+_REMEMBERED = 256.0
+
+
+class Turnover:
+    """How long a request decodes, from the requests that end."""
+
+    def __init__(self) -> None:
+        self.batch_size = 0
+        self._exposure = 0.0
+        # Before the first one has ended: twice what all have lived together.
+        self._ended = 0.5
+
+    def passed(self, batch_size: int, seconds: float) -> None:
+        """A step of so many requests."""
+        self.batch_size = batch_size
+        self._exposure += batch_size * seconds
+
+    def ended(self, requests: int) -> None:
+        """So many have ended."""
+        self._ended += requests
+        if self._ended > _REMEMBERED:
+            # The older half counts half.
+            self._ended *= 0.5
+            self._exposure *= 0.5
+
+    @property
+    def lifetime_seconds(self) -> float:
+        """Mean seconds a request decodes."""
+        return self._exposure / self._ended

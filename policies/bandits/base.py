@@ -1,0 +1,245 @@
+"""How a bandit over K for the whole batch runs a step, whatever it learns.
+
+An arm is drawn, drafted to at the end of that step, verified from the next step on, and held for a
+few steps: a step's time is that of verifying one K and of drafting for the next, so only steps in
+which both are the same arm measure it. A change of load draws anew at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.bandits.arms import arms_of, bin_of, propensities
+from adaptive_spec.policies.bandits.saved_arrays import Arrays, fill, to_state
+from adaptive_spec.policies.bandits.step_costs import StepCosts
+from adaptive_spec.policy import State
+from adaptive_spec.values import (
+    Capability,
+    FloatArray,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+
+_REMEMBERED_PLANS = 16
+
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Discount = Annotated[float, msgspec.Meta(gt=0, le=1)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class BanditOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of every bandit."""
+
+    cascade: bool = True
+    """Share acceptance by position between all K; false: K values are unrelated arms."""
+    profile: str | None = None
+    """File with a cost profile to start from; the plain form uses it for prompts only."""
+    hold_steps: Positive = 4
+    """Steps an arm runs before the next is drawn."""
+
+
+class Draw(NamedTuple):
+    """An arm that has been drawn."""
+
+    arm: int
+    """Index of the arm."""
+    probabilities: FloatArray | None = None
+    """[A] with which it was drawn; None if it was not, or if they are not known."""
+    reason: str = ""
+
+
+class Decision(NamedTuple):
+    """What a step ran, kept until its outcome arrives."""
+
+    load: int
+    arm: int
+    """Index of the arm that is verified."""
+    probabilities: FloatArray | None
+    features: FloatArray
+    """[d] of the batch, where the learner uses some."""
+    most_drafts: int
+    """Largest K_i of the plan."""
+    depth: int
+
+
+class Learner(Protocol):
+    """Learns from steps and draws arms."""
+
+    def features(self, context: StepContext) -> FloatArray:
+        """[d] what it wants to remember of a step."""
+        ...
+
+    def draw(self, context: StepContext, load: int, features: FloatArray) -> Draw:
+        """The arm to run next."""
+        ...
+
+    def learn(self, outcome: StepOutcome, decision: Decision | None, clean: bool) -> None:
+        """Take up a step.
+
+        Args:
+            outcome: the step.
+            decision: what was planned; None if something else ran.
+            clean: it drafted to the K it verified, so that its time is that of the arm.
+        """
+        ...
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        ...
+
+    def arrays(self) -> Arrays:
+        """What is worth keeping, by name; written into on restore."""
+        ...
+
+    def restored(self) -> None:
+        """The arrays have been written to."""
+        ...
+
+
+class BanditPolicy:
+    """One K for the batch, by a learner."""
+
+    name: ClassVar[str] = "bandit"
+
+    def __init__(self, options: BanditOptions, *, seed: int = 0) -> None:
+        self.label: str = self.name
+        """For errors."""
+        self._bandit_options = options
+        self._random = np.random.default_rng(seed)
+        self._capability: Capability | None = None
+        self._saved: State | None = None
+        self._drafted: Draw | None = None
+        self._load = -1
+        self._held = 0
+        self._decisions: dict[int, Decision] = {}
+
+    def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
+        """The learner of the form that was asked for."""
+        raise NotImplementedError
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Verify the arm that was drafted for, draft to the next one."""
+        if self._capability is None:
+            self._start(context.capability)
+        if context.batch_size == 0:
+            depth = context.engine_k if self._drafted is None else self._k(self._drafted)
+            return _plan(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes", None)
+        load = bin_of(context.batch_size)
+        features = self._learner.features(context)
+        verified = self._drafted
+        drafted = verified
+        if drafted is None or load != self._load or self._held >= self._bandit_options.hold_steps:
+            drafted = self._learner.draw(context, load, features)
+            self._held = 0
+        self._held += 1
+        self._load = load
+        if verified is None or not context.capability.steers_depth:
+            verified = drafted
+        self._drafted = drafted
+        k, depth = self._k(verified), self._k(drafted)
+        verify = np.minimum(context.draft_available, k)
+        propensity = None
+        if verified.probabilities is not None:
+            steers_depth = context.capability.steers_depth
+            limits = context.draft_possible if steers_depth else context.draft_available
+            if (verify == np.minimum(limits, k)).all():
+                propensity = propensities(verified.probabilities, self._arms, limits, verify)
+        self._decisions[context.step] = Decision(
+            load=load,
+            arm=verified.arm,
+            probabilities=verified.probabilities,
+            features=features,
+            most_drafts=int(verify.max()),
+            depth=depth,
+        )
+        while len(self._decisions) > _REMEMBERED_PLANS:
+            del self._decisions[next(iter(self._decisions))]
+        return _plan(context, verify, depth, verified.reason, propensity)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn from a finished step."""
+        if self._capability is None:
+            return
+        self._costs.learn(outcome)
+        decision = self._decisions.pop(outcome.step, None)
+        if outcome.batch_size == 0 or outcome.slots.size == 0:
+            return
+        clean = False
+        if decision is not None and decision.most_drafts != int(outcome.verified.max()):
+            decision = None  # fail-open, shadow mode, a recorded trace
+        if decision is not None:
+            same_depth = outcome.draft_depth == int(self._arms[decision.arm])
+            clean = same_depth or not self._capability.steers_depth
+        self._learner.learn(outcome, decision, clean)
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        if self._capability is not None:
+            self._learner.forget(slots)
+
+    def state(self) -> State:
+        """What the learner keeps, as nested lists."""
+        if self._capability is None:
+            return self._saved or {}
+        return {
+            "schema": 1,
+            "cascade": self._bandit_options.cascade,
+            "arms": self._arms.tolist(),
+            "learned": to_state(self._learner.arrays()),
+        }
+
+    def restore(self, state: State) -> None:
+        """Take up a saved state of the same form and arms. Raises PolicyError otherwise."""
+        if not state:
+            return
+        if state.get("schema") != 1 or "learned" not in state:
+            raise PolicyError(f"{self.label} state: schema 1 with `learned` expected")
+        if state.get("cascade") != self._bandit_options.cascade:
+            raise PolicyError(f"{self.label} state: it is of the other form (option `cascade`)")
+        self._saved = state
+        if self._capability is not None:
+            self._start(self._capability)
+
+    def _start(self, capability: Capability) -> None:
+        self._capability = capability
+        self._arms = arms_of(capability)
+        self._costs = StepCosts(capability, self._bandit_options.profile)
+        self._learner = self.make_learner(capability, self._costs)
+        if self._saved is not None:
+            if self._saved.get("arms") != self._arms.tolist():
+                raise PolicyError(
+                    f"{self.label} state: it is for K = {self._saved.get('arms')}, the engine runs "
+                    f"{self._arms.tolist()}"
+                )
+            fill(self._learner.arrays(), self._saved["learned"], self.label)
+            self._learner.restored()
+
+    def _k(self, draw: Draw) -> int:
+        return int(self._arms[draw.arm])
+
+
+def _plan(
+    context: StepContext,
+    verify: IntArray,
+    depth: int,
+    reason: str,
+    propensity: FloatArray | None,
+) -> SpecPlan:
+    # OFF-cold would leave live requests without a drafter state for the next arm.
+    off = depth == 0 and not verify.any()
+    return SpecPlan(
+        step=context.step,
+        verify=verify,
+        draft_depth=depth,
+        mode=Mode.OFF_WARM if off else Mode.ON,
+        reason=reason,
+        propensity=propensity,
+    )

@@ -1,0 +1,170 @@
+"""`exp3`: exponential weights, no assumption about how rewards come about.
+
+p_k = (1 - gamma) w_k / sum w + gamma / A, and w_k <- w_k exp(eta x_k) with x_k an unbiased estimate
+of the reward (Auer, Cesa-Bianchi, Freund, Schapire, SIAM J. Computing 32, 2002), then a share alpha
+of all weight is spread evenly, so that a change is followed (EXP3.S, section 8 there). Rewards are
+counted from their usual value, which changes no probability and lowers the variance.
+
+Plain form: x_k = (r - 1) / p_k for the arm that ran, 0 for the others. Cascade form: verifying K
+shows what every K' <= K would have emitted, at a predicted time, so their rewards are all known,
+and x_k' = (r_k' - 1) / sum_{k >= k'} p_k (Exp3-SET; Alon, Cesa-Bianchi, Gentile, Mansour,
+arXiv 1307.4564).
+
+Its probabilities are known: every step's propensity is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.bandits.arms import LOAD_BINS, arms_of
+from adaptive_spec.policies.bandits.base import (
+    BanditOptions,
+    BanditPolicy,
+    Decision,
+    Draw,
+    Fraction,
+    Learner,
+)
+from adaptive_spec.policies.bandits.hazards import survival_counts
+from adaptive_spec.policies.bandits.rewards import RewardScale, step_reward
+from adaptive_spec.policies.bandits.saved_arrays import Arrays
+from adaptive_spec.policies.bandits.step_costs import StepCosts
+from adaptive_spec.values import Capability, FloatArray, IntArray, StepContext, StepOutcome
+
+_SPAN = 12.0
+"""Weights more than e^-12 below the largest are held there."""
+
+
+class Exp3Options(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of `exp3`."""
+
+    gamma: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
+    """Share of draws made evenly among all K."""
+    rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
+    """eta, the learning rate."""
+    share: Fraction = 0.001
+    """alpha, the share of weight spread evenly after each reward."""
+
+
+class Exp3Policy(BanditPolicy):
+    """EXP3 over K."""
+
+    name: ClassVar[str] = "exp3"
+    summary: ClassVar[str] = "bandit: exponential weights, with recorded propensities"
+    Options: ClassVar[type[msgspec.Struct]] = Exp3Options
+
+    def __init__(self, options: Exp3Options, *, seed: int = 0) -> None:
+        super().__init__(options, seed=seed)
+        self._options = options
+
+    def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
+        """Weights by load and arm."""
+        return _Weights(self._options, capability, costs, self._random)
+
+
+class _Weights:
+    """Exponential weights [LOAD_BINS, A], kept as logarithms."""
+
+    def __init__(
+        self,
+        options: Exp3Options,
+        capability: Capability,
+        costs: StepCosts,
+        random: np.random.Generator,
+    ) -> None:
+        self._options = options
+        self._kmax = capability.max_draft_tokens
+        self._arms = arms_of(capability)
+        self._costs = costs
+        self._random = random
+        self._scale = RewardScale()
+        self._log_weight: FloatArray = np.zeros((LOAD_BINS, len(self._arms)))
+
+    def features(self, context: StepContext) -> FloatArray:
+        """None."""
+        return np.zeros(0)
+
+    def draw(self, context: StepContext, load: int, features: FloatArray) -> Draw:
+        """An arm by the weights."""
+        probabilities = self._probabilities(load)
+        arm = int(self._random.choice(len(self._arms), p=probabilities))
+        return Draw(arm, probabilities, "drawn by weight")
+
+    def learn(self, outcome: StepOutcome, decision: Decision | None, clean: bool) -> None:
+        """Move weight by the rewards that the step has shown."""
+        if decision is None or decision.probabilities is None:
+            return
+        gain = self._shown(outcome, decision) if self._options.cascade else None
+        if gain is None:
+            gain = self._own(outcome, decision, clean)
+        if gain is None:
+            return
+        row = self._log_weight[decision.load]
+        row += self._options.rate * np.clip(gain, -10.0, 10.0)
+        row -= row.max()
+        weight = np.exp(np.maximum(row, -_SPAN))
+        weight = (1.0 - self._options.share) * weight + self._options.share * weight.mean()
+        row[:] = np.log(weight)
+
+    def forget(self, slots: IntArray) -> None:
+        """Nothing is kept by request."""
+
+    def arrays(self) -> Arrays:
+        """Weights, and the usual rewards."""
+        return {
+            "log_weight": self._log_weight,
+            "reward_mean": self._scale.mean,
+            "reward_count": self._scale.count,
+        }
+
+    def restored(self) -> None:
+        """Nothing else depends on them."""
+
+    def _probabilities(self, load: int) -> FloatArray:
+        weight = np.exp(self._log_weight[load])
+        even = self._options.gamma
+        probabilities: FloatArray = (1.0 - even) * weight / weight.sum() + even / len(weight)
+        probabilities /= probabilities.sum()
+        return probabilities
+
+    def _own(self, outcome: StepOutcome, decision: Decision, clean: bool) -> FloatArray | None:
+        """[A] gains: of the arm that ran."""
+        reward = step_reward(outcome, self._costs.prompt_seconds(outcome)) if clean else math.nan
+        if math.isnan(reward) or decision.probabilities is None:
+            return None
+        gain = np.zeros(len(self._arms))
+        normalised = self._scale.normalised(decision.load, reward)
+        gain[decision.arm] = (normalised - 1.0) / decision.probabilities[decision.arm]
+        return gain
+
+    def _shown(self, outcome: StepOutcome, decision: Decision) -> FloatArray | None:
+        """[A] gains: of every K up to the one that ran, at predicted times."""
+        if not self._costs.ready or decision.probabilities is None:
+            return None
+        batch = len(outcome.slots)
+        accepted = _padded_sum(survival_counts(outcome.accepted, self._kmax))[self._arms]
+        drafts = _padded_sum(survival_counts(outcome.verified, self._kmax))[self._arms]
+        seconds = self._costs.seconds(
+            batch, outcome.context_tokens, drafts.astype(np.int64), self._arms
+        )
+        reward = (batch + accepted) / (batch * seconds)
+        shown = np.arange(len(self._arms)) <= decision.arm
+        # What the load usually gives, by the same predictions.
+        usual = self._scale
+        normalised_own = usual.normalised(decision.load, float(reward[decision.arm]))
+        mean = max(float(usual.mean[decision.load]), 1e-12)
+        normalised = np.minimum(reward / mean, 4.0)
+        normalised[decision.arm] = normalised_own
+        deeper = np.cumsum(decision.probabilities[::-1])[::-1]
+        gain: FloatArray = np.where(shown, (normalised - 1.0) / deeper, 0.0)
+        return gain
+
+
+def _padded_sum(by_position: FloatArray) -> FloatArray:
+    """[Kmax + 1] sums of the first 0..Kmax entries."""
+    return np.concatenate([[0.0], np.cumsum(by_position)])

@@ -1,0 +1,235 @@
+"""The cascade form of the linear bandits: hazards by position and request, K_i per request.
+
+Hazard j of request i is linear in the request's features, theta_j . x_i, fitted to what
+verification has shown of position j by any K (contextual combinatorial cascading bandits: Li,
+Wang, Zhang, Chen, ICML 2016). The planner takes optimistic or sampled hazards for survival and
+finds the K_i and the depth of the most tokens per second.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.planner import best_admission
+from adaptive_spec.policies.bandits.arms import arms_of
+from adaptive_spec.policies.bandits.features import DIMENSIONS, RequestFeatures
+from adaptive_spec.policies.bandits.ridge import RidgeRegressions
+from adaptive_spec.policies.bandits.saved_arrays import Arrays, fill, to_state
+from adaptive_spec.policies.bandits.step_costs import StepCosts
+from adaptive_spec.policy import State
+from adaptive_spec.values import (
+    Capability,
+    FloatArray,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+
+_FLOOR, _CEILING = 0.01, 0.995
+_REMEMBERED = 16
+_MEASURE_EVERY = 4
+_PRIOR_HAZARD = 0.67
+
+
+class Exploration(NamedTuple):
+    """How hazards depart from their means.
+
+    Attributes:
+        bonus: times the deviation, added to the mean (LinUCB).
+        sampling: times the posterior's width, sampled (Thompson).
+        hold_steps: steps that a sample is kept.
+    """
+
+    bonus: float
+    sampling: float
+    hold_steps: int
+
+
+class RequestCascade:
+    """Plans K_i per request from linear hazards.
+
+    Args:
+        name: of the policy, for errors.
+        exploration: how to depart from the means.
+        discount: of the evidence, per step.
+        ridge: strength of the guess that every hazard is 0.67.
+        profile: file with a cost profile, or None.
+        seed: of the samples.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        exploration: Exploration,
+        *,
+        discount: float,
+        ridge: float,
+        profile: str | None,
+        seed: int,
+    ) -> None:
+        self.name = name
+        self._exploration = exploration
+        self._discount, self._ridge = discount, ridge
+        self._profile = profile
+        self._random = np.random.default_rng(seed)
+        self._capability: Capability | None = None
+        self._saved: State | None = None
+        self._features = RequestFeatures()
+        self._planned: dict[int, tuple[IntArray, FloatArray]] = {}
+        self._measure_next: int | None = None
+        self._last_depth: int | None = None
+        self._sample: FloatArray | None = None
+        self._sample_age = 0
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The planner's choice under optimistic or sampled hazards."""
+        if self._capability is None:
+            self._start(context.capability)
+        if context.batch_size == 0:
+            depth = context.engine_k if self._last_depth is None else self._last_depth
+            return _plan(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
+        rows = self._features.of_requests(context)
+        self._planned[context.step] = context.slots, rows
+        while len(self._planned) > _REMEMBERED:
+            del self._planned[next(iter(self._planned))]
+        if not self._costs.ready:
+            verify = np.minimum(context.draft_available, context.engine_k)
+            return self._timed(context, verify, context.engine_k, "no step measured yet", None)
+        survival: FloatArray = np.cumprod(self._hazards(rows), axis=0, dtype=np.float64)
+        best = best_admission(
+            survival,
+            np.ones(context.batch_size),
+            context.draft_possible,
+            context.draft_available,
+            self._costs.model.verify_seconds(
+                context.batch_size, int(context.context_tokens.sum()), 0
+            ),
+            self._costs.model.draft_seconds(context.batch_size),
+            context.capability,
+        )
+        return self._timed(context, best.verify, best.draft_depth, "planned", survival)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn step time and hazards."""
+        if self._capability is None:
+            return
+        self._costs.learn(outcome)
+        planned = self._planned.pop(outcome.step, None)
+        if outcome.slots.size == 0:
+            return
+        if planned is not None:
+            rows = _rows_of(outcome.slots, *planned)
+            positions = np.arange(self._capability.max_draft_tokens)[:, None]
+            seen = positions < np.minimum(outcome.accepted + 1, outcome.verified)
+            self._ridges.learn(rows, (positions < outcome.accepted).astype(np.float64), seen)
+        self._features.learn(outcome)
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        self._features.forget(slots)
+
+    def state(self) -> State:
+        """The regressions' sums."""
+        if self._capability is None:
+            return self._saved or {}
+        return {"schema": 1, "cascade": True, "learned": to_state(self._arrays())}
+
+    def restore(self, state: State) -> None:
+        """Take up a saved state of the same form and Kmax. Raises PolicyError otherwise."""
+        if not state:
+            return
+        if state.get("schema") != 1 or "learned" not in state:
+            raise PolicyError(f"{self.name} state: schema 1 with `learned` expected")
+        if state.get("cascade") is not True:
+            raise PolicyError(f"{self.name} state: it is of the other form (option `cascade`)")
+        self._saved = state
+        if self._capability is not None:
+            self._start(self._capability)
+
+    def _start(self, capability: Capability) -> None:
+        self._capability = capability
+        self._arms = arms_of(capability)
+        self._costs = StepCosts(capability, self._profile)
+        guess = np.zeros(DIMENSIONS)
+        guess[0] = _PRIOR_HAZARD
+        self._ridges = RidgeRegressions(
+            capability.max_draft_tokens,
+            DIMENSIONS,
+            ridge=self._ridge,
+            discount=self._discount,
+            guess=guess,
+        )
+        if self._saved is not None:
+            fill(self._arrays(), self._saved["learned"], self.name)
+            try:
+                self._ridges.solve()
+            except np.linalg.LinAlgError as error:
+                raise PolicyError(f"{self.name} state: `gram` cannot be inverted") from error
+
+    def _arrays(self) -> Arrays:
+        return {"gram": self._ridges.gram, "moment": self._ridges.moment}
+
+    def _hazards(self, rows: FloatArray) -> FloatArray:
+        """Hazards to plan with, [Kmax, B]."""
+        bonus, sampling, hold_steps = self._exploration
+        if sampling > 0.0:
+            if self._sample is None or self._sample_age >= hold_steps:
+                self._sample = self._ridges.sampled(sampling, self._random)
+                self._sample_age = 0
+            self._sample_age += 1
+            hazard = self._sample @ rows.T
+        else:
+            hazard = self._ridges.mean(rows)
+            if bonus > 0.0:
+                hazard = hazard + bonus * self._ridges.deviation(rows)
+        clipped: FloatArray = np.clip(hazard, _FLOOR, _CEILING)
+        return clipped
+
+    def _timed(
+        self,
+        context: StepContext,
+        verify: IntArray,
+        depth: int,
+        reason: str,
+        survival: FloatArray | None,
+    ) -> SpecPlan:
+        """The plan, or one that times a K this load was never run with: draft it, verify it."""
+        self._last_depth = depth
+        if self._measure_next is not None:
+            k, self._measure_next = self._measure_next, None
+            verify = np.minimum(context.draft_available, k)
+            return _plan(context, verify, depth, f"measuring K = {k}")
+        if context.step % _MEASURE_EVERY == 0:
+            goodput = None
+            if survival is not None:
+                goodput = self._costs.goodput(context, survival.mean(axis=1), self._arms)
+            index = self._costs.unmeasured(context, self._arms, goodput)
+            if index is not None:
+                self._measure_next = int(self._arms[index])
+                return _plan(context, verify, self._measure_next, "drafting to measure it")
+        return _plan(context, verify, depth, reason)
+
+
+def _rows_of(slots: IntArray, planned_slots: IntArray, rows: FloatArray) -> FloatArray:
+    """The feature rows [B', d] of the slots that are still alive, of those planned for."""
+    if len(slots) == len(planned_slots) and (slots == planned_slots).all():
+        return rows
+    order = np.argsort(planned_slots)
+    place = np.searchsorted(planned_slots[order], slots)
+    return np.asarray(rows[order[np.minimum(place, len(order) - 1)]])
+
+
+def _plan(context: StepContext, verify: IntArray, depth: int, reason: str) -> SpecPlan:
+    off = depth == 0 and not verify.any()
+    return SpecPlan(
+        step=context.step,
+        verify=verify,
+        draft_depth=depth,
+        mode=Mode.OFF_WARM if off else Mode.ON,
+        reason=reason,
+    )

@@ -1,0 +1,60 @@
+"""State as named arrays: to JSON, and back with every shape and value checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policy import State
+from adaptive_spec.values import FloatArray, IntArray
+
+Arrays = Mapping[str, FloatArray | IntArray]
+
+
+def to_state(arrays: Arrays) -> State:
+    """Nested lists of numbers; six digits are kept."""
+    return {
+        name: array.tolist()
+        if array.dtype.kind == "i"
+        else _rounded(array.astype(np.float64)).tolist()
+        for name, array in arrays.items()
+    }
+
+
+def fill(arrays: Arrays, state: object, owner: str) -> None:
+    """Write a saved state into the arrays, in place, or change nothing.
+
+    Raises PolicyError naming the owner and the array that is missing, of another shape (a server
+    with another Kmax) or not finite.
+    """
+    if not isinstance(state, Mapping):
+        raise PolicyError(f"{owner} state: an object is expected, got {type(state).__name__}")
+    checked = {}
+    for name, array in arrays.items():
+        if name not in state:
+            raise PolicyError(f"{owner} state: `{name}` is missing")
+        try:
+            value = np.asarray(state[name], dtype=array.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise PolicyError(f"{owner} state: `{name}` is not made of numbers") from error
+        if value.shape != array.shape:
+            raise PolicyError(
+                f"{owner} state: `{name}` has shape {value.shape}, not {array.shape}: it is from "
+                "an engine with another Kmax or ladder"
+            )
+        if not np.isfinite(value).all():
+            raise PolicyError(f"{owner} state: `{name}` has values that are not finite")
+        checked[name] = value
+    for name, value in checked.items():
+        arrays[name][...] = value
+
+
+def _rounded(array: FloatArray) -> FloatArray:
+    """Six significant digits, so that a state stays small."""
+    with np.errstate(divide="ignore"):
+        digits = np.where(array == 0.0, 1.0, np.abs(array))
+    scale = 10.0 ** (5 - np.floor(np.log10(digits)))
+    rounded: FloatArray = np.round(array * scale) / scale
+    return rounded

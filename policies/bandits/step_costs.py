@@ -1,0 +1,101 @@
+"""Step times for bandits: the learned cost model, and which K a load has not been timed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost_profile import load_profile
+from adaptive_spec.policies.bandits.hazards import survival_counts
+from adaptive_spec.values import Capability, FloatArray, IntArray, StepContext, StepOutcome
+
+_ATTEMPTS = 12
+_HOPELESS = 0.7
+_MOST_PROMPTS = 4
+"""A step with so many times more prompt tokens than drafts could be measures prompts."""
+
+
+class StepCosts:
+    """What a uniform K would take, learned online."""
+
+    def __init__(self, capability: Capability, profile: str | None) -> None:
+        self._capability = capability
+        self.model = CostModel(capability, load_profile(Path(profile)) if profile else None)
+        self._attempts: dict[tuple[int, int], int] = {}
+
+    @property
+    def ready(self) -> bool:
+        """There is something to predict from."""
+        return self.model.ready
+
+    def learn(self, outcome: StepOutcome) -> None:
+        """Take up a step's duration."""
+        self.model.learn(outcome)
+
+    def prompt_seconds(self, outcome: StepOutcome) -> float:
+        """What the prompts of a step are thought to have taken."""
+        if not outcome.prefill_tokens or not self.model.ready:
+            return 0.0
+        return self.model.prefill_seconds(outcome.prefill_tokens)
+
+    def goodput(self, context: StepContext, survival: FloatArray, arms: IntArray) -> FloatArray:
+        """[A] expected tokens per second if K = arm for all.
+
+        Args:
+            context: the step.
+            survival: [..., Kmax] probability that all drafts up to a position are accepted; a
+                leading axis gives [..., A].
+            arms: [A] K values.
+        """
+        kmax = self._capability.max_draft_tokens
+        requests = survival_counts(context.draft_possible, kmax)
+        tokens = _up_to(survival * requests, arms) + context.batch_size
+        drafts = _up_to(requests, arms).astype(np.int64)
+        seconds = self.seconds(context.batch_size, int(context.context_tokens.sum()), drafts, arms)
+        value: FloatArray = tokens / seconds
+        return value
+
+    def seconds(
+        self, batch_size: int, context_tokens: int, drafts: IntArray, arms: IntArray
+    ) -> FloatArray:
+        """[A] seconds of a step that verifies so many drafts [A] and drafts to K = arm."""
+        verify = self.model.verify_seconds(batch_size, context_tokens, 0)
+        draft = self.model.draft_seconds(batch_size)
+        depth = arms if self._capability.steers_depth else self._capability.max_draft_tokens
+        seconds: FloatArray = verify[drafts] + draft[depth]
+        return seconds
+
+    def unmeasured(
+        self, context: StepContext, arms: IntArray, goodput: FloatArray | None
+    ) -> int | None:
+        """Index of an arm to time at this load; None if all are or it cannot pay to know.
+
+        Args:
+            context: the step.
+            arms: [A] K values.
+            goodput: [A] by all that is known; arms far below the best are not tried.
+        """
+        most_tokens = context.batch_size * (1 + self._capability.max_draft_tokens)
+        if context.prefill_tokens > _MOST_PROMPTS * most_tokens:
+            return None
+        for k in self.model.missing_depths(context.batch_size):
+            index = int(np.searchsorted(arms, k))
+            key = (load_bin(context.batch_size), k)
+            tried = self._attempts.get(key, 0)
+            if tried >= _ATTEMPTS:
+                continue
+            if goodput is not None and goodput[index] < _HOPELESS * float(goodput.max()):
+                continue
+            self._attempts[key] = tried + 1
+            return index
+        return None
+
+
+def _up_to(by_position: FloatArray, arms: IntArray) -> FloatArray:
+    """[..., A] sums of the first `arm` entries of the last axis."""
+    total = np.cumsum(by_position, axis=-1)
+    padded = np.concatenate([np.zeros((*total.shape[:-1], 1)), total], axis=-1)
+    summed: FloatArray = padded[..., arms]
+    return summed

@@ -1,0 +1,1 @@
+"""A policy that runs others and follows the one that does best."""

@@ -1,0 +1,157 @@
+"""What the members of an ensemble share: posterior, step times, and looking where nobody looks.
+
+All plans are scored with one posterior of acceptance and one cost model. Members explore only for
+themselves, and only while they lead; so the ensemble times K that a load has not run, tries one
+draft more, and looks again while its leader does not speculate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.acceptance import AcceptanceModel
+from adaptive_spec.cost import CostModel
+from adaptive_spec.cost_profile import CostProfile
+from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, Explorer
+from adaptive_spec.planner import Admission, best_admission
+from adaptive_spec.policies.ensemble.looking_again import LookingAgain
+from adaptive_spec.policies.goodput.cost_probes import CostProbes
+from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.values import (
+    Capability,
+    FloatArray,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+
+OFF = (Mode.OFF_WARM, Mode.OFF_COLD)
+_MEASURED_EVERY = 4
+"""Steps; `CostProbes` asks for a new K only in these."""
+
+
+class Shared:
+    """The shared models and the exploration on their behalf.
+
+    Args:
+        capability: of the engine.
+        profile: to start the cost model from.
+        seed: of the exploration.
+        acceptance: saved state of the posterior, or None.
+    """
+
+    def __init__(
+        self,
+        capability: Capability,
+        profile: CostProfile | None,
+        seed: int,
+        acceptance: dict[str, Any] | None,
+    ) -> None:
+        self.acceptance = AcceptanceModel(capability.max_draft_tokens)
+        if acceptance is not None:
+            self.acceptance.restore(acceptance)
+        self.cost = CostModel(capability, profile)
+        self.looking = LookingAgain()
+        self._cost_probes = CostProbes(self.cost)
+        self._explorer = Explorer(capability, seed)
+        self._extend_next = False
+
+    def outlook(self, context: StepContext) -> Outlook:
+        """What the shared posterior and cost model expect."""
+        survival = self.acceptance.survival(context.slots, context.task)
+        # Prompts are left out: their time is due whatever K is.
+        verify_seconds = self.cost.verify_seconds(
+            context.batch_size, int(context.context_tokens.sum()), 0
+        )
+        draft_seconds = self.cost.draft_seconds(context.batch_size)
+        best = Admission(np.zeros(context.batch_size, dtype=np.int64), 0, 0.0, 0.0)
+        if context.step % _MEASURED_EVERY == 0 and self.cost.missing_depths(context.batch_size):
+            best = best_admission(
+                survival,
+                np.ones(context.batch_size),
+                context.draft_possible,
+                context.draft_possible,
+                verify_seconds,
+                draft_seconds,
+                context.capability,
+            )
+        prefill = self.cost.prefill_seconds(context.prefill_tokens)
+        return Outlook(context, survival, None, verify_seconds, draft_seconds, prefill, best)
+
+    def timed(
+        self, plan: SpecPlan, context: StepContext, outlook: Outlook | None
+    ) -> SpecPlan | None:
+        """Run a K that this load has not been timed with; two steps, as in `goodput`."""
+        k = self._cost_probes.to_verify(context)
+        if k is not None:
+            verify = np.minimum(context.draft_available, k)
+            reason = f"measuring K = {k}"
+        else:
+            k = self._cost_probes.to_draft(context, outlook)
+            if k is None:
+                return None
+            verify, reason = plan.verify, f"drafting {k} to measure it"
+            plan = msgspec.structs.replace(plan, draft_depth=k)
+        mode = Mode.ON if plan.draft_depth or verify.any() else plan.mode
+        return msgspec.structs.replace(
+            plan, verify=verify, mode=mode, propensity=None, reason=reason
+        )
+
+    def explored(self, plan: SpecPlan, context: StepContext) -> SpecPlan:
+        """The plan with one draft more, now and then, where nobody else would."""
+        explorer = self._explorer
+        if self.looking.looking:
+            verify, propensity = explorer.extend(
+                np.zeros_like(plan.verify), context.draft_available, FRACTION_OF_NONE
+            )
+            depth = explorer.deeper(0)
+            return msgspec.structs.replace(
+                plan,
+                verify=verify,
+                draft_depth=depth,
+                mode=Mode.OFF_WARM,
+                propensity=propensity,
+                reason="looking again",
+            )
+        if plan.mode in OFF or context.capability.stops_drafting:
+            self._extend_next = False
+            return plan
+        if self._extend_next and plan.propensity is None:
+            verify, propensity = explorer.extend(plan.verify, context.draft_available, FRACTION)
+            plan = msgspec.structs.replace(
+                plan, verify=verify, propensity=propensity, reason="exploring one deeper"
+            )
+        depth = plan.draft_depth
+        self._extend_next = explorer.due(
+            context.step, depth, self.acceptance.observations, nobody=not plan.verify.any()
+        )
+        if self._extend_next:
+            plan = msgspec.structs.replace(plan, draft_depth=explorer.deeper(depth))
+        return plan
+
+    def look(self, *, off: bool, member_looks: bool, step_seconds: float, now: float) -> None:
+        """Begin or end a look, see `LookingAgain.step`."""
+        before = self.looking.looking
+        looking = self.looking.step(
+            off=off, member_looks=member_looks, step_seconds=step_seconds, now=now
+        )
+        if looking and not before:
+            self.acceptance.widen()
+
+    def signal(self, context: StepContext) -> FloatArray | None:
+        """[Kmax, B] what the drafter showed for the drafts at hand."""
+        if context.confidence is None:
+            return None
+        signal: FloatArray = self.acceptance.confidence.signal(context.confidence)
+        self.acceptance.confidence.see(signal)
+        return signal
+
+    def learn(self, outcome: StepOutcome, task: IntArray | None, signal: FloatArray | None) -> None:
+        """Take up a finished step."""
+        self.acceptance.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
+        self.cost.learn(outcome)

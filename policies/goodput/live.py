@@ -1,0 +1,148 @@
+"""Admission by the drafter's confidence, while drafts are made or before they are verified.
+
+The planner sets two prices from finished rounds: what a verified draft and what a draft pass have
+to bring, in tokens (goodput times seconds; the goodput that is reached with confidence, which is
+more than the plan expects without). Then
+
+* position j of request i is admitted iff w_i s_ij reaches the price of a verified draft, with s_ij
+  the survival given the confidences up to j; it only ever falls along j, so the first position
+  that fails ends the request's draft;
+* where the engine asks after each pass, another pass runs iff what all requests together may win
+  by it, above the price of their drafts, reaches the price of the pass.
+
+Admission of (i, j) uses the request's confidences at 1..j and prices that are older than the
+round; whether a pass runs is decided before its tokens are drawn, from positions that were
+admitted. So the output distribution stays exact however drafts are sampled.
+
+Planning a depth beforehand has to count that poor drafts can be left out later. `option_value` is
+the mean of max(price - s_ij, 0) over recent rounds: with it added to s_ij, the planner's value of a
+depth is what admission will make of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.acceptance import AcceptanceModel
+from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.values import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
+
+_OPTION_MEMORY = 200.0
+"""Requests over which the option value is averaged."""
+_GAIN_RATE = 0.02
+_LEAST_GAIN, _MOST_GAIN = 0.8, 1.5
+
+
+class LiveAdmission:
+    """Keeps the prices, and the survival of the drafts that are being made."""
+
+    def __init__(self, acceptance: AcceptanceModel) -> None:
+        self._acceptance = acceptance
+        kmax = acceptance.max_draft_tokens
+        self.option_value: FloatArray = np.zeros(kmax)
+        self._option_count: FloatArray = np.zeros(kmax)
+        self._draft_price = self._pass_price = 0.0
+        self._gain = 1.0
+        self._slots: IntArray = np.zeros(0, dtype=np.int64)
+        self._task: IntArray | None = None
+        self._weights: FloatArray | None = None
+        self._mean_hazard: FloatArray = np.zeros((kmax, 0))
+        self._survival: FloatArray = np.zeros(0)
+        self._shown: FloatArray = np.zeros((kmax, 0))
+        self._extending: BoolArray = np.zeros(0, dtype=np.bool_)
+
+    @property
+    def useful(self) -> bool:
+        """Confidence tells something."""
+        return self._acceptance.confidence.informative
+
+    def set_prices(self, outlook: Outlook) -> None:
+        """Prices for the drafts of the round that begins; from what is known before it."""
+        self._draft_price = self._gain * outlook.verify_price()
+        self._pass_price = self._gain * outlook.pass_price()
+        context = outlook.context
+        self._slots, self._weights = context.slots, outlook.weights
+        self._task = context.task
+
+    def reached(self, goodput: float, planned: float) -> None:
+        """A step's goodput, and what its plan expected without confidence; sets the prices."""
+        ratio = min(max(goodput / planned, 0.5), 2.0)
+        gain = self._gain + _GAIN_RATE * (ratio - self._gain)
+        self._gain = min(max(gain, _LEAST_GAIN), _MOST_GAIN)
+
+    def admit(self, outlook: Outlook, signal: FloatArray) -> IntArray:
+        """[B] drafts at hand that are worth verifying, given their confidences [Kmax, B]."""
+        context = outlook.context
+        survival = self._acceptance.survival(context.slots, context.task, signal)
+        self._learn_option_value(survival, signal)
+        if outlook.weights is not None:
+            survival *= outlook.weights
+        price = self._gain * outlook.verify_price()
+        worth: IntArray = (survival >= price).sum(axis=0)
+        return np.minimum(context.draft_available, worth)
+
+    def after_pass(self, draft: DraftPass, extend: BoolArray | None) -> DraftVerdict:
+        """What is kept of this pass, and who is drafted for in the next.
+
+        Args:
+            draft: the pass.
+            extend: [B] requests that explore: they keep one draft more than is worth it.
+        """
+        position, batch = draft.position, len(draft.slots)
+        confidence = self._acceptance.confidence
+        if position == 0:
+            self._begin(draft, extend)
+        signal = np.full((len(self._mean_hazard), batch), np.nan)
+        signal[position] = confidence.signal(draft.confidence)[position]
+        self._shown[position] = np.where(draft.drafting, signal[position], np.nan)
+        if not self.useful:
+            return DraftVerdict(draft.drafting, draft.drafting)
+        hazard = self._acceptance.hazard(draft.slots, self._task, signal)
+        self._survival = self._survival * hazard[position]
+        worth = self._survival >= self._draft_price
+        admitted = draft.drafting & (worth | self._extending)
+        going = draft.drafting & worth
+        self._extending = self._extending & worth
+        exploring = bool((self._extending & going).any())
+        if not exploring and not self._another_pass(position + 1, going):
+            going = np.zeros(batch, dtype=np.bool_)
+        return DraftVerdict(admitted, going)
+
+    def shown(self) -> FloatArray | None:
+        """z [Kmax, B] of the last drafting, of all that was drafted; None if it was not watched."""
+        if not self._shown.size:
+            return None
+        shown, self._shown = self._shown, np.zeros((len(self._mean_hazard), 0))
+        return shown
+
+    def _begin(self, draft: DraftPass, extend: BoolArray | None) -> None:
+        batch = len(draft.slots)
+        same = len(self._slots) == batch and bool((self._slots == draft.slots).all())
+        if not same:  # requests came or went since the plan: what was known of them is left out
+            self._task = self._weights = None
+        self._mean_hazard = self._acceptance.hazard(draft.slots, self._task)
+        self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
+        self._shown = np.full((len(self._mean_hazard), batch), np.nan)
+        none = np.zeros(batch, dtype=np.bool_)
+        self._extending = extend if extend is not None and len(extend) == batch else none
+
+    def _another_pass(self, position: int, going: BoolArray) -> bool:
+        """Some number of passes more is expected to bring what it costs."""
+        survival = np.where(going, self._survival, 0.0)
+        gain = 0.0
+        for hazard in self._mean_hazard[position:]:
+            survival = survival * hazard
+            won = np.maximum(survival - self._draft_price, 0.0)
+            gain += float(won.sum()) - self._pass_price
+            if gain > 0.0:
+                return True
+        return False
+
+    def _learn_option_value(self, survival: FloatArray, signal: FloatArray) -> None:
+        known = ~np.isnan(signal)
+        count = known.sum(axis=1).astype(np.float64)
+        short = np.where(known, np.maximum(self._draft_price - survival, 0.0), 0.0).sum(axis=1)
+        self._option_count = np.minimum(self._option_count + count, _OPTION_MEMORY)
+        rate = count / np.maximum(self._option_count, 1.0)
+        mean = short / np.maximum(count, 1.0)
+        self.option_value = self.option_value + np.minimum(rate, 1.0) * (mean - self.option_value)

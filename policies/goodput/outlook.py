@@ -1,0 +1,82 @@
+"""What a coming step promises: survival, step times and the best plan, from finished rounds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from adaptive_spec.planner import Admission, value_of
+from adaptive_spec.values import FloatArray, IntArray, Mode, SpecPlan, StepContext
+
+_HOPELESS = 0.7
+
+
+class Outlook(NamedTuple):
+    """What is expected of a step, for every plan there is."""
+
+    context: StepContext
+    survival: FloatArray
+    """[Kmax, B]"""
+    weights: FloatArray | None
+    """[B], what requests count for; None: alike."""
+    verify_seconds: FloatArray
+    """[B * Kmax + 1]"""
+    draft_seconds: FloatArray
+    """[Kmax + 1]"""
+    prefill_seconds: float
+    """Of the prompts that share the step; not part of the others."""
+    best: Admission
+
+    def seconds_of(self, drafts: int, depth: int) -> float:
+        """Predicted duration, without prompts, at this many verified drafts and this depth."""
+        if not self.context.capability.steers_depth:
+            depth = self.context.capability.max_draft_tokens
+        return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
+
+    def hopeless(self, k: int) -> bool:
+        """K = k for all would be far worse than the best plan, by all that is known."""
+        verify = np.minimum(self.context.draft_possible, k)
+        tokens = self.context.batch_size + value_of(self.survival, verify)
+        goodput = tokens / self.seconds_of(int(verify.sum()), k)
+        best = self.tokens_of(self.best.verify) / self.best.seconds
+        return k > 0 and goodput < _HOPELESS * best
+
+    def tokens_of(self, verify: IntArray) -> float:
+        """Tokens [B] requests are expected to emit with these K_i."""
+        return self.context.batch_size + value_of(self.survival, verify)
+
+    def verify_price(self) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays."""
+        drafts = int(self.best.verify.sum())
+        most = len(self.verify_seconds) - 1
+        low = max(drafts // 2, 1)
+        high = min(drafts + drafts // 2 + 1, most)
+        if high <= low:
+            return 0.0
+        slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
+        return self.best.goodput * slope
+
+    def pass_price(self) -> float:
+        """Goodput times the time of one draft pass more: the tokens it has to bring."""
+        return self.best.goodput * float(self.draft_seconds[-1] - self.draft_seconds[-2])
+
+    def plan(
+        self,
+        verify: IntArray,
+        depth: int,
+        mode: Mode,
+        reason: str,
+        propensity: FloatArray | None = None,
+    ) -> SpecPlan:
+        """A plan with its prediction."""
+        return SpecPlan(
+            step=self.context.step,
+            verify=verify,
+            draft_depth=depth,
+            mode=mode,
+            reason=reason,
+            propensity=propensity,
+            predicted_tokens=self.tokens_of(verify),
+            predicted_seconds=self.seconds_of(int(verify.sum()), depth) + self.prefill_seconds,
+        )

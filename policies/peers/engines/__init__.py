@@ -1,0 +1,1 @@
+"""Rules of serving engines as they ship them, or have proposed them."""

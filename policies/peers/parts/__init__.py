@@ -1,0 +1,1 @@
+"""What several peers are made of."""

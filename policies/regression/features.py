@@ -1,0 +1,116 @@
+"""What a hazard is predicted from, computed in the same way offline and online.
+
+Features of a request, one value each per step, all known before its draft is made:
+
+===============  ==================================================================
+``history``      how much better than the average its drafts were, in logits
+``recent``       the same over its last few steps
+``progress``     log2(1 + tokens it has emitted), whatever K was
+``temperature``  of the target's sampling
+``context``      log2(1 + tokens in its KV cache)
+``load``         log2(requests that decode)
+``task``         effect of its task label, in logits
+===============  ==================================================================
+
+and of a draft position, known once the position is drafted:
+
+===============  ==================================================================
+``confidence``   logit of the maximum probability of the draft distribution
+``entropy``      of that distribution, nats
+===============  ==================================================================
+
+History is kept as the score of a logistic model around the average hazard b_j of each position:
+the sum of y - b_j over the drafts that were seen, over 1 + the sum of b_j (1 - b_j), both
+discounted. Feedback is censored: a step that verified K and accepted A shows positions
+1..min(A + 1, K) only, and as each is held against its own b_j, requests that ran with different
+K can be compared. How many drafts of a request were seen is no feature: it depends on the policy,
+so that a request that is not speculated for would look like a new one for ever.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.values import FloatArray, IntArray
+
+REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")
+DRAFT_FEATURES = ("confidence", "entropy")
+POSITION = "position"
+"""Number of the draft position from 0, for trees; a logistic model has an intercept for each."""
+
+HISTORY_DISCOUNT = 0.98
+RECENT_DISCOUNT = 0.8
+_CERTAIN = 1e-4
+
+
+class RequestHistory:
+    """Running acceptance by request slot, from finished steps.
+
+    Args:
+        average: [P] average hazard of each position; deeper positions count as the last.
+    """
+
+    def __init__(self, average: FloatArray) -> None:
+        self.average = average
+        # Rows: score and information of `history`, the same of `recent`, tokens emitted.
+        self._sums: FloatArray = np.zeros((5, 64))
+
+    def features(self, slots: IntArray) -> FloatArray:
+        """``history``, ``recent`` and ``progress``: [3, B]."""
+        self._grow(slots)
+        sums = self._sums[:, slots]
+        result = np.empty((3, len(slots)))
+        np.divide(sums[0], 1.0 + sums[1], out=result[0])
+        np.divide(sums[2], 1.0 + sums[3], out=result[1])
+        np.log2(1.0 + sums[4], out=result[2])
+        return result
+
+    def learn(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
+        """Take up one step's outcomes, [B] each. Steps without drafts are only progress."""
+        if not slots.size:
+            return
+        self._grow(slots)
+        self._sums[4, slots] += accepted + 1
+        touched = verified > 0
+        if not touched.any():
+            return
+        slots, verified, accepted = slots[touched], verified[touched], accepted[touched]
+        deepest = int(verified.max())
+        position = np.arange(deepest)
+        hazard = self.average[np.minimum(position, len(self.average) - 1)]
+        # Sums over the positions that were seen, as differences of running sums.
+        seen = np.minimum(accepted + 1, verified)
+        expected = np.concatenate([[0.0], np.cumsum(hazard)])[seen]
+        information = np.concatenate([[0.0], np.cumsum(hazard * (1.0 - hazard))])[seen]
+        score = accepted - expected
+        sums = self._sums[:4, slots]
+        sums[:2] *= HISTORY_DISCOUNT
+        sums[2:] *= RECENT_DISCOUNT
+        sums[0] += score
+        sums[1] += information
+        sums[2] += score
+        sums[3] += information
+        self._sums[:4, slots] = sums
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        self._sums[:, slots[slots < self._sums.shape[1]]] = 0.0
+
+    def _grow(self, slots: IntArray) -> None:
+        if slots.size and (top := int(slots.max())) >= self._sums.shape[1]:
+            grown = np.zeros((5, max(2 * self._sums.shape[1], top + 1)))
+            grown[:, : self._sums.shape[1]] = self._sums
+            self._sums = grown
+
+
+def context_feature(tokens: FloatArray) -> FloatArray:
+    """``context`` of these numbers of tokens."""
+    result: FloatArray = np.log2(1.0 + tokens)
+    return result
+
+
+def confidence_feature(max_probability: FloatArray) -> FloatArray:
+    """``confidence`` of maximum draft probabilities; nan stays nan."""
+    clipped = np.clip(max_probability, _CERTAIN, 1.0 - _CERTAIN)
+    result: FloatArray = np.log(clipped / (1.0 - clipped))
+    return result

@@ -1,0 +1,101 @@
+"""Evaluates a hazard head for a whole batch, in numpy: [Kmax, B] logits."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from adaptive_spec.policies.regression.model_file import BoostingHead, Feature, Head, LogisticHead
+from adaptive_spec.values import BoolArray, FloatArray, IntArray
+
+Columns = dict[str, FloatArray]
+"""Features by name: [B], or [Kmax, B] if they differ by position. nan is unknown."""
+
+
+class Evaluator(Protocol):
+    """A head, ready to be evaluated."""
+
+    def logits(self, columns: Columns, batch: int) -> FloatArray:
+        """[Kmax, B] for features as above; one that is missing is unknown."""
+        ...
+
+
+def evaluator(head: Head, kmax: int) -> Evaluator:
+    """The head's evaluator for this Kmax; positions deeper than fitted count as the last."""
+    if isinstance(head, LogisticHead):
+        return _Logistic(head, kmax)
+    return _Boosting(head, kmax)
+
+
+def _scaled(feature: Feature, values: FloatArray) -> FloatArray:
+    scaled: FloatArray = np.minimum(np.maximum(values, feature.low), feature.high)
+    scaled -= feature.mean
+    scaled /= feature.scale
+    unknown = np.isnan(scaled)
+    if unknown.any():
+        scaled[unknown] = 0.0
+    return scaled
+
+
+class _Logistic:
+    def __init__(self, head: LogisticHead, kmax: int) -> None:
+        self._head = head
+        position = np.minimum(np.arange(kmax), len(head.intercepts) - 1)
+        self._intercepts: FloatArray = np.array(head.intercepts)[position]
+        self._weights: list[FloatArray] = [
+            weight + slope * position
+            for weight, slope in zip(head.weights, head.slopes, strict=True)
+        ]
+
+    def logits(self, columns: Columns, batch: int) -> FloatArray:
+        result: FloatArray = np.repeat(self._intercepts[:, None], batch, axis=1)
+        for feature, weights in zip(self._head.features, self._weights, strict=True):
+            values = columns.get(feature.name)
+            if values is not None:
+                result += weights[:, None] * _scaled(feature, values)
+        return result
+
+
+class _Boosting:
+    """All nodes of all trees are compared at once; the outcomes then select the leaves."""
+
+    def __init__(self, head: BoostingHead, kmax: int) -> None:
+        self._head = head
+        trees, leaves = len(head.leaf), 2**head.depth
+        # Row 0 of the inputs is the position, so features count from 1. Node by node, so that
+        # the nodes of one place in all trees lie together: [nodes * T].
+        self._rows: IntArray = np.array(head.node_feature, dtype=np.int64).T.ravel() + 1
+        thresholds = np.array(head.threshold, dtype=np.float32).T.ravel()
+        self._thresholds = thresholds[:, None]
+        self._leaves = np.array(head.leaf, dtype=np.float32).ravel()
+        self._first_leaf: IntArray = (leaves * np.arange(trees, dtype=np.int64))[:, None]
+        self._position = np.arange(kmax, dtype=np.float32)[:, None]
+
+    def logits(self, columns: Columns, batch: int) -> FloatArray:
+        head, kmax = self._head, len(self._position)
+        inputs = np.zeros((1 + len(head.features), kmax, batch), dtype=np.float32)
+        inputs[0] = self._position
+        for row, feature in enumerate(head.features, start=1):
+            values = columns.get(feature.name)
+            if values is not None:
+                inputs[row] = _scaled(feature, values)
+        flat = inputs.reshape(len(inputs), -1)
+        right = (flat[self._rows] > self._thresholds).reshape(2**head.depth - 1, -1, flat.shape[1])
+        place = self._first_leaf
+        turns: list[BoolArray] = []
+        for level in range(head.depth):
+            turns.append(_chosen(right[2**level - 1 : 2 ** (level + 1) - 1], turns))
+            place = place + (turns[-1].astype(np.int64) << (head.depth - 1 - level))
+        total = self._leaves[place].sum(axis=0, dtype=np.float64)
+        result: FloatArray = (head.base + total).reshape(kmax, batch)
+        return result
+
+
+def _chosen(nodes: BoolArray, turns: list[BoolArray]) -> BoolArray:
+    """Outcome [T, N] at the node that the turns so far lead to, of [2^len(turns), T, N]."""
+    for turn in reversed(turns):
+        left, right = nodes[0::2], nodes[1::2]
+        nodes = (right & turn) | (left & ~turn)
+    chosen: BoolArray = nodes[0]
+    return chosen

@@ -1,0 +1,22 @@
+"""The bandits by name, found by dotted path so that no installation is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adaptive_spec.policy import Policy, build_policy
+
+PATHS = {
+    "ucb": "ucb:UcbPolicy",
+    "discounted_ucb": "discounted_ucb:DiscountedUcbPolicy",
+    "sliding_ucb": "sliding_ucb:SlidingUcbPolicy",
+    "thompson": "thompson:ThompsonPolicy",
+    "exp3": "exp3:Exp3Policy",
+    "linucb": "linucb:LinUcbPolicy",
+    "linear_thompson": "linear_thompson:LinearThompsonPolicy",
+}
+FORMS = [(name, cascade) for name in PATHS for cascade in (True, False)]
+
+
+def bandit(name: str, seed: int = 0, **options: Any) -> Policy:
+    return build_policy(f"adaptive_spec.policies.bandits.{PATHS[name]}", options, seed=seed)

@@ -1,0 +1,128 @@
+"""The sums that bandits learn from, held against counting anew."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.bandits.hazards import HazardCounts, HazardWindow, seen_by_position
+from adaptive_spec.policies.bandits.plain_form import ArmWindow
+from adaptive_spec.policies.bandits.ridge import RidgeRegressions
+from tests.policies.bandits.bandits import FORMS, PATHS, bandit
+from tests.policies.bandits.test_credit import drive
+
+KMAX = 5
+steps = st.lists(
+    st.tuples(st.integers(0, KMAX), st.integers(0, KMAX)).map(lambda p: (max(p), min(p))),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(steps)
+def test_a_step_shows_the_positions_up_to_the_first_that_failed(pairs: list) -> None:
+    verified, accepted = np.array(pairs, dtype=np.int64).T
+    succeeded, seen = seen_by_position(verified, accepted, KMAX)
+    for j in range(KMAX):
+        assert seen[j] == sum(j < min(a + 1, k) for k, a in pairs)
+        assert succeeded[j] == sum(j < a for _, a in pairs)
+
+
+@given(st.lists(steps, min_size=1, max_size=30), st.integers(1, 8))
+@settings(max_examples=30, deadline=None)
+def test_a_window_holds_the_last_steps_only(many: list, window: int) -> None:
+    memory = HazardWindow(KMAX, window)
+    shown = []
+    for pairs in many:
+        verified, accepted = np.array(pairs, dtype=np.int64).T
+        memory.learn(verified, accepted)
+        if verified.any():
+            shown.append(seen_by_position(verified, accepted, KMAX))
+    expected = np.sum([np.zeros((2, KMAX)), *map(np.array, shown[-window:])], axis=0)
+    assert memory.succeeded == pytest.approx(expected[0])
+    assert memory.seen == pytest.approx(expected[1])
+
+
+def test_a_restored_window_leaves_as_a_whole() -> None:
+    one = np.array([1], dtype=np.int64)
+    memory = HazardWindow(KMAX, 4)
+    memory.succeeded[:], memory.seen[:] = 50.0, 100.0
+    memory.remember_restored()
+    for _ in range(3):
+        memory.learn(one, one)
+    assert memory.seen[0] == 103.0
+    memory.learn(one, one)
+    assert memory.seen.tolist() == [4.0, 0.0, 0.0, 0.0, 0.0]
+    arms = ArmWindow(2, 4)
+    arms.count[0], arms.total[0] = 10.0, 5.0
+    arms.restored()
+    for reward in (1.0, 2.0, 3.0, 4.0):
+        arms.learn(0, 1, reward)
+    assert arms.count[0].tolist() == [0.0, 4.0]
+    assert arms.total[0].tolist() == [0.0, 10.0]
+
+
+def test_faded_counts_are_a_weighted_sum() -> None:
+    memory = HazardCounts(2, discount=0.5)
+    for accepted in (1, 0, 1):
+        memory.learn(np.array([1]), np.array([accepted]))
+    assert memory.seen[0] == pytest.approx(1.75)
+    assert memory.succeeded[0] == pytest.approx(1.25)
+    memory.learn(np.array([0]), np.array([0]))
+    assert memory.seen[0] == pytest.approx(1.75), "nothing seen, nothing forgotten"
+
+
+def test_regressions_find_the_coefficients_and_how_sure_they_are() -> None:
+    random = np.random.default_rng(0)
+    truth = np.array([[1.0, -0.5], [0.2, 2.0]])
+    ridges = RidgeRegressions(2, 2, ridge=1e-6, discount=1.0, guess=np.zeros(2))
+    seen_rows: list[list[np.ndarray]] = [[], []]
+    for _ in range(50):
+        rows = random.standard_normal((4, 2))
+        seen = random.random((2, 4)) < 0.7
+        ridges.learn(rows, truth @ rows.T, seen)
+        for at in range(2):
+            seen_rows[at].extend(rows[seen[at]])
+    assert ridges.coefficients == pytest.approx(truth, abs=1e-4)
+    row = random.standard_normal((1, 2))
+    for at in range(2):
+        gram = np.array(seen_rows[at]).T @ np.array(seen_rows[at])
+        assert ridges.deviation(row)[at, 0] ** 2 == pytest.approx(
+            (row @ np.linalg.inv(gram) @ row.T).item(), rel=1e-4
+        )
+
+
+@pytest.mark.parametrize(("name", "cascade"), FORMS)
+def test_a_restored_bandit_goes_on_with_what_it_knew(name: str, cascade: bool) -> None:
+    policy = bandit(name, cascade=cascade)
+    drive(policy, 60)
+    saved = json.loads(json.dumps(policy.state(), allow_nan=False))
+    fresh = bandit(name, cascade=cascade)
+    fresh.restore(saved)
+    assert fresh.state() == saved
+    drive(fresh, 1)  # the engine's limits are known: the arrays are filled
+    learned = fresh.state()["learned"]
+    assert set(learned) == set(saved["learned"])
+    assert np.shape(learned[next(iter(learned))]) == np.shape(saved["learned"][next(iter(learned))])
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
+    policy = bandit(name)
+    drive(policy, 20)
+    saved = policy.state()
+    other = bandit(name, cascade=False)
+    with pytest.raises(PolicyError, match="other form"):
+        other.restore(saved)
+    for broken, message in (
+        ({"schema": 2}, "schema 1"),
+        (saved | {"learned": {}}, "is missing"),
+        (saved | {"learned": {key: [1.0] for key in saved["learned"]}}, "shape"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            drive(policy, 1) if policy.restore(broken) else None

@@ -1,0 +1,78 @@
+"""DISCO-style stopping by a classifier."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adaptive_spec import Level
+from adaptive_spec.policy import provenance_of
+
+from .peer_support import (
+    KMAX,
+    check_peer,
+    check_state,
+    context,
+    live_drafts,
+    make,
+    outcome,
+    simulated,
+    stays_causal,
+)
+
+DISCO = "disco"
+WRONG = [{"weights": [1.0]}, {"weights": "x"}, {"weights": [0, 1, 0, float("inf")]}, {"b": 1}]
+
+
+def test_it_keeps_the_contract() -> None:
+    check_peer(DISCO)
+    check_state(DISCO, WRONG)
+
+
+def test_at_first_the_maximum_probability_decides() -> None:
+    signal = np.array([[0.9, 0.51, 0.49, 0.9, 0.9]])
+    assert live_drafts(make(DISCO), signal, np.zeros_like(signal)) == ([3], 3)
+    plan = make(DISCO).plan(context(confidence=signal, entropy=np.zeros_like(signal)))
+    assert plan.verify.tolist() == [3]
+
+
+def test_it_learns_that_a_drafter_is_overconfident() -> None:
+    policy = make(DISCO)
+    random = np.random.default_rng(4)
+    signal = np.array([[0.7, 0.7, 0.7, 0.7, 0.7]])
+    before, _ = live_drafts(policy, signal, np.ones_like(signal))
+    for step in range(600):
+        shown = random.uniform(0.55, 0.95, (1, KMAX))
+        plan = policy.plan(context(step=step, confidence=shown, entropy=2.0 * (1.0 - shown)))
+        verified = int(plan.verify[0])
+        hits = random.random(verified) < shown[0, :verified] - 0.4
+        accepted = int(np.logical_and.accumulate(hits).sum())
+        policy.observe(outcome([verified], [accepted], step=step))
+    after, _ = live_drafts(policy, signal, 2.0 * (1.0 - signal))
+    assert before == [KMAX]
+    assert after == [1]
+
+
+def test_without_learning_the_weights_stay() -> None:
+    policy = make(DISCO, learn=False)
+    for step in range(250):
+        policy.plan(context(step=step, confidence=[[0.9] * 5], entropy=[[0.1] * 5]))
+        policy.observe(outcome([5], [0], step=step))
+    assert policy.state() == {"weights": [0.0, 1.0, 0.0, 0.0]}
+
+
+def test_without_both_signals_the_engines_k_runs() -> None:
+    assert make(DISCO).plan(context(1, engine_k=3)).verify.tolist() == [3]
+    only_one = context(1, confidence=[[0.1] * 5], engine_k=3)
+    assert make(DISCO).plan(only_one).verify.tolist() == [3]
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_no_position_depends_on_deeper_ones(level: Level) -> None:
+    stays_causal(make(DISCO), level)
+    assert not provenance_of(type(make(DISCO))).greedy_drafts_only
+
+
+def test_it_drafts_less_where_the_drafter_is_unsure() -> None:
+    sure, unsure = (simulated(DISCO, acceptance=f"model:steady-{p}") for p in (80, 10))
+    assert unsure.mean_k < 0.7 * sure.mean_k
