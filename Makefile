@@ -1,5 +1,5 @@
 # make check       lint, types, core tests; under a minute once set up
-# make test        everything, with a real vLLM on CPU; sets itself up
+# make test        everything, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make lock        resolve requirements/*.in anew
@@ -35,7 +35,7 @@ readme:
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/readme.py
 
 clean:
-	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* vllm vllm.* project.lock)
+	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* sglang sglang.* vllm vllm.* project.lock)
 	rmdir $(ADAPTIVE_SPEC_VENVS) 2>/dev/null || true
 	rm -rf build dist *.egg-info out
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -120,8 +120,10 @@ def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: St
         strict=True,
     ):
         _require(slot in planned, f"{where}: slot {slot} has an outcome but was not planned")
-        # The engine's own K is not planned: it may go past a request's end.
-        limit = planned[slot] if plan.mode not in ENGINES_OWN else kmax
+        # The engine's own K is not planned, and one K for all is the batch's: either may go past
+        # a request's end.
+        free = plan.mode in ENGINES_OWN or context.capability.level is Level.UNIFORM
+        limit = kmax if free else planned[slot]
         _require(verified <= limit, f"{where}: more drafts verified than planned")
         _require(0 <= accepted <= verified, f"{where}: accepted must be within 0..verified")
         _require(0 <= emitted <= accepted + 1, f"{where}: emitted more than accepted + 1")

@@ -156,8 +156,13 @@ class Controller:
         """An adapter reports a fault of its own hooks: counted, said once."""
         self._failed(what, now)
 
+    def flush(self) -> None:
+        """Write what is buffered, and go on."""
+        self._status.write(self.status())
+        self._trace.flush()
+
     def close(self) -> None:
-        """Write what is buffered."""
+        """Write what is buffered, for the last time."""
         self._status.write(self.status())
         self._trace.close()
 

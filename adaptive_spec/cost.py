@@ -152,22 +152,28 @@ class CostModel:
             return math.nan
         return float(np.dot(self._coefficients, self._features(outcome)))
 
-    def learn(self, outcome: StepOutcome) -> None:
-        """Take up a step's measured duration; does nothing if it is not a clean measurement."""
+    def learn(self, outcome: StepOutcome, *, cold: bool = False) -> None:
+        """Take up a step's measured duration; does nothing if it is not a clean measurement.
+
+        `cold`: the drafter's pass was left out (OFF_COLD).
+        """
         seconds = outcome.seconds
         if not (0.0 < seconds < 60.0) or outcome.batch_size == 0:
             return
         if not self.samples and self._profile is None:
             self._start_from_scale(seconds, outcome)
         self.samples += 1
-        features = self._features(outcome)
+        features = self._features(outcome, cold=cold)
         depth = round(outcome.batch_tokens / outcome.batch_size) - 1
         load = load_bin(outcome.batch_size)
-        if outcome.prefill_tokens == 0 and (depth or outcome.batch_tokens == outcome.batch_size):
+        if outcome.prefill_tokens <= outcome.batch_tokens and (
+            depth or outcome.batch_tokens == outcome.batch_size
+        ):
             self._coverage[load, depth] = self._coverage.get((load, depth), 0) + 1
         # Steps with a draft and without one are never alike, though both may be K = 0 on average.
         kind = depth if outcome.batch_tokens > outcome.batch_size else -1
-        key = (load, kind, outcome.draft_depth, outcome.prefill_tokens.bit_length())
+        passes = -1 if cold else outcome.draft_depth
+        key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
         if cell is None:
             cell = self._cells[key] = _Cell(features, seconds)
@@ -211,14 +217,14 @@ class CostModel:
         np.cumsum(self._coefficients[1 : self._request - 1], out=heights[1:])
         return heights
 
-    def _features(self, outcome: StepOutcome) -> FloatArray:
+    def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
         features = np.zeros(len(self._coefficients))
         features[0] = 1.0
         tokens = self._pad(outcome.batch_tokens)
         segment = min(bisect_right(_KNOTS, tokens), len(_KNOTS)) - 1
         features[1 : 1 + segment] = 1.0
         features[1 + segment] = (tokens - _KNOTS[segment]) / self._widths[segment]
-        passes = float(self._passes[outcome.draft_depth])
+        passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
         features[self._request] = outcome.batch_size
         features[self._context] = outcome.context_tokens
         features[self._prefill] = outcome.prefill_tokens

@@ -82,6 +82,24 @@ class Explorer:
         propensity = np.where(can & (count > 1), np.where(chosen, likely, 1.0 - likely), 1.0)
         return verify + chosen, propensity
 
+    def some(self, available: IntArray, requests: int) -> tuple[IntArray, FloatArray]:
+        """The mildest K for a few random requests (at level UNIFORM for all), 0 for the others.
+
+        Also their propensities [B].
+        """
+        k = self.deeper(0)
+        if self._capability.level is Level.UNIFORM:
+            return np.minimum(available, k), np.ones(len(available))
+        verify = np.zeros_like(available)
+        propensity = np.ones(len(available))
+        can = np.flatnonzero(available)
+        chosen = self._random.permutation(can)[:requests]
+        verify[chosen] = np.minimum(available[chosen], k)
+        if requests < can.size:
+            propensity[can] = 1.0 - requests / can.size
+            propensity[chosen] = requests / can.size
+        return verify, propensity
+
     def fill_padding(self, verify: IntArray, available: IntArray) -> IntArray:
         """Use the padding of a captured batch size: more drafts at no cost."""
         buckets = self._capability.token_buckets

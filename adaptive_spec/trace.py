@@ -116,6 +116,14 @@ class StepTrace:
             self._directory = None
             self._close_file()
 
+    def flush(self) -> None:
+        """Hand what is buffered to the system: the process may be ended by force."""
+        try:
+            if self._file is not None:
+                self._file.flush()
+        except OSError as error:
+            self._log.warning("adaptive_spec: trace not flushed: %s", error)
+
     def close(self) -> None:
         """Flush and close the open segment."""
         try:

@@ -1,7 +1,8 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
 quick   lint, types, layers, core tests (environment `dev` only)
-all     the same, then everything that needs a real vLLM (environment `vllm`)
+all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
+        SGLang (environment `sglang`)
 long    only the tests marked `long`
 
 Every stage runs even if one before it failed; the exit status says whether all were good.
@@ -34,6 +35,14 @@ VLLM_ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
+SGLANG_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT / "tests/sglang/stand_in"),
+    "SGLANG_USE_CPU_ENGINE": "1",
+}
+"""So that SGLang can be imported on a CPU: see tests/sglang/stand_in/README.md."""
+
 SUMMARY_LINE = re.compile(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s\b.*$")
 NO_TESTS = 5
 """pytest's exit status; a stage that tests nothing has failed."""
@@ -163,6 +172,20 @@ def _vllm_stage(run: Run, name: str, markers: str) -> None:
     run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
 
 
+def with_sglang(run: Run) -> None:
+    """What needs the environment `sglang`: one run, whose tests share engines."""
+    _sglang_stage(run, "SGLang", "not long")
+
+
+def _sglang_stage(run: Run, name: str, markers: str) -> None:
+    pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "--durations=10"]
+    run.stage(name, [*pytest, "-m", markers, "tests/sglang"], env=SGLANG_ENVIRONMENT)
+
+
+ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
+"""Environments that `all` needs besides `dev`, and what runs in them."""
+
+
 def main() -> int:
     """Parse the command line and run."""
     what = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -170,20 +193,21 @@ def main() -> int:
         print(__doc__)
         return 2
     run = Run()
-    background = None
-    if what == "all":  # vLLM is downloaded while the quick checks run
-        background = subprocess.Popen([sys.executable, ROOT / "scripts/environments.py", "vllm"])
+    downloads = {}
+    if what == "all":  # the engines are downloaded while the quick checks run
+        command = [sys.executable, ROOT / "scripts/environments.py"]
+        downloads = {name: subprocess.Popen([*command, name]) for name in ENGINES}
     if what == "long":
         build("vllm")
         _vllm_stage(run, "long", "long")
     else:
         build("dev")
         lint_and_core(run)
-    if background:
-        if background.wait() == 0:
-            with_vllm(run)
+    for name, download in downloads.items():
+        if download.wait() == 0:
+            ENGINES[name](run)
         else:
-            run.missing("engine", "the environment vllm could not be built, see above")
+            run.missing(name, f"the environment {name} could not be built, see above")
     return run.close()
 
 

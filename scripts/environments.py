@@ -1,12 +1,13 @@
-"""Build the two virtual environments, or leave them as they are if nothing has changed.
+"""Build the virtual environments, or leave them as they are if nothing has changed.
 
     python scripts/environments.py dev vllm     build these (in parallel), print their folders
     python scripts/environments.py --lock       resolve requirements/*.in anew, write *.txt
 
-`dev` holds linters, type checker and what the core's tests need; `vllm` a real vLLM for CPU.
-They are made under ADAPTIVE_SPEC_VENVS (default `.venv`) from the locks in `requirements/`. An
-environment is rebuilt when its lock, the Python version or this recipe changes; the project is
-installed into it again when `pyproject.toml` or the place of the checkout changes.
+`dev` holds linters, type checker and what the core's tests need; `vllm` a real vLLM for CPU;
+`sglang` a real SGLang, whose pins don't fit vLLM's. They are made under ADAPTIVE_SPEC_VENVS
+(default `.venv`) from the locks in `requirements/`. An environment is rebuilt when its lock, the
+Python version or this recipe changes; the project is installed into it again when
+`pyproject.toml` or the place of the checkout changes.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-NAMES = ("dev", "vllm")
+NAMES = ("dev", "vllm", "sglang")
 RECIPE = "1"
 """Change it when the steps below change in a way that old environments must not outlive."""
 
 SUFFIX_DECODING = "arctic-inference==0.3.0"
 """vLLM's suffix method needs it. Compiled here; without it those tests are skipped."""
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-NOT_LOCKED = {"adaptive-spec", "pip", "torchaudio", "torchcodec", "torchvision", "vllm", "wheel"}
+NOT_LOCKED = {"adaptive-spec", "pip", "wheel"}
+NOT_LOCKED_FOR_VLLM = {"torchaudio", "torchcodec", "torchvision", "vllm"}
 VLLM_METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n"
 
 
@@ -126,9 +128,13 @@ def write_lock(name: str) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         _run(log, sys.executable, "-m", "venv", folder)
         _pip(log, folder, "install", "--requirement", REQUIREMENTS / f"{name}.in")
+        bare = REQUIREMENTS / f"{name}.no-deps.in"
+        if bare.exists():
+            _pip(log, folder, "install", "--no-deps", "--requirement", bare)
         freeze = [folder / "bin" / "python", "-m", "pip", "freeze", "--all"]
         listed = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout
-    kept = [line for line in listed.splitlines() if line.partition("==")[0] not in NOT_LOCKED]
+    left_out = NOT_LOCKED | (NOT_LOCKED_FOR_VLLM if name == "vllm" else set())
+    kept = [line for line in listed.splitlines() if line.partition("==")[0] not in left_out]
     header = "# The exact packages of an environment: `make lock` writes this from the .in file."
     (REQUIREMENTS / f"{name}.txt").write_text("\n".join([header, *kept]) + "\n")
 
@@ -162,11 +168,14 @@ def _locked(path: Path) -> Iterator[None]:
 def main() -> int:
     """Parse the command line and build."""
     parser = argparse.ArgumentParser(description="Build the project's virtual environments.")
-    parser.add_argument("names", nargs="*", metavar="NAME", default=list(NAMES), help="dev, vllm")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", default=list(NAMES), help=", ".join(NAMES)
+    )
     parser.add_argument("--lock", action="store_true", help="resolve anew and write the locks")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
-        parser.error(f"unknown environment {', '.join(sorted(unknown))}; there are dev and vllm")
+        known = ", ".join(NAMES)
+        parser.error(f"unknown environment {', '.join(sorted(unknown))}; there are {known}")
     if sys.version_info[:2] != (3, 11):
         print(f"error: needs CPython 3.11, as the locks do, got {sys.version.split()[0]};")
         print("       make PYTHON=/path/to/python3.11")

@@ -6,7 +6,7 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.values import Capability
+from adaptive_spec.values import Capability, Level
 
 
 def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) -> Capability:
@@ -18,6 +18,9 @@ def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) 
             ladder=options.ladder,
             token_buckets=hardware.token_buckets,
             depth_follows=drafter.depth_follows,
+            stops_drafting=(
+                options.stops_drafting and drafter.depth_follows and options.level is Level.FULL
+            ),
             off_pass=drafter.off_pass,
             cold_off=True,
             ragged_penalty=options.ragged_penalty,

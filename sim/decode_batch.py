@@ -99,11 +99,19 @@ class DecodeBatch:
             done %= self.length
         return self.start + done
 
-    def advance(self, emitted: IntArray, total: int, drafted: int) -> None:
-        """A step has emitted these tokens, `total` in all, and drafted so deep for the next."""
+    def cursor_after(self, emitted: IntArray) -> IntArray:
+        """[B] position once so many more tokens [B] are out; of a request that ends, its last."""
+        done = np.minimum(self.emitted + emitted, self.total) - 1
+        if self.wraps:
+            done %= self.length
+        position: IntArray = self.start + done
+        return position
+
+    def advance(self, emitted: IntArray, total: int, drafted: IntArray) -> None:
+        """A step has emitted these tokens, `total` in all, and drafted so deep [B] for the next."""
         self.emitted = self.emitted + emitted
         self.context_total += total
-        self.drafted = np.full(len(self.members), drafted, dtype=np.int64)
+        self.drafted = drafted
 
     def spoil(self) -> None:
         """The drafter's state has missed a step: no drafts for these requests any more."""

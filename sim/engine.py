@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from adaptive_spec.sim.accepted import AcceptedDrafts
 from adaptive_spec.sim.capability import capability_of
 from adaptive_spec.sim.decode_batch import DecodeBatch
 from adaptive_spec.sim.drafters.base import Drafter
+from adaptive_spec.sim.early_stop import drafts_made, modelled_entropy
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.kv_pool import KvPool, pool_tokens
+from adaptive_spec.sim.kv_room import KvRoom
 from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.measurements import Limits, Measurements
 from adaptive_spec.sim.options import EngineOptions
@@ -66,7 +69,9 @@ class Engine:
         seed: of everything random in the engine.
         limits: TTFT and TPOT for goodput.
         trace_directory: where to write a step trace, in the format of the adapters.
-        shaped: `acceptance` has been through `drafter.shape` already.
+        shaped: all acceptance data has been through `drafter.shape` already.
+        phases: (seconds, what would be accepted from then on), ascending.
+        changes: seconds at which the load changes and recovery is measured, phases apart.
 
     Raises ConfigError if Kmax goes beyond the acceptance data.
     """
@@ -84,9 +89,12 @@ class Engine:
         limits: Limits | None = None,
         trace_directory: str | None = None,
         shaped: bool = False,
+        phases: Sequence[tuple[float, AcceptanceData]] = (),
+        changes: Sequence[float] = (),
     ) -> None:
         options = options or EngineOptions()
-        most = drafter.most_drafts(acceptance.depth)
+        depth = min([acceptance.depth, *(each.depth for _, each in phases)])
+        most = drafter.most_drafts(depth)
         if options.max_draft_tokens > most:
             raise ConfigError(
                 f"Kmax = {options.max_draft_tokens} is more than drafter {drafter.name} can make "
@@ -103,11 +111,14 @@ class Engine:
         )
         self.controller = Controller(policy, self.capability, config, logger=_LOG)
         if not shaped:
-            acceptance = drafter.shape(acceptance, np.random.default_rng(shape_seed))
-        self.accepted = AcceptedDrafts(acceptance, options.max_draft_tokens)
+            random = np.random.default_rng(shape_seed)
+            acceptance = drafter.shape(acceptance, random)
+            phases = [(at, drafter.shape(each, random)) for at, each in phases]
+        self.accepted = AcceptedDrafts(acceptance, options.max_draft_tokens, phases)
         self.batch = DecodeBatch()
         self.prompts = PromptQueue(options.block_tokens)
-        self.measurements = Measurements(limits)
+        moments = sorted({*changes, *(at for at, _ in phases)})
+        self.measurements = Measurements(limits, moments)
         self.now = 0.0
         self._load = load
         self._drafter = drafter
@@ -117,6 +128,7 @@ class Engine:
         self.pool = KvPool(
             options.kv_tokens or pool_tokens(hardware, drafter), options.block_tokens
         )
+        self.room = KvRoom(options, self.pool, self.batch, self.prompts, self.measurements)
         self._engine_k = options.max_draft_tokens
         if options.level is Level.UNIFORM:
             self._engine_k = self.capability.uniform_values[-1]
@@ -124,7 +136,6 @@ class Engine:
         self._tasks: dict[str, int] = {"": -1}
         self._step = 0
         self._was_off = False
-        self._preempted = False
         self._unobserved: deque[tuple[StepOutcome, list[str]]] = deque()
 
     def run(
@@ -133,6 +144,8 @@ class Engine:
         max_tokens: int | None = None,
         max_seconds: float = math.inf,
         warmup_steps: int = 0,
+        warmup_tokens: int = 0,
+        warmup_seconds: float = 0.0,
         name: str | None = None,
     ) -> Result:
         """Run until the load has ended, or so many tokens are emitted or seconds have passed.
@@ -141,6 +154,9 @@ class Engine:
             max_tokens: emitted tokens after which the run stops; those of the warm-up not counted.
             max_seconds: simulated seconds after which it stops.
             warmup_steps: steps whose figures are left out of the result.
+            warmup_tokens: the same in emitted tokens: all policies are then measured on the same
+                stretch of a closed loop. Measuring begins when all three are over.
+            warmup_seconds: the same in simulated seconds.
             name: of the policy, in the result.
 
         Raises ConfigError if the run ends within the warm-up, DataError if the load's file turns
@@ -149,7 +165,13 @@ class Engine:
         measured = self.measurements
         measured.reset(self.now)
         limit = math.inf if max_tokens is None else max_tokens
-        while self.now < max_seconds and (self._step < warmup_steps or measured.tokens < limit):
+
+        def warm() -> bool:
+            ran, emitted = self._step >= warmup_steps, measured.tokens >= warmup_tokens
+            return ran and emitted and self.now >= warmup_seconds
+
+        measuring = warm()
+        while self.now < max_seconds and (not measuring or measured.tokens < limit):
             self._arrivals()
             if not len(self.batch) and not self.prompts.running and not self.prompts.waiting:
                 upcoming = self._load.next_arrival()
@@ -158,12 +180,13 @@ class Engine:
                 self.now = upcoming
                 continue
             self.step()
-            if self._step == warmup_steps:
+            if not measuring and warm():
+                measuring = True
                 measured.reset(self.now)
-        if self._step < warmup_steps:
+        if not measuring:
             raise ConfigError(
-                f"the run ended after {self._step:,} steps, within the warm-up of "
-                f"{warmup_steps:,}: give a longer load or fewer --warmup-steps"
+                f"the run ended after {self._step:,} steps, {measured.tokens:,} tokens and "
+                f"{self.now:.1f} s, within its warm-up: give a longer load or a shorter warm-up"
             )
         while self._unobserved:
             self._observe_oldest()
@@ -173,18 +196,20 @@ class Engine:
 
     def step(self) -> None:
         """One engine step."""
+        if self.now >= self.accepted.next_change:
+            self.accepted.reach(self.now)
         began = time.perf_counter()
         context = self._context()
         plan = self.controller.plan(context)
         decision = time.perf_counter() - began
-        verify = self._make_room(plan.verify)
+        verify = self.room.make(plan.verify)
         batch, batch_size = self.batch, len(self.batch)
         drafts = int(verify.sum())
         depth, cold = self._depth(plan)
         batch_tokens = batch_size + drafts
         if drafts:
             batch_tokens += batch_size * self._extra_tokens[int(verify.max())]
-        prompt = self._run_prompts(batch_tokens, verify)
+        prompt = self.room.run_prompts(batch_tokens, verify)
         ragged = bool(drafts) and int(verify.min()) != int(verify.max())
         context_total = batch.context_total
         seconds = self.step_time.verify(
@@ -196,6 +221,11 @@ class Engine:
             any_draft=drafts > 0,
             ragged=ragged,
         )
+        accepted = self.accepted.count(batch, verify, drafts)
+        emitted = accepted + 1
+        drafted, depth = drafts_made(
+            self.controller, self._step, batch, self.accepted, emitted, depth
+        )
         drafting = batch_size + len(prompt.ended)
         seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
         if batch_size:
@@ -205,8 +235,6 @@ class Engine:
             self._was_off = off
         self.now += seconds
 
-        accepted = self.accepted.count(batch, verify, drafts)
-        emitted = accepted + 1
         total = int(emitted.sum())
         outcome = StepOutcome(
             step=self._step,
@@ -223,7 +251,7 @@ class Engine:
             seconds=self._measured(seconds),
             now=self.now,
         )
-        ended = self._advance(emitted, total, depth, prompt, cold=cold)
+        ended = self._advance(emitted, total, drafted, depth, prompt, cold=cold)
         self._unobserved.append((outcome, ended))
         self._step += 1
         began = time.perf_counter()
@@ -232,7 +260,7 @@ class Engine:
         decision += time.perf_counter() - began
         if batch_size:
             self.measurements.decode(plan.mode, verify, drafts, total - batch_size, decision)
-        self.measurements.step(self.now, total + len(prompt.ended))
+        self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
 
     # ----------------------------------------------------------------- before a step
 
@@ -276,6 +304,7 @@ class Engine:
         room = self.options.max_batch_tokens - batch_size
         used = batch.context_total + batch_size * (self.pool.block_tokens - 1)
         used += prompts.blocks * self.pool.block_tokens
+        confidence = self.accepted.confidence(batch)
         return StepContext(
             step=self._step,
             capability=self.capability,
@@ -288,7 +317,8 @@ class Engine:
             tpot_target=batch.tpot_target,
             task=batch.task,
             temperature=batch.temperature,
-            confidence=self.accepted.confidence(batch),
+            confidence=confidence,
+            entropy=None if confidence is None else modelled_entropy(confidence),
             waiting=len(prompts.waiting),
             prefill_tokens=prompts.expected_tokens(room),
             kv_free_tokens=max(self.pool.tokens - used, 0),
@@ -304,56 +334,21 @@ class Engine:
             return self.options.max_draft_tokens, False
         return plan.draft_depth, False
 
-    # ------------------------------------------------------------------- KV blocks
-
-    def _make_room(self, verify: IntArray) -> IntArray:
-        """Preempt the latest admitted until every request of the batch has its KV blocks."""
-        batch, pool, prompts = self.batch, self.pool, self.prompts
-        self._preempted = False
-        if self._most_tokens() <= (pool.blocks - prompts.blocks) * pool.block_tokens:
-            return verify
-        while pool.needed(batch.context(), verify) > pool.blocks - prompts.blocks:
-            self.measurements.preemptions += 1
-            self._preempted = True
-            if prompts.evict_latest() is not None:
-                continue
-            last = np.zeros(len(batch), dtype=np.bool_)
-            last[-1] = True
-            (evicted,) = batch.leave(last)
-            prompts.preempted(evicted)
-            verify = verify[:-1]
-        return verify
-
-    def _run_prompts(self, batch_tokens: int, verify: IntArray) -> PromptStep:
-        """Give prompts what decoding leaves of the step's tokens, KV blocks and places."""
-        batch, pool, prompts = self.batch, self.pool, self.prompts
-        if not prompts.running and not prompts.waiting:
-            # The exact number is only needed when it could be a new peak.
-            if self._most_tokens() > self.measurements.kv_peak * pool.tokens:
-                self.measurements.kv_in_use(pool.needed(batch.context(), verify) / pool.blocks)
-            return _NO_PROMPTS
-        decoding = pool.needed(batch.context(), verify)
-        free = pool.blocks - decoding - prompts.blocks
-        places = self.options.max_running - len(batch) - len(prompts.running)
-        if self._preempted:  # the room that was made is not for others
-            places = 0
-        step = prompts.run(self.options.max_batch_tokens - batch_tokens, free, places)
-        held = decoding + prompts.blocks + sum(each.blocks for each in step.ended)
-        self.measurements.kv_in_use(held / pool.blocks)
-        return step
-
-    def _most_tokens(self) -> int:
-        kmax = self.options.max_draft_tokens
-        return self.pool.at_most(len(self.batch), self.batch.context_total, kmax)
-
     # ------------------------------------------------------------------ after a step
 
     def _advance(
-        self, emitted: IntArray, total: int, depth: int, prompt: PromptStep, *, cold: bool
+        self,
+        emitted: IntArray,
+        total: int,
+        drafted: IntArray,
+        depth: int,
+        prompt: PromptStep,
+        *,
+        cold: bool,
     ) -> list[str]:
         """Count the tokens, let requests end and begin to decode; ids of those that ended."""
         batch = self.batch
-        batch.advance(emitted, total, depth)
+        batch.advance(emitted, total, drafted)
         if cold and self._drafter.stale_after_cold:
             batch.spoil()
             for member in (*self.prompts.running, *prompt.ended):
@@ -395,6 +390,3 @@ class Engine:
         if not self.options.timing_noise:
             return seconds
         return seconds * math.exp(self.options.timing_noise * float(self._noise.standard_normal()))
-
-
-_NO_PROMPTS = PromptStep(0, 0, [])

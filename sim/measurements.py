@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from adaptive_spec.sim.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.running import Running
+from adaptive_spec.sim.segments import Segments
 from adaptive_spec.values import IntArray, Mode
 
 _PIECES = 1024
@@ -31,12 +33,18 @@ class Limits:
 class Measurements:
     """Sums and samples of one run.
 
-    Memory grows with the number of requests (16 bytes each) and decisions (8 bytes), with nothing
-    else.
+    Memory grows with the number of requests (16 bytes each) and decisions (8 bytes); apart from
+    that only with the logarithm of the steps after a change.
+
+    Args:
+        limits: of TTFT and TPOT.
+        changes: seconds at which acceptance or load changes, ascending.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, changes: Sequence[float] = ()) -> None:
         self._limits = limits or Limits()
+        self._segments = Segments(changes) if changes else None
+        self._off: bool | None = None
         self.reset(0.0)
 
     def reset(self, now: float) -> None:
@@ -45,7 +53,7 @@ class Measurements:
         self._wall = time.perf_counter()
         self.steps = self.tokens = self.requests = 0
         self.rejected = self.preemptions = self._good = 0
-        self._request_steps = self._decode_steps = 0
+        self._request_steps = self._decode_steps = self._switches = 0
         self._verified = self._accepted = 0
         self._modes: Counter[Mode] = Counter()
         self._k_counts: IntArray = np.zeros(32, dtype=np.int64)
@@ -77,13 +85,18 @@ class Measurements:
             if len(counts) > len(self._k_counts):
                 self._k_counts = np.pad(self._k_counts, (0, len(counts) - len(self._k_counts)))
             self._k_counts[: len(counts)] += counts
+        off = mode is Mode.OFF_WARM or mode is Mode.OFF_COLD
+        self._switches += self._off is not None and off is not self._off
+        self._off = off
         piece = self._piece
         piece[0] += batch_size
         piece[1] += verified
-        piece[3] += mode in (Mode.OFF_WARM, Mode.OFF_COLD)
+        piece[3] += off
 
-    def step(self, now: float, emitted: int) -> None:
-        """Any step has ended."""
+    def step(self, now: float, seconds: float, batch_size: int, emitted: int) -> None:
+        """Any step, of so many seconds and decoding requests, has ended now."""
+        if self._segments is not None:
+            self._segments.step(now, seconds, batch_size, emitted)
         self.steps += 1
         self.tokens += emitted
         self._piece[2] += emitted
@@ -140,6 +153,8 @@ class Measurements:
             kv_peak=self.kv_peak,
             k_fraction={str(k): n / request_steps for k, n in enumerate(k_counts) if n},
             fail_opens=fail_opens,
+            switches=self._switches,
+            segments=[] if self._segments is None else self._segments.finished(),
             simulation_seconds=time.perf_counter() - self._wall,
             timeline=self._timeline(),
         )

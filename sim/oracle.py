@@ -19,6 +19,7 @@ from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.engine import Engine
 from adaptive_spec.sim.result import Regret, Result
 from adaptive_spec.sim.scenario import Scenario
+from adaptive_spec.sim.segments import Recovery, recovery_of
 from adaptive_spec.sim.step_time import StepTime
 from adaptive_spec.values import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
@@ -30,7 +31,7 @@ class Oracles(msgspec.Struct, frozen=True):
         closed: the load is a closed loop.
         static: [Kmax + 1] results of each fixed K; the first is true no speculation.
         foresight: result of knowing every acceptance; None for token trees, whose nodes are
-            not a chain that the planner could cut.
+            not a chain that the planner could cut, and if it was not run.
     """
 
     closed: bool
@@ -61,19 +62,32 @@ class Oracles(msgspec.Struct, frozen=True):
             of_best_static=ratio(self.static[best]),
             of_no_speculation=ratio(self.static[0]),
             of_foresight=None if self.foresight is None else ratio(self.foresight),
+            recoveries=self._recoveries(result) if self.closed else [],
         )
         return msgspec.structs.replace(result, regret=regret)
 
+    def _recoveries(self, result: Result) -> list[Recovery]:
+        """From each change that every run has reached."""
+        found = []
+        for number, segment in enumerate(result.segments):
+            if all(len(each.segments) > number for each in self.static):
+                static = [each.segments[number] for each in self.static]
+                recovery = recovery_of(segment, static)
+                if recovery is not None:
+                    found.append(recovery)
+        return found
 
-def consult(scenario: Scenario) -> Oracles:
-    """Run the oracles of a scenario: Kmax + 2 runs."""
+
+def consult(scenario: Scenario, *, foresight: bool = True) -> Oracles:
+    """Run the oracles of a scenario: Kmax + 2 runs, one less without foresight."""
     scenario = msgspec.structs.replace(scenario, trace_directory=None)
     options = scenario.engine
     static = []
     for k in range(options.max_draft_tokens + 1):
         policy = StaticPolicy(StaticOptions(k=k))
         static.append(scenario.run(policy, f"static:k={k}"))
-    return Oracles(scenario.closed, tuple(static), _foresee(scenario))
+    foreseen = _foresee(scenario) if foresight else None
+    return Oracles(scenario.closed, tuple(static), foreseen)
 
 
 def _foresee(scenario: Scenario) -> Result | None:

@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+from adaptive_spec.sim.segments import Recovery, Segment
+
 
 class Percentiles(msgspec.Struct, frozen=True):
     """Of a set of values; nan of an empty one is written as null."""
@@ -44,12 +46,14 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
         of_no_speculation: score over that of true no speculation.
         of_foresight: score over that of K_i and D chosen knowing every acceptance beforehand;
             None for token trees.
+        recoveries: after each change of acceptance or load, in a closed loop.
     """
 
     best_static_k: int
     of_best_static: float
     of_no_speculation: float
     of_foresight: float | None
+    recoveries: list[Recovery] = []
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         k_fraction: fraction of decoding requests and steps by verified K.
         fail_opens: decisions that could not be used.
         simulation_seconds: what it took to simulate.
+        switches: times speculation was switched off, or on again, from one decode step to the
+            next.
+        segments: from each change of acceptance or load to the next.
         regret: against the oracles, if they were run.
         timeline: for pictures.
     """
@@ -101,6 +108,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     k_fraction: dict[str, float]
     fail_opens: int
     simulation_seconds: float
+    switches: int = 0
+    segments: list[Segment] = []
     regret: Regret | None = None
     timeline: Timeline = Timeline()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,12 +30,34 @@ _SHAPING = 1
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
+class Phase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other acceptance data from a moment on, for all requests; see `sim.accepted`.
+
+    Attributes:
+        at: simulated seconds.
+        files: as of `Scenario.acceptance`.
+    """
+
+    at: Positive
+    files: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+def check_ascending(phases: tuple[Phase, ...]) -> None:
+    """Raise ValueError unless each phase begins after the one before."""
+    moments = [phase.at for phase in phases]
+    if moments != sorted(set(moments)):
+        raise ValueError("`phases` must ascend in time")
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Load, acceptance, drafter, hardware and engine settings.
 
     Attributes:
         load: as the command line takes it, such as ``closed:64``.
         acceptance: files or ``model:NAME``, pooled.
+        phases: what replaces the acceptance data, and when; ascending.
+        changes: seconds at which the load changes; recovery is measured from each of them, and
+            from each phase.
         drafter: name.
         hardware: name or file.
         engine: the engine's settings.
@@ -42,13 +65,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tokens: stop after so many emitted tokens; None: when the load has ended.
         seconds: stop after so many simulated seconds.
         confidence_auc: add a synthetic confidence signal of this AUC; None: only what was recorded.
-        warmup_steps: steps left out of the figures.
+        hide_confidence: leave out a confidence signal that was recorded.
+        warmup_steps, warmup_tokens, warmup_seconds: left out of the figures; all must be over.
         ttft_limit_ms, tpot_limit_ms: what a request must keep to count for goodput.
         trace_directory: where to write a step trace.
     """
 
     load: str
     acceptance: tuple[str, ...]
+    phases: tuple[Phase, ...] = ()
+    changes: tuple[Positive, ...] = ()
     drafter: str
     hardware: str
     engine: EngineOptions = EngineOptions()
@@ -56,10 +82,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     seconds: Positive = math.inf
     confidence_auc: Annotated[float, msgspec.Meta(ge=0.5, lt=1.0)] | None = None
+    hide_confidence: bool = False
     warmup_steps: Annotated[int, msgspec.Meta(ge=0)] = 0
+    warmup_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    warmup_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     ttft_limit_ms: Positive | None = None
     tpot_limit_ms: Positive | None = None
     trace_directory: str | None = None
+
+    def __post_init__(self) -> None:
+        check_ascending(self.phases)
 
     @property
     def closed(self) -> bool:
@@ -77,19 +109,26 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def acceptance_data(self) -> AcceptanceData:
         """The acceptance data, before the drafter shapes it. Raises DataError."""
-        kept = find_drafter(self.drafter).acceptance_list
-        kmax = self.engine.max_draft_tokens
-        return _acceptance(self.acceptance, kept, self.seed, kmax, self.confidence_auc)
+        return _acceptance(self._wanted(self.acceptance))
 
-    def _shaped_acceptance(self) -> AcceptanceData:
-        kmax = self.engine.max_draft_tokens
-        return _shaped(self.drafter, self.acceptance, self.seed, kmax, self.confidence_auc)
+    def _shaped_acceptance(self, files: tuple[str, ...]) -> AcceptanceData:
+        return _shaped(self._wanted(files), self.drafter)
+
+    def _wanted(self, files: tuple[str, ...]) -> _Wanted:
+        return _Wanted(
+            files=files,
+            drafter_list=find_drafter(self.drafter).acceptance_list,
+            seed=self.seed,
+            kmax=self.engine.max_draft_tokens,
+            auc=self.confidence_auc,
+            hide=self.hide_confidence,
+        )
 
     def engine_for(self, policy: Policy) -> Engine:
         """A simulated server with this policy. Raises DataError or ConfigError."""
         return Engine(
             parse_load(self.load, self.acceptance_data(), seed=self.seed),
-            self._shaped_acceptance(),
+            self._shaped_acceptance(self.acceptance),
             find_drafter(self.drafter),
             find_hardware(self.hardware),
             policy,
@@ -98,6 +137,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             limits=Limits(_seconds(self.ttft_limit_ms), _seconds(self.tpot_limit_ms)),
             trace_directory=self.trace_directory,
             shaped=True,
+            phases=[(each.at, self._shaped_acceptance(each.files)) for each in self.phases],
+            changes=self.changes,
         )
 
     def run(self, policy: Policy, name: str) -> Result:
@@ -110,6 +151,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             max_tokens=self.tokens,
             max_seconds=self.seconds,
             warmup_steps=self.warmup_steps,
+            warmup_tokens=self.warmup_tokens,
+            warmup_seconds=self.warmup_seconds,
             name=name,
         )
 
@@ -122,24 +165,37 @@ def simulate(scenario: Scenario, choice: PolicyChoice) -> Result:
     return scenario.run(choice.build(scenario.seed), choice.text)
 
 
+class _Wanted(NamedTuple):
+    """What acceptance data is made of."""
+
+    files: tuple[str, ...]
+    drafter_list: str
+    seed: int
+    kmax: int
+    auc: float | None
+    hide: bool
+
+
 @lru_cache(maxsize=8)
-def _acceptance(
-    paths: tuple[str, ...], kept: str, seed: int, kmax: int, confidence_auc: float | None
-) -> AcceptanceData:
-    data = load_acceptance([Path(path) for path in paths], drafter_list=kept, seed=seed, kmax=kmax)
-    if confidence_auc is None:
+def _acceptance(wanted: _Wanted) -> AcceptanceData:
+    data = load_acceptance(
+        [Path(path) for path in wanted.files],
+        drafter_list=wanted.drafter_list,
+        seed=wanted.seed,
+        kmax=wanted.kmax,
+    )
+    if wanted.hide:
+        data = replace(data, confidence=None)
+    if wanted.auc is None:
         return data
-    return with_confidence(data, auc=confidence_auc, seed=seed)
+    return with_confidence(data, auc=wanted.auc, seed=wanted.seed)
 
 
 @lru_cache(maxsize=8)
-def _shaped(
-    drafter: str, paths: tuple[str, ...], seed: int, kmax: int, confidence_auc: float | None
-) -> AcceptanceData:
+def _shaped(wanted: _Wanted, drafter: str) -> AcceptanceData:
     """Shaping a tree takes a second; the runs of a scenario share it."""
-    found = find_drafter(drafter)
-    data = _acceptance(paths, found.acceptance_list, seed, kmax, confidence_auc)
-    return found.shape(data, np.random.default_rng([seed, _SHAPING]))
+    random = np.random.default_rng([wanted.seed, _SHAPING])
+    return find_drafter(drafter).shape(_acceptance(wanted), random)
 
 
 def traced(scenario: Scenario, folder: Path | None) -> Scenario:

@@ -28,6 +28,8 @@ from adaptive_spec.values import (
 )
 
 _REMEMBERED_PLANS = 16
+_MEASURED_DRAWS = 2
+"""Each is held for some steps."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discount = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -211,7 +213,7 @@ class BanditPolicy:
     def _start(self, capability: Capability) -> None:
         self._capability = capability
         self._arms = arms_of(capability)
-        self._costs = StepCosts(capability, self._bandit_options.profile)
+        self._costs = StepCosts(capability, self._bandit_options.profile, attempts=_MEASURED_DRAWS)
         self._learner = self.make_learner(capability, self._costs)
         if self._saved is not None:
             if self._saved.get("arms") != self._arms.tolist():

@@ -33,6 +33,7 @@ from adaptive_spec.values import (
 _FLOOR, _CEILING = 0.01, 0.995
 _REMEMBERED = 16
 _MEASURE_EVERY = 4
+_MEASURED_STEPS = 5
 _PRIOR_HAZARD = 0.67
 
 
@@ -154,7 +155,7 @@ class RequestCascade:
     def _start(self, capability: Capability) -> None:
         self._capability = capability
         self._arms = arms_of(capability)
-        self._costs = StepCosts(capability, self._profile)
+        self._costs = StepCosts(capability, self._profile, attempts=_MEASURED_STEPS)
         guess = np.zeros(DIMENSIONS)
         guess[0] = _PRIOR_HAZARD
         self._ridges = RidgeRegressions(

@@ -11,17 +11,24 @@ from adaptive_spec.cost_profile import load_profile
 from adaptive_spec.policies.bandits.hazards import survival_counts
 from adaptive_spec.values import Capability, FloatArray, IntArray, StepContext, StepOutcome
 
-_ATTEMPTS = 12
 _HOPELESS = 0.7
 _MOST_PROMPTS = 4
 """A step with so many times more prompt tokens than drafts could be measures prompts."""
 
 
 class StepCosts:
-    """What a uniform K would take, learned online."""
+    """What a uniform K would take, learned online.
 
-    def __init__(self, capability: Capability, profile: str | None) -> None:
+    Args:
+        capability: what the engine allows.
+        profile: file with a cost profile to start from, or None.
+        attempts: trials of a K at a load after which it is not asked for again: where every step
+            has prompts in it, none counts as a clean measurement.
+    """
+
+    def __init__(self, capability: Capability, profile: str | None, *, attempts: int) -> None:
         self._capability = capability
+        self._most_attempts = attempts
         self.model = CostModel(capability, load_profile(Path(profile)) if profile else None)
         self._attempts: dict[tuple[int, int], int] = {}
 
@@ -84,7 +91,7 @@ class StepCosts:
             index = int(np.searchsorted(arms, k))
             key = (load_bin(context.batch_size), k)
             tried = self._attempts.get(key, 0)
-            if tried >= _ATTEMPTS:
+            if tried >= self._most_attempts:
                 continue
             if goodput is not None and goodput[index] < _HOPELESS * float(goodput.max()):
                 continue

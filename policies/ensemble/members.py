@@ -39,6 +39,8 @@ class Member:
         self.plan: SpecPlan | None = None
         self.available: IntArray = np.zeros(0, dtype=np.int64)
         """[B] drafts that it would have at hand in the present step."""
+        self.passes = 0
+        """Of the drafter, before it would have stopped."""
         self._depth: int | None = None
         self._kept: IntArray | None = None
         self._kept_slots: IntArray = np.zeros(0, dtype=np.int64)
@@ -72,12 +74,15 @@ class Member:
             self._kept = np.zeros(len(draft.slots), dtype=np.int64)
             self._kept_slots = draft.slots
             self._going_on = np.ones(len(draft.slots), dtype=np.bool_)
+            self.passes = 0
         drafting = draft.drafting & self._going_on
         nothing = DraftVerdict(drafting, drafting)
         if self._depth is not None and draft.position >= self._depth:
             stop = np.zeros(len(drafting), dtype=np.bool_)
             self._going_on = stop
             return DraftVerdict(stop, stop)
+        if drafting.any():
+            self.passes = draft.position + 1
         policy = self.policy
         if self.stops_drafting and isinstance(policy, DraftStopper) and drafting.any():
             own = msgspec.structs.replace(draft, drafting=drafting)

@@ -34,6 +34,7 @@ from adaptive_spec.policies.ensemble.members import (
 from adaptive_spec.policies.ensemble.options import EnsembleOptions
 from adaptive_spec.policies.ensemble.shared import OFF, Shared
 from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import State
 from adaptive_spec.values import (
     Capability,
@@ -64,12 +65,18 @@ class _Remembered(NamedTuple):
     task: IntArray
     plans: IntArray
     """[M, B]"""
-    seconds: FloatArray
-    """[M]; inf of a member that is out"""
+    verify_seconds: FloatArray
+    """[M] without drafting; inf of a member that is out"""
+    passes: IntArray
+    """[M] of the drafter; -1 where not even the one that keeps it in step"""
+    draft_seconds: FloatArray
+    """[Kmax + 1]"""
     signal: FloatArray | None
     """[Kmax, B] what the drafter showed."""
     leader: int
     off_seconds: float
+    cold: bool
+    """The drafter's own pass is left out."""
 
 
 class EnsemblePolicy:
@@ -132,12 +139,25 @@ class EnsemblePolicy:
             self._ran_depth = plan.draft_depth
             return plan
         outlook = shared.outlook(context)
-        seconds = self._all_seconds(outlook)
         off_seconds = outlook.seconds_of(0, 0)
         leader = self._looker(shared, leader, context, off_seconds)
         plan = self._led_by(leader, context)
         plan = shared.timed(plan, context, outlook) or shared.explored(plan, context)
-        self._remember(context, seconds, shared.signal(context), leader, off_seconds)
+        cold = plan.mode is Mode.OFF_COLD
+        plans = np.stack([self._plan_of(each, context.batch_size) for each in self._members])
+        self._remembered[context.step] = _Remembered(
+            context.slots,
+            context.task,
+            plans,
+            *self._costs(outlook),
+            outlook.draft_seconds,
+            shared.signal(context),
+            leader,
+            off_seconds,
+            cold,
+        )
+        while len(self._remembered) > _REMEMBERED_STEPS:
+            del self._remembered[next(iter(self._remembered))]
         self._ran_depth = plan.draft_depth
         drafts = int(plan.verify.sum())
         return msgspec.structs.replace(
@@ -180,7 +200,9 @@ class EnsemblePolicy:
         mode = plan.mode
         idle = mode in OFF and plan.draft_depth == 0 and not verify.any()
         self._off_steps = self._off_steps + 1 if idle else 0
-        if mode is Mode.OFF_COLD and self._off_steps < _COLD_AFTER:
+        # A policy that learns nothing cannot know what coming back would cost.
+        naive = isinstance(member.policy, StatelessPolicy)
+        if mode is Mode.OFF_COLD and naive and self._off_steps < _COLD_AFTER:
             mode = Mode.OFF_WARM
         propensity = plan.propensity
         if self._options.choice == "sampled" and verify.size:
@@ -220,6 +242,8 @@ class EnsemblePolicy:
         for number, member in enumerate(self._members):
             if member.able:
                 found = member.after_draft_pass(draft)
+                if member.stops_drafting and draft.step in self._remembered:
+                    self._remembered[draft.step].passes[number] = member.passes
                 if number == self._leader and member.stops_drafting:
                     verdict = found
         return verdict
@@ -247,7 +271,8 @@ class EnsemblePolicy:
                 # Drafts that were left out for their signal must not count as average ones.
                 hazard = self._shared.acceptance.hazard(outcome.slots, task, signal)
                 self._score(self._shared, remembered, place, outcome, hazard)
-        self._shared.learn(outcome, task, signal)
+        cold = remembered is not None and remembered.cold
+        self._shared.learn(outcome, task, signal, cold=cold)
 
     def _score(
         self,
@@ -260,7 +285,9 @@ class EnsemblePolicy:
         tokens = tokens_in_hindsight(
             remembered.plans[:, place], outcome.verified, outcome.accepted, hazard
         )
-        seconds = remembered.seconds
+        passes = remembered.passes
+        drafting = np.where(passes < 0, 0.0, remembered.draft_seconds[np.maximum(passes, 0)])
+        seconds = remembered.verify_seconds + drafting
         leader = remembered.leader
         self._tokens = _RATE_DISCOUNT * self._tokens + float(tokens[leader])
         self._seconds = _RATE_DISCOUNT * self._seconds + float(seconds[leader])
@@ -342,34 +369,22 @@ class EnsemblePolicy:
         """[B] K_i; zeros for a member that is out."""
         return np.zeros(batch, dtype=np.int64) if member.plan is None else member.plan.verify
 
-    def _all_seconds(self, outlook: Outlook) -> FloatArray:
-        """[M] predicted duration of each plan; inf for a member that is out."""
+    def _costs(self, outlook: Outlook) -> tuple[FloatArray, IntArray]:
+        """[M] seconds of each plan's verification, and [M] passes of its drafting."""
         capability = outlook.context.capability
-        result = np.full(len(self._members), np.inf)
+        seconds = np.full(len(self._members), np.inf)
+        passes: IntArray = np.zeros(len(self._members), dtype=np.int64)
         for number, member in enumerate(self._members):
             plan = member.plan
             if plan is None:
                 continue
-            seconds = float(outlook.verify_seconds[int(plan.verify.sum())])
+            seconds[number] = outlook.verify_seconds[int(plan.verify.sum())]
             if capability.ragged_penalty > 0.0 and np.ptp(plan.verify) > 0:
-                seconds *= 1.0 + capability.ragged_penalty
-            if plan.mode is not Mode.OFF_COLD:
-                depth = plan.draft_depth if capability.steers_depth else -1
-                seconds += float(outlook.draft_seconds[depth])
-            result[number] = seconds
-        return result
-
-    def _remember(
-        self,
-        context: StepContext,
-        seconds: FloatArray,
-        signal: FloatArray | None,
-        leader: int,
-        off_seconds: float,
-    ) -> None:
-        plans = np.stack([self._plan_of(each, context.batch_size) for each in self._members])
-        self._remembered[context.step] = _Remembered(
-            context.slots, context.task, plans, seconds, signal, leader, off_seconds
-        )
-        while len(self._remembered) > _REMEMBERED_STEPS:
-            del self._remembered[next(iter(self._remembered))]
+                seconds[number] *= 1.0 + capability.ragged_penalty
+            if plan.mode is Mode.OFF_COLD:
+                passes[number] = -1
+            elif capability.steers_depth:
+                passes[number] = plan.draft_depth
+            else:
+                passes[number] = capability.max_draft_tokens
+        return seconds, passes

@@ -151,7 +151,14 @@ class Shared:
         self.acceptance.confidence.see(signal)
         return signal
 
-    def learn(self, outcome: StepOutcome, task: IntArray | None, signal: FloatArray | None) -> None:
-        """Take up a finished step."""
+    def learn(
+        self,
+        outcome: StepOutcome,
+        task: IntArray | None,
+        signal: FloatArray | None,
+        *,
+        cold: bool,
+    ) -> None:
+        """Take up a finished step; `cold`: the drafter's own pass was left out."""
         self.acceptance.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
-        self.cost.learn(outcome)
+        self.cost.learn(outcome, cold=cold)

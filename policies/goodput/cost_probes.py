@@ -10,7 +10,7 @@ from adaptive_spec.policies.goodput.outlook import Outlook
 from adaptive_spec.values import StepContext
 
 _PERIOD = 4
-_ATTEMPTS = 12
+_ATTEMPTS = 5
 _MOSTLY_PROMPTS = 4
 """A step with so many times more prompt tokens than the batch could verify measures prompts."""
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
+from adaptive_spec.planner import value_of
 from adaptive_spec.policies.goodput.outlook import Outlook
 from adaptive_spec.values import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
@@ -43,6 +44,8 @@ class LiveAdmission:
         self._option_count: FloatArray = np.zeros(kmax)
         self._draft_price = self._pass_price = 0.0
         self._gain = 1.0
+        self.mean_depth = 1.0
+        """Passes that ran, where the engine asked after each."""
         self._slots: IntArray = np.zeros(0, dtype=np.int64)
         self._task: IntArray | None = None
         self._weights: FloatArray | None = None
@@ -64,22 +67,32 @@ class LiveAdmission:
         self._slots, self._weights = context.slots, outlook.weights
         self._task = context.task
 
-    def reached(self, goodput: float, planned: float) -> None:
-        """A step's goodput, and what its plan expected without confidence; sets the prices."""
+    def reached(self, goodput: float, planned: float, depth: int) -> None:
+        """A step's goodput, what its plan expected without confidence, and its draft passes."""
+        self.mean_depth += _GAIN_RATE * (depth - self.mean_depth)
         ratio = min(max(goodput / planned, 0.5), 2.0)
         gain = self._gain + _GAIN_RATE * (ratio - self._gain)
         self._gain = min(max(gain, _LEAST_GAIN), _MOST_GAIN)
 
-    def admit(self, outlook: Outlook, signal: FloatArray) -> IntArray:
-        """[B] drafts at hand that are worth verifying, given their confidences [Kmax, B]."""
+    def admit(
+        self, outlook: Outlook, signal: FloatArray, *, drafted_by_it: bool
+    ) -> tuple[IntArray, float]:
+        """[B] drafts at hand to verify, and the tokens the step is expected to emit with them.
+
+        Args:
+            outlook: of this step.
+            signal: [Kmax, B] confidences of the drafts at hand.
+            drafted_by_it: admission was decided while drafting; all that is at hand is verified.
+        """
         context = outlook.context
         survival = self._acceptance.survival(context.slots, context.task, signal)
         self._learn_option_value(survival, signal)
-        if outlook.weights is not None:
-            survival *= outlook.weights
-        price = self._gain * outlook.verify_price()
-        worth: IntArray = (survival >= price).sum(axis=0)
-        return np.minimum(context.draft_available, worth)
+        verify = context.draft_available
+        if not drafted_by_it:
+            worth = survival if outlook.weights is None else survival * outlook.weights
+            price = self._gain * outlook.verify_price()
+            verify = np.minimum(verify, (worth >= price).sum(axis=0))
+        return verify, context.batch_size + value_of(survival, verify)
 
     def after_pass(self, draft: DraftPass, extend: BoolArray | None) -> DraftVerdict:
         """What is kept of this pass, and who is drafted for in the next.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptive_spec.break_even import Prospect, prospect
 from adaptive_spec.planner import Admission, value_of
 from adaptive_spec.values import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
@@ -28,11 +29,45 @@ class Outlook(NamedTuple):
     """Of the prompts that share the step; not part of the others."""
     best: Admission
 
-    def seconds_of(self, drafts: int, depth: int) -> float:
+    def seconds_of(self, drafts: int, depth: int, mode: Mode = Mode.ON) -> float:
         """Predicted duration, without prompts, at this many verified drafts and this depth."""
-        if not self.context.capability.steers_depth:
+        if mode in (Mode.OFF_COLD, Mode.UNLOADED):
+            return float(self.verify_seconds[drafts])
+        # OFF_WARM drafts no deeper than it is told.
+        if mode is not Mode.OFF_WARM and not self.context.capability.steers_depth:
             depth = self.context.capability.max_draft_tokens
         return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
+
+    @property
+    def off_seconds(self) -> float:
+        """Duration, without prompts, of a step of the cheapest K = 0 this engine has."""
+        cold = self.context.capability.cold_off
+        return self.seconds_of(0, 0, Mode.OFF_COLD if cold else Mode.OFF_WARM)
+
+    @property
+    def warm_seconds(self) -> float:
+        """What the pass that keeps the drafter in step adds to that."""
+        return self.seconds_of(0, 0, Mode.OFF_WARM) - self.off_seconds
+
+    @property
+    def advantage(self) -> float:
+        """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
+        off = self.context.batch_size / self.off_seconds
+        return self.tokens_of(self.best.verify) / self.best.seconds / off - 1.0
+
+    def prospect(self) -> Prospect:
+        """What speculation could bring at this load, were first drafts accepted often."""
+        mean = self.survival.mean(axis=1)
+        draft_seconds = self.draft_seconds
+        if not self.context.capability.steers_depth:
+            draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
+        return prospect(
+            self.context.batch_size,
+            self.verify_seconds,
+            draft_seconds,
+            self.off_seconds,
+            mean[1:] / mean[:-1],
+        )
 
     def hopeless(self, k: int) -> bool:
         """K = k for all would be far worse than the best plan, by all that is known."""
@@ -68,8 +103,13 @@ class Outlook(NamedTuple):
         mode: Mode,
         reason: str,
         propensity: FloatArray | None = None,
+        *,
+        tokens: float | None = None,
+        expected_depth: int | None = None,
     ) -> SpecPlan:
-        """A plan with its prediction."""
+        """A plan with its prediction: of these tokens and passes, where more is known of them."""
+        passes = depth if expected_depth is None else expected_depth
+        seconds = self.seconds_of(int(verify.sum()), passes, mode)
         return SpecPlan(
             step=self.context.step,
             verify=verify,
@@ -77,6 +117,6 @@ class Outlook(NamedTuple):
             mode=mode,
             reason=reason,
             propensity=propensity,
-            predicted_tokens=self.tokens_of(verify),
-            predicted_seconds=self.seconds_of(int(verify.sum()), depth) + self.prefill_seconds,
+            predicted_tokens=self.tokens_of(verify) if tokens is None else tokens,
+            predicted_seconds=seconds + self.prefill_seconds,
         )

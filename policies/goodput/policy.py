@@ -13,6 +13,7 @@ distribution however drafts are sampled.
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -21,18 +22,19 @@ import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
 from adaptive_spec.change import ChangeDetector
-from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost import CostModel
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, LATE_PERIOD, Explorer
 from adaptive_spec.latency import LatencyWeights
 from adaptive_spec.modes import ModeMachine
-from adaptive_spec.planner import best_admission, value_of
+from adaptive_spec.planner import best_admission
 from adaptive_spec.policies.goodput.cost_probes import CostProbes
 from adaptive_spec.policies.goodput.live import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
 from adaptive_spec.policies.goodput.outlook import Outlook
 from adaptive_spec.policy import State
+from adaptive_spec.tpot_cap import TpotTargets
 from adaptive_spec.values import (
     Capability,
     DraftPass,
@@ -47,6 +49,8 @@ from adaptive_spec.values import (
 )
 
 _REMEMBERED_STEPS = 8
+_LEAST_STEPS, _ENOUGH_STEPS = 60, 200
+"""Steps measured before speculation may stop."""
 
 
 class _Remembered(NamedTuple):
@@ -86,7 +90,7 @@ class GoodputPolicy:
         self._latency = LatencyWeights(options.latency_strength)
         self._last_depth: int | None = None
         self._extend_next = False
-        self._exploring: dict[int, tuple[float, int]] = {}
+        self._cold_steps: deque[int] = deque(maxlen=_REMEMBERED_STEPS)
         self._remembered: dict[int, _Remembered] = {}
 
     # ------------------------------------------------------------------ decide
@@ -98,6 +102,9 @@ class GoodputPolicy:
         if context.batch_size == 0:
             # Requests whose prompt ends in this step are drafted for as the others were.
             depth = context.engine_k if self._last_depth is None else self._last_depth
+            self._modes.prompts_only(now=context.now)
+            if self._modes.probing:
+                depth = max(depth, self._explorer.deeper(0))
             return self._plain(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
         if not self._cost.ready:
             verify = np.minimum(context.draft_available, context.engine_k)
@@ -106,12 +113,41 @@ class GoodputPolicy:
         signal = self._signal(context)
         self._remember(context, signal)
         outlook = self._outlook(context)
+        plan = self._plan_in(self._mode(outlook), outlook, signal)
+        if plan.predicted_seconds > 0.0:
+            seconds = plan.predicted_seconds - outlook.prefill_seconds
+            self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+        if self._modes.cold:
+            self._cold_steps.append(context.step)
+        return plan
+
+    def _mode(self, outlook: Outlook) -> Mode:
+        """Is this step to speculate?"""
+        context, before = outlook.context, self._modes.mode
         mode = self._modes.step(
-            advantage=self._advantage(outlook),
-            step_seconds=outlook.seconds_of(0, 0),
-            load=load_bin(context.batch_size),
+            batch_size=context.batch_size,
+            off_seconds=outlook.off_seconds,
+            warm_seconds=outlook.warm_seconds,
+            prospect=outlook.prospect,
+            prompts=context.prefill_tokens > 0,
             now=context.now,
+            advantage=outlook.advantage,
+            ready=self._knows_enough(context.batch_size),
         )
+        if mode is Mode.ON and before is not Mode.ON:
+            # What was known of acceptance is from before it went OFF.
+            self._acceptance.widen()
+        return mode
+
+    def _knows_enough(self, batch_size: int) -> bool:
+        """Step times are known well enough to stop speculating because of them."""
+        cost = self._cost
+        if self._profile is not None or cost.samples >= _ENOUGH_STEPS:
+            return True
+        return cost.samples >= _LEAST_STEPS and not cost.missing_depths(batch_size)
+
+    def _plan_in(self, mode: Mode, outlook: Outlook, signal: FloatArray | None) -> SpecPlan:
+        context = outlook.context
         if mode is not Mode.ON:
             return self._plan_off(outlook)
         measuring = self._measuring(context, outlook)
@@ -142,11 +178,19 @@ class GoodputPolicy:
             verify_seconds,
             draft_seconds,
             self._planned_for,
+            tpot=self._tpot_targets(context, survival),
         )
         prefill_seconds = self._cost.prefill_seconds(context.prefill_tokens)
         return Outlook(
             context, survival, weights, verify_seconds, draft_seconds, prefill_seconds, best
         )
+
+    def _tpot_targets(self, context: StepContext, survival: FloatArray) -> TpotTargets | None:
+        if not self._options.tpot_constraint:
+            return None
+        if not context.tpot_target.min(initial=np.inf) < np.inf:
+            return None
+        return TpotTargets(survival, context.tpot_target)
 
     def _signal(self, context: StepContext) -> FloatArray | None:
         """What the drafter showed for the drafts at hand, [Kmax, B]."""
@@ -161,13 +205,14 @@ class GoodputPolicy:
         """What the planner wants, what confidence admits of it, and now and then one more."""
         context, best = outlook.context, outlook.best
         verify, depth, reason = best.verify, best.draft_depth, "planned"
-        stops = context.capability.stops_drafting and self._live.useful and signal is not None
-        if stops:
-            # What is at hand was admitted when it was drafted.
-            verify, reason = context.draft_available, "admitted while drafting"
-            depth = context.capability.max_draft_tokens if depth else 0
-        elif signal is not None and self._live_level and self._live.useful and depth:
-            verify, reason = self._live.admit(outlook, signal), "admitted by confidence"
+        tokens = expected_depth = None
+        stops = False
+        if signal is not None and self._live_level and self._live.useful and depth:
+            stops, reason = context.capability.stops_drafting, "admitted by confidence"
+            verify, tokens = self._live.admit(outlook, signal, drafted_by_it=stops)
+            if stops:
+                depth = context.capability.max_draft_tokens
+                expected_depth = round(self._live.mean_depth)
         self._live.set_prices(outlook)
         self._last_depth = depth
         propensity: FloatArray | None = None
@@ -180,7 +225,6 @@ class GoodputPolicy:
                     verify, propensity = self._explorer.extend(
                         verify, context.draft_available, fraction
                     )
-                    self._remember_cost(outlook, verify)
             if stops:
                 # Confident requests go deep by themselves; this is against a prejudice.
                 self._extend_next = context.step % LATE_PERIOD == 0
@@ -190,7 +234,15 @@ class GoodputPolicy:
                 )
                 if self._extend_next:
                     depth = self._explorer.deeper(depth)
-        return outlook.plan(verify, depth, Mode.ON, reason, propensity)
+        return outlook.plan(
+            verify,
+            depth,
+            Mode.ON,
+            reason,
+            propensity,
+            tokens=tokens,
+            expected_depth=expected_depth,
+        )
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
         """Keep this position, and go on to the next? By confidence, at the planner's prices."""
@@ -203,25 +255,17 @@ class GoodputPolicy:
         return self._live.after_pass(draft, extend)
 
     def _plan_off(self, outlook: Outlook) -> SpecPlan:
-        """K = 0 for all; while probing, one draft for half of them."""
-        context = outlook.context
+        """K = 0 for all; while probing, one draft for a few."""
+        context, modes = outlook.context, self._modes
         self._cost_probes.drop()
-        verify: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+        self._extend_next = False
         self._last_depth = 0
-        if not self._modes.probing:
-            self._extend_next = False
-            return outlook.plan(verify, 0, self._modes.mode, "speculation does not pay")
-        propensity: FloatArray | None = None
-        if self._extend_next:
-            verify, propensity = self._explorer.extend(
-                verify, context.draft_available, FRACTION_OF_NONE
-            )
-            self._remember_cost(outlook, verify)
-        else:
-            self._acceptance.widen()
-        self._extend_next = True
+        if not modes.probing:
+            none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+            return outlook.plan(none, 0, modes.plan_mode, "speculation does not pay")
+        verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
         depth = self._explorer.deeper(0)
-        return outlook.plan(verify, depth, self._modes.mode, "probing", propensity)
+        return outlook.plan(verify, depth, modes.plan_mode, "probing", propensity)
 
     def _measuring(self, context: StepContext, outlook: Outlook | None) -> SpecPlan | None:
         """Run a K that this load has not been timed with, if there is one that may be worth it."""
@@ -249,20 +293,23 @@ class GoodputPolicy:
         if self._capability is None:
             return
         self._learn_acceptance(outcome)
-        self._cost.learn(outcome)
+        while self._cold_steps and self._cold_steps[0] < outcome.step:
+            self._cold_steps.popleft()
+        cold = bool(self._cold_steps) and self._cold_steps[0] == outcome.step
+        # Under an ensemble another plan may have run.
+        cold = cold and outcome.draft_depth == 0
+        self._cost.learn(outcome, cold=cold)
         self._latency.emitted(outcome.slots, outcome.emitted)
-        explored = self._exploring.pop(outcome.step, None)
-        if explored is not None:
-            off_goodput, samples = explored
-            seconds = outcome.seconds if outcome.seconds > 0.0 else 0.0
-            seconds -= self._cost.prefill_seconds(outcome.prefill_tokens)
-            lost = seconds - float(outcome.emitted.sum()) / off_goodput
-            self._modes.spent(seconds=lost, samples=samples)
+        self._modes.scored(
+            samples=int(np.count_nonzero(outcome.verified)),
+            accepted=int(np.count_nonzero(outcome.accepted)),
+        )
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
         if self._capability is not None:
             self._acceptance.forget(slots)
+            self._modes.ended(len(slots))
         self._latency.forget(slots)
 
     # ------------------------------------------------------------------- state
@@ -316,19 +363,9 @@ class GoodputPolicy:
         self._cost = CostModel(self._planned_for, self._profile)
         self._cost_probes = CostProbes(self._cost)
         self._explorer = Explorer(self._planned_for, self._seed)
-        self._modes = ModeMachine(Mode.OFF_WARM)
-
-    def _advantage(self, outlook: Outlook) -> float:
-        """Goodput of speculating over that of K = 0, minus 1; of the mildest K if none pays."""
-        context, best = outlook.context, outlook.best
-        off = context.batch_size / outlook.seconds_of(0, 0)
-        steers_depth = context.capability.steers_depth
-        if (best.draft_depth > 0) if steers_depth else best.verify.any():
-            return 1.0
-        k = self._explorer.deeper(0)
-        verify = np.minimum(context.draft_possible, k)
-        tokens = context.batch_size + value_of(outlook.survival, verify)
-        return tokens / outlook.seconds_of(int(verify.sum()), k) / off - 1.0
+        self._modes = ModeMachine(
+            capability, fixed_interval=None if self._options.probe_law else 10.0
+        )
 
     def _remember(
         self, context: StepContext, signal: FloatArray | None, goodput: float = float("nan")
@@ -357,15 +394,8 @@ class GoodputPolicy:
     def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:
         seconds = outcome.seconds - self._cost.prefill_seconds(outcome.prefill_tokens)
         if planned_goodput > 0.0 and seconds > 0.0:
-            self._live.reached(float(outcome.emitted.sum()) / seconds, planned_goodput)
-
-    def _remember_cost(self, outlook: Outlook, verify: IntArray) -> None:
-        """Keep what is needed to say later what an exploring step has cost."""
-        context = outlook.context
-        off_goodput = context.batch_size / outlook.seconds_of(0, 0)
-        self._exploring[context.step] = (off_goodput, int(np.count_nonzero(verify)))
-        while len(self._exploring) > _REMEMBERED_STEPS:
-            del self._exploring[next(iter(self._exploring))]
+            goodput = float(outcome.emitted.sum()) / seconds
+            self._live.reached(goodput, planned_goodput, outcome.draft_depth)
 
     def _plain(self, context: StepContext, verify: IntArray, depth: int, reason: str) -> SpecPlan:
         """A plan without a prediction."""
@@ -373,6 +403,6 @@ class GoodputPolicy:
             step=context.step,
             verify=verify,
             draft_depth=depth,
-            mode=self._modes.mode,
+            mode=self._modes.plan_mode,
             reason=reason,
         )

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from adaptive_spec.policies.regression.features import DRAFT_FEATURES
 from adaptive_spec.policies.regression.model_file import BoostingHead, Feature, Head, LogisticHead
 from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
@@ -62,31 +63,54 @@ class _Boosting:
 
     def __init__(self, head: BoostingHead, kmax: int) -> None:
         self._head = head
+        self._kmax = kmax
         trees, leaves = len(head.leaf), 2**head.depth
-        # Row 0 of the inputs is the position, so features count from 1. Node by node, so that
-        # the nodes of one place in all trees lie together: [nodes * T].
-        self._rows: IntArray = np.array(head.node_feature, dtype=np.int64).T.ravel() + 1
-        thresholds = np.array(head.threshold, dtype=np.float32).T.ravel()
-        self._thresholds = thresholds[:, None]
+        # Node by node, so that the nodes of one place in all trees lie together: [nodes * T].
+        feature = np.array(head.node_feature, dtype=np.int64).T.ravel()
+        threshold = np.array(head.threshold, dtype=np.float32).T.ravel()
+        names = [each.name for each in head.features]
+        by_position = np.array([False, *(name in DRAFT_FEATURES for name in names)])[feature + 1]
+        at_position = feature < 0
+        by_position |= at_position
+        # What does not differ between positions is compared once for all of them.
+        self._of_request = np.flatnonzero(~by_position)
+        self._request_rows = feature[self._of_request]
+        self._request_thresholds = threshold[self._of_request, None]
+        self._of_draft = np.flatnonzero(by_position & ~at_position)
+        self._draft_rows = feature[self._of_draft]
+        self._draft_thresholds = threshold[self._of_draft, None, None]
+        self._nodes = len(feature)
+        self._at_position = np.flatnonzero(at_position)
+        position = np.arange(kmax, dtype=np.float32)
+        self._position_turns = (position > threshold[self._at_position, None])[:, :, None]
         self._leaves = np.array(head.leaf, dtype=np.float32).ravel()
         self._first_leaf: IntArray = (leaves * np.arange(trees, dtype=np.int64))[:, None]
-        self._position = np.arange(kmax, dtype=np.float32)[:, None]
 
     def logits(self, columns: Columns, batch: int) -> FloatArray:
-        head, kmax = self._head, len(self._position)
-        inputs = np.zeros((1 + len(head.features), kmax, batch), dtype=np.float32)
-        inputs[0] = self._position
-        for row, feature in enumerate(head.features, start=1):
+        head, kmax = self._head, self._kmax
+        count = len(head.features)
+        of_request = np.zeros((count, batch), dtype=np.float32)
+        of_draft = np.zeros((count, kmax, batch), dtype=np.float32)
+        for row, feature in enumerate(head.features):
             values = columns.get(feature.name)
-            if values is not None:
-                inputs[row] = _scaled(feature, values)
-        flat = inputs.reshape(len(inputs), -1)
-        right = (flat[self._rows] > self._thresholds).reshape(2**head.depth - 1, -1, flat.shape[1])
+            if values is None:
+                continue
+            if feature.name in DRAFT_FEATURES:
+                of_draft[row] = _scaled(feature, values)
+            else:
+                of_request[row] = _scaled(feature, values)
+        turns = np.empty((self._nodes, kmax, batch), dtype=np.bool_)
+        turns[self._at_position] = self._position_turns
+        turns[self._of_request] = (of_request[self._request_rows] > self._request_thresholds)[
+            :, None, :
+        ]
+        turns[self._of_draft] = of_draft[self._draft_rows] > self._draft_thresholds
+        right = turns.reshape(2**head.depth - 1, -1, kmax * batch)
         place = self._first_leaf
-        turns: list[BoolArray] = []
+        taken: list[BoolArray] = []
         for level in range(head.depth):
-            turns.append(_chosen(right[2**level - 1 : 2 ** (level + 1) - 1], turns))
-            place = place + (turns[-1].astype(np.int64) << (head.depth - 1 - level))
+            taken.append(_chosen(right[2**level - 1 : 2 ** (level + 1) - 1], taken))
+            place = place + (taken[-1].astype(np.int64) << (head.depth - 1 - level))
         total = self._leaves[place].sum(axis=0, dtype=np.float64)
         result: FloatArray = (head.base + total).reshape(kmax, batch)
         return result

@@ -16,19 +16,20 @@ depends on the distributions at its own and shallower positions, never on its ow
 from __future__ import annotations
 
 import logging
+from collections import deque
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost import CostModel
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, Explorer
 from adaptive_spec.latency import LatencyWeights
 from adaptive_spec.modes import ModeMachine
-from adaptive_spec.planner import best_admission, value_of
+from adaptive_spec.planner import best_admission
 from adaptive_spec.policies.goodput.cost_probes import CostProbes
 from adaptive_spec.policies.goodput.outlook import Outlook
 from adaptive_spec.policies.regression.hazards import FittedHazards
@@ -50,6 +51,8 @@ _LOG = logging.getLogger(__name__)
 _EVIDENCE_OF_DEFAULT, _EVIDENCE_OF_FITTED = 4.0, 40.0
 """Fisher information that a model is worth before anything was seen: ours of other models, and
 one that was fitted for this server."""
+_LEAST_STEPS = 200
+"""Steps measured before speculation may stop."""
 _REMEMBERED_PLANS = 8
 
 
@@ -99,7 +102,7 @@ class RegressionPolicy:
         self._latency = LatencyWeights(options.latency_strength)
         self._last_depth: int | None = None
         self._extend_next = False
-        self._exploring: dict[int, tuple[float, int]] = {}
+        self._cold_steps: deque[int] = deque(maxlen=_REMEMBERED_PLANS)
 
     # ------------------------------------------------------------------ decide
 
@@ -109,6 +112,9 @@ class RegressionPolicy:
             self._start(context.capability)
         if context.batch_size == 0:
             depth = context.engine_k if self._last_depth is None else self._last_depth
+            self._modes.prompts_only(now=context.now)
+            if self._modes.probing:
+                depth = max(depth, self._explorer.deeper(0))
             return self._plain(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
         survival = self._hazards.survival(context)
         if not self._cost.ready:
@@ -116,15 +122,34 @@ class RegressionPolicy:
             plan = self._plain(context, verify, context.engine_k, "no step measured yet")
             return self._measuring(context, None) or plan
         outlook = self._outlook(context, survival.stale)
+        if self._mode(outlook) is not Mode.ON:
+            plan = self._plan_off(outlook)
+        else:
+            plan = self._measuring(context, outlook) or self._plan_on(outlook, survival.live)
+        if plan.predicted_seconds > 0.0:
+            seconds = plan.predicted_seconds - outlook.prefill_seconds
+            self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+        if self._modes.cold:
+            self._cold_steps.append(context.step)
+        return plan
+
+    def _mode(self, outlook: Outlook) -> Mode:
+        """Is this step to speculate?"""
+        context, before = outlook.context, self._modes.mode
         mode = self._modes.step(
-            advantage=self._advantage(outlook),
-            step_seconds=outlook.seconds_of(0, 0),
-            load=load_bin(context.batch_size),
+            batch_size=context.batch_size,
+            off_seconds=outlook.off_seconds,
+            warm_seconds=outlook.warm_seconds,
+            prospect=outlook.prospect,
+            prompts=context.prefill_tokens > 0,
             now=context.now,
+            advantage=outlook.advantage,
+            ready=self._cost.samples >= _LEAST_STEPS or self._profile is not None,
         )
-        if mode is not Mode.ON:
-            return self._plan_off(outlook)
-        return self._measuring(context, outlook) or self._plan_on(outlook, survival.live)
+        if mode is Mode.ON and before is not Mode.ON:
+            # What was known of acceptance is from before it went OFF.
+            self._hazards.widen()
+        return mode
 
     def _outlook(self, context: StepContext, survival: FloatArray) -> Outlook:
         """From finished steps only."""
@@ -164,7 +189,6 @@ class RegressionPolicy:
                 verify, propensity = self._explorer.extend(
                     verify, context.draft_available, fraction
                 )
-                self._remember_cost(outlook, verify)
             self._extend_next = self._explorer.due(
                 context.step, depth, self._hazards.observations, nobody=not verify.any()
             )
@@ -173,25 +197,17 @@ class RegressionPolicy:
         return outlook.plan(verify, depth, Mode.ON, reason, propensity)
 
     def _plan_off(self, outlook: Outlook) -> SpecPlan:
-        """K = 0 for all; while probing, one draft for half of them."""
-        context, mode = outlook.context, self._modes.mode
+        """K = 0 for all; while probing, one draft for a few."""
+        context, modes = outlook.context, self._modes
         self._cost_probes.drop()
-        verify: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+        self._extend_next = False
         self._last_depth = 0
-        if not self._modes.probing:
-            self._extend_next = False
-            return outlook.plan(verify, 0, mode, "speculation does not pay")
-        propensity: FloatArray | None = None
-        if self._extend_next:
-            verify, propensity = self._explorer.extend(
-                verify, context.draft_available, FRACTION_OF_NONE
-            )
-            self._remember_cost(outlook, verify)
-        else:
-            self._hazards.widen()
-        self._extend_next = True
+        if not modes.probing:
+            none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+            return outlook.plan(none, 0, modes.plan_mode, "speculation does not pay")
+        verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
         depth = self._explorer.deeper(0)
-        return outlook.plan(verify, depth, mode, "probing", propensity)
+        return outlook.plan(verify, depth, modes.plan_mode, "probing", propensity)
 
     def _measuring(self, context: StepContext, outlook: Outlook | None) -> SpecPlan | None:
         """Run a K that this load has not been timed with, if there is one that may be worth it."""
@@ -220,20 +236,23 @@ class RegressionPolicy:
         if self._capability is None:
             return
         self._hazards.learn(outcome)
-        self._cost.learn(outcome)
+        while self._cold_steps and self._cold_steps[0] < outcome.step:
+            self._cold_steps.popleft()
+        # Where another policy's plan ran instead (`ensemble`), the drafter may have drafted.
+        cold = bool(self._cold_steps) and self._cold_steps[0] == outcome.step
+        cold = cold and outcome.draft_depth == 0
+        self._cost.learn(outcome, cold=cold)
         self._latency.emitted(outcome.slots, outcome.emitted)
-        explored = self._exploring.pop(outcome.step, None)
-        if explored is not None:
-            off_goodput, samples = explored
-            seconds = outcome.seconds if outcome.seconds > 0.0 else 0.0
-            seconds -= self._cost.prefill_seconds(outcome.prefill_tokens)
-            lost = seconds - float(outcome.emitted.sum()) / off_goodput
-            self._modes.spent(seconds=lost, samples=samples)
+        self._modes.scored(
+            samples=int(np.count_nonzero(outcome.verified)),
+            accepted=int(np.count_nonzero(outcome.accepted)),
+        )
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
         if self._capability is not None:
             self._hazards.forget(slots)
+            self._modes.ended(len(slots))
         self._latency.forget(slots)
 
     # ------------------------------------------------------------------- state
@@ -286,27 +305,7 @@ class RegressionPolicy:
         self._cost = CostModel(capability, self._profile)
         self._cost_probes = CostProbes(self._cost)
         self._explorer = Explorer(capability, self._seed)
-        self._modes = ModeMachine(Mode.OFF_WARM)
-
-    def _advantage(self, outlook: Outlook) -> float:
-        """Goodput of speculating over that of K = 0, minus 1; of the mildest K if none pays."""
-        context, best = outlook.context, outlook.best
-        off = context.batch_size / outlook.seconds_of(0, 0)
-        steers_depth = context.capability.steers_depth
-        if (best.draft_depth > 0) if steers_depth else best.verify.any():
-            return 1.0
-        k = self._explorer.deeper(0)
-        verify = np.minimum(context.draft_possible, k)
-        tokens = context.batch_size + value_of(outlook.survival, verify)
-        return tokens / outlook.seconds_of(int(verify.sum()), k) / off - 1.0
-
-    def _remember_cost(self, outlook: Outlook, verify: IntArray) -> None:
-        """Keep what is needed to say later what an exploring step has cost."""
-        context = outlook.context
-        off_goodput = context.batch_size / outlook.seconds_of(0, 0)
-        self._exploring[context.step] = (off_goodput, int(np.count_nonzero(verify)))
-        while len(self._exploring) > _REMEMBERED_PLANS:
-            del self._exploring[next(iter(self._exploring))]
+        self._modes = ModeMachine(capability)
 
     def _plain(self, context: StepContext, verify: IntArray, depth: int, reason: str) -> SpecPlan:
         """A plan without a prediction."""
@@ -314,6 +313,6 @@ class RegressionPolicy:
             step=context.step,
             verify=verify,
             draft_depth=depth,
-            mode=self._modes.mode,
+            mode=self._modes.plan_mode,
             reason=reason,
         )

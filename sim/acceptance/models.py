@@ -1,7 +1,7 @@
 """Hazard models that come with the package, by name: ``model:NAME`` wherever a file is asked for.
 
-Except `constant` none is independent from step to step. The first six are round figures of our
-own; the last three follow measurements, named in their `source`.
+Except `constant` none is independent from step to step. All but the last three are round
+figures of our own; those follow measurements, named in their `source`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,19 @@ _LENGTHS = (48, 96, 144, 192, 256, 320, 416, 576, 832, 1280)
 def _two_states(stay: float) -> tuple[tuple[float, float], tuple[float, float]]:
     leave = round(1 - stay, 6)
     return ((stay, leave), (leave, stay))
+
+
+def _steady(name: str, percent: int, logit: float, apart: float = 0.5) -> HazardModel:
+    """Hazards that vary a little around one value; all of them share text and requests."""
+    return HazardModel(
+        name=name,
+        source=f"round figures: hazards about {percent} %, the same at every draft position",
+        position_logits=(0.0,),
+        state_logits=(logit - apart, logit + apart),
+        transitions=_two_states(0.95),
+        request_deviation=0.2,
+        output_tokens=_LENGTHS,
+    )
 
 
 _MODELS = (
@@ -81,6 +94,10 @@ _MODELS = (
         records=400,
         output_tokens=_LENGTHS,
     ),
+    _steady("steady-80", 80, 1.46),
+    _steady("steady-50", 50, 0.0),
+    _steady("steady-10", 10, -2.6, apart=1.0),
+    _steady("steady-5", 5, -3.4, apart=1.0),
     HazardModel(
         name="edge-cloud-gsm8k",
         source="set so that at K = 8 all are accepted with probability .73 after a step that "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -75,7 +76,13 @@ class Comparison:
 
     def __init__(self, results: SweepResults) -> None:
         self.results = results
-        self._texts = {entry.label: entry.load for entry in results.config.load_entries()}
+        entries = results.config.load_entries()
+        twice = {text for text, count in Counter(e.load for e in entries).items() if count > 1}
+        # Of loads with the same text, only the plain one is a point among others like it.
+        self._texts = {
+            entry.label: entry.label if entry.name and entry.load in twice else entry.load
+            for entry in entries
+        }
         self._rows: dict[tuple[Setting, str, str], list[Row]] = {}
         for row in results.rows:
             where = _setting(row), row.cell.load

@@ -13,13 +13,21 @@ import msgspec
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.report.comparison import Comparison, Setting
 from adaptive_spec.sim.report.findings import findings
+from adaptive_spec.sim.report.leaderboard import conditions
 from adaptive_spec.sim.report.load_curves import draw_load_curves
 from adaptive_spec.sim.report.pareto import draw_pareto
 from adaptive_spec.sim.report.regret_bars import draw_regret
 from adaptive_spec.sim.report.style import Looks, load_pyplot
-from adaptive_spec.sim.report.tables import OVERALL_COLUMNS, LoadTable, load_table, overall
+from adaptive_spec.sim.report.tables import (
+    BOARD_COLUMNS,
+    OVERALL_COLUMNS,
+    LoadTable,
+    board_table,
+    load_table,
+    overall,
+)
 from adaptive_spec.sim.report.timelines import draw_timeline, eventful_cells
-from adaptive_spec.sim.sweep.results import SweepResults
+from adaptive_spec.sim.sweep.results import SweepResults, group_rows
 from adaptive_spec.sim.sweep.store import write_whole
 
 if TYPE_CHECKING:
@@ -67,11 +75,15 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"--output {str(directory)!r}: {error.strerror}") from error
     comparison = Comparison(results)
-    looks = Looks(comparison)
+    # Policies can only be ranked on cells that all of them have run.
+    group = next(iter(results.config.groups), None)
+    ranked = comparison if group is None else Comparison(_of_group(results, group))
+    looks = Looks(ranked, comparison.policies)
     overall_figures = []
-    if comparison.has_oracles:
-        path = draw_regret(pyplot, comparison, looks, directory / "regret.png")
-        overall_figures.append(Picture(path, "Regret over all cells of the sweep."))
+    if ranked.has_oracles:
+        path = draw_regret(pyplot, ranked, looks, directory / "regret.png")
+        cells = "all cells of the sweep" if group is None else f"the cells of group {group}"
+        overall_figures.append(Picture(path, f"Regret over {cells}."))
     sections = [
         _section(pyplot, comparison, setting, looks, directory, number)
         for number, setting in enumerate(comparison.settings, start=1)
@@ -79,11 +91,14 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     text = template.render(
         title="adaptive-spec sweep: " + _named(comparison.policies),
         subtitle=_subtitle(comparison),
-        findings=findings(comparison),
+        findings=findings(ranked),
+        group=group,
         colours={policy: looks.of(policy).colour for policy in comparison.policies},
-        overall=overall(comparison),
+        overall=overall(ranked),
         overall_columns=OVERALL_COLUMNS,
         overall_figures=overall_figures,
+        boards=[board_table(each) for each in conditions(results)] if results.config.groups else [],
+        board_columns=BOARD_COLUMNS,
         has_oracles=comparison.has_oracles,
         seeds=comparison.seeds,
         sections=sections,
@@ -96,6 +111,22 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     page = directory / PAGE
     write_whole(page, text.encode())
     return page
+
+
+def _of_group(results: SweepResults, name: str) -> SweepResults:
+    """The results of one group, oracles included."""
+    group = results.config.groups[name]
+    mine = group_rows(results, group)
+    cells = {row.cell for row in mine}
+    chosen = {id(row) for row in mine}
+    rows = tuple(
+        row
+        for row in results.rows
+        if row.cell in cells and (row.kind != "policy" or id(row) in chosen)
+    )
+    seeds = results.config.seed_list() if group.seeds is None else group.seeds
+    config = msgspec.structs.replace(results.config, groups={}, seeds=seeds)
+    return msgspec.structs.replace(results, config=config, rows=rows)
 
 
 def _section(

@@ -64,10 +64,14 @@ class Looks:
 
     The default policy and the best ones have a colour; with more policies than colours the rest
     is grey.
+
+    Args:
+        comparison: whose policies are ranked.
+        more: policies that stand behind them.
     """
 
-    def __init__(self, comparison: Comparison) -> None:
-        ranked = list(comparison.policies)
+    def __init__(self, comparison: Comparison, more: Sequence[str] = ()) -> None:
+        ranked = list(dict.fromkeys((*comparison.policies, *more)))
         if comparison.default is not None:
             ranked.remove(comparison.default)
             ranked.insert(0, comparison.default)

@@ -13,6 +13,7 @@ from adaptive_spec.sim.report.comparison import (
     throughput,
 )
 from adaptive_spec.sim.report.findings import places, winners
+from adaptive_spec.sim.report.leaderboard import Condition, Standing
 from adaptive_spec.sim.sweep.results import Row
 from adaptive_spec.sim.sweep.summary import ALL_LOADS, Summary, summarise
 
@@ -59,6 +60,16 @@ class LoadTable:
 
 
 @dataclass(frozen=True)
+class BoardTable:
+    """A group's policies against its columns, and what else is known of them."""
+
+    title: str
+    about: str
+    columns: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[Shaded, ...]], ...]
+
+
+@dataclass(frozen=True)
 class OverallLine:
     """A policy over all cells."""
 
@@ -98,6 +109,8 @@ def load_table(comparison: Comparison, setting: Setting, family: Family) -> Load
     ratios = comparison.has_oracles
     lines = []
     for policy in comparison.policies:
+        if not any(comparison.rows(setting, point.load, policy) for point in family.points):
+            continue
         cells = tuple(
             _cell(comparison, setting, point.load, policy, ratios=ratios) for point in family.points
         )
@@ -105,6 +118,55 @@ def load_table(comparison: Comparison, setting: Setting, family: Family) -> Load
     loads = tuple(point.load.rpartition("/")[2] for point in family.points)
     notes = _notes(comparison, setting, family) if ratios else ()
     return LoadTable(f"{setting.title}: {family.name}", loads, tuple(lines), ratios, notes)
+
+
+BOARD_COLUMNS = (
+    "worst",
+    "/ no speculation, worst",
+    "recovered",
+    "steps",
+    "s",
+    "switches per 1,000",
+    "TPOT p50 [ms]",
+    "p99",
+    "good req/s",
+    "decision p50 [µs]",
+)
+
+
+def board_table(condition: Condition) -> BoardTable:
+    """A condition of the leaderboard, with its mean and worst cell."""
+    lines = tuple((each.policy, _board_line(each)) for each in condition.standings)
+    cells = f"{condition.cells} cells, {condition.seeds} seed{'s' if condition.seeds > 1 else ''}"
+    return BoardTable(
+        f"{condition.name} ({cells})", condition.about, ("mean", *condition.columns), lines
+    )
+
+
+def _board_line(standing: Standing) -> tuple[Shaded, ...]:
+    ratios = (standing.of_best_static, *standing.by_column)
+    cells = [_shaded(ratio) for ratio in ratios]
+    worst = standing.worst
+    cells.append(_shaded(worst[0], " / ".join(worst[1])) if worst else Shaded("–"))
+    cells.append(_shaded(standing.worst_of_no_speculation))
+    found = standing.recoveries
+    if found is None:
+        cells += [Shaded("")] * 3
+    else:
+        cells.append(Shaded(f"{found.recovered} of {found.changes}"))
+        cells += [Shaded(_number(found.steps)), Shaded(_number(found.seconds))]
+    cells += [Shaded(_number(standing.switches))]
+    figures = (standing.tpot_p50_ms, standing.tpot_p99_ms, standing.goodput_req_s)
+    cells += [Shaded(_number(figure)) for figure in figures]
+    cells.append(Shaded(_number(standing.decision_p50_us)))
+    return tuple(cells)
+
+
+def _shaded(ratio: float | None, hint: str = "") -> Shaded:
+    if ratio is None:
+        return Shaded("–")
+    shade = max(-1.0, min(1.0, (ratio - 1.0) / STRONGEST))
+    return Shaded(f"{ratio:.3f}", hint=hint, shade=shade)
 
 
 def _cell(

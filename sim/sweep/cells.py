@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -12,12 +14,15 @@ from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.sim.data_folder import data_folder
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.sim.sweep.config import AcceptanceSet, LoadEntry, SweepConfig
+from adaptive_spec.sim.scenario import Phase, Scenario
+from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
+from adaptive_spec.sim.sweep.policy_text import PolicyTexts
 
 DATA = "${data}"
+Number = TypeVar("Number", int, float)
+Value = TypeVar("Value")
+Names: TypeAlias = tuple[str, ...] | None
 
 
 class CellName(msgspec.Struct, frozen=True, order=True):
@@ -38,10 +43,11 @@ class CellName(msgspec.Struct, frozen=True, order=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A scenario and its name."""
+    """A scenario, its name, and the labels of the policies that run on it."""
 
     name: CellName
     scenario: Scenario
+    policies: tuple[str, ...] = ()
 
 
 class Files:
@@ -74,43 +80,68 @@ class Files:
 
 
 def plan_cells(config: SweepConfig, files: Files) -> tuple[Cell, ...]:
-    """All cells, in the order of the axes, seeds innermost.
+    """All cells, in the order of groups and axes, seeds innermost.
 
     Raises DataError if ``${data}`` is used and there is no data folder.
     """
-    cells = []
+    every = tuple(entry.label for entry in config.policy_entries())
+    cells: dict[CellName, Cell] = {}
+    for group in config.groups.values() or (Group(),):
+        mine = config.policies_of(group)
+        for cell in _group_cells(config, group, files):
+            before = cells.get(cell.name)
+            wanted = {*mine, *(before.policies if before else ())}
+            policies = tuple(label for label in every if label in wanted)
+            cells[cell.name] = msgspec.structs.replace(cell, policies=policies)
+    return tuple(cells.values())
+
+
+def _group_cells(config: SweepConfig, group: Group, files: Files) -> Iterator[Cell]:
     axes = product(
-        config.acceptance_sets().items(),
-        config.drafters,
-        config.hardware,
-        config.engines().items(),
-        config.load_entries(),
+        _chosen(config.acceptance_sets().items(), group.acceptance),
+        [name for name in config.drafters if _among(name, group.drafters)],
+        [name for name in config.hardware if _among(name, group.hardware)],
+        _chosen(config.engines().items(), group.engine_variants),
+        [load for load in config.load_entries() if _among(load.label, group.loads)],
     )
     for (name, acceptance), drafter, hardware, (variant, engine), load in axes:
         if not _wanted(name, acceptance, drafter, hardware, load):
             continue
         if acceptance.max_draft_tokens is not None:
             engine = msgspec.structs.replace(engine, max_draft_tokens=acceptance.max_draft_tokens)
+        signal = acceptance.confidence
         for seed in config.seed_list():
+            if not _among(seed, group.seeds):
+                continue
             scenario = Scenario(
                 load=files.resolve(load.load),
                 acceptance=tuple(files.resolve(file) for file in acceptance.files),
+                phases=tuple(
+                    Phase(at=each.at, files=tuple(files.resolve(file) for file in each.files))
+                    for each in acceptance.phases
+                ),
+                changes=load.changes,
                 drafter=drafter,
                 hardware=files.resolve(hardware),
                 engine=engine,
                 seed=seed,
                 tokens=load.tokens or config.tokens,
                 seconds=load.seconds or config.seconds or math.inf,
+                confidence_auc=signal if isinstance(signal, float) else None,
+                hide_confidence=signal == "hidden",
                 warmup_steps=_first(load.warmup_steps, config.warmup_steps),
+                warmup_tokens=_first(load.warmup_tokens, config.warmup_tokens),
+                warmup_seconds=_first(load.warmup_seconds, config.warmup_seconds),
                 ttft_limit_ms=config.ttft_limit_ms,
                 tpot_limit_ms=config.tpot_limit_ms,
             )
             cell = CellName(name, drafter, hardware, variant, load.label, seed)
-            cells.append(Cell(cell, scenario))
-    return tuple(cells)
+            yield Cell(cell, scenario)
 
 
-def check_cells(config: SweepConfig, cells: tuple[Cell, ...], file: Path) -> None:
+def check_cells(
+    config: SweepConfig, cells: tuple[Cell, ...], file: Path, texts: PolicyTexts | None = None
+) -> None:
     """Open and build everything the sweep names once, so that mistakes show before it runs.
 
     Raises ConfigError, DataError or PolicyError.
@@ -119,19 +150,25 @@ def check_cells(config: SweepConfig, cells: tuple[Cell, ...], file: Path) -> Non
         raise ConfigError(
             f"{file}: nothing to run: no acceptance set, drafter and load may go together"
         )
-    for entry in config.policy_entries():
+    for text in dict.fromkeys(policy_texts(config, cells, texts or PolicyTexts(file, None))):
         try:
-            parse_policy(entry.policy).build(cells[0].scenario.seed)
+            parse_policy(text).build(cells[0].scenario.seed)
         except PolicyError as error:
             raise PolicyError(f"{file}: `policies`: {error}") from error
     for name in dict.fromkeys(cell.scenario.hardware for cell in cells):
         hardware_profile(name)
-    engines: set[tuple[tuple[str, ...], str, str, EngineOptions]] = set()
+    engines: set[tuple[object, ...]] = set()
     loads: set[str] = set()
     for cell in cells:
         scenario = cell.scenario
         find_drafter(scenario.drafter)
-        key = (scenario.acceptance, scenario.drafter, scenario.hardware, scenario.engine)
+        key = (
+            scenario.acceptance,
+            scenario.phases,
+            scenario.drafter,
+            scenario.hardware,
+            scenario.engine,
+        )
         if key not in engines:
             engines.add(key)
             _check_engine(cell, file)
@@ -141,6 +178,15 @@ def check_cells(config: SweepConfig, cells: tuple[Cell, ...], file: Path) -> Non
                 raise ConfigError(
                     f"{file}: load {cell.name.load!r} never ends; give `tokens` or `seconds`"
                 )
+
+
+def policy_texts(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> Iterator[str]:
+    """Policy texts of all cells. Raises ConfigError for a variable that has no value."""
+    written = {entry.label: entry.policy for entry in config.policy_entries()}
+    for cell in cells:
+        name = cell.name
+        for label in cell.policies:
+            yield texts.text(written[label], name.acceptance, name.drafter, name.hardware)
 
 
 def _check_engine(cell: Cell, file: Path) -> None:
@@ -168,7 +214,7 @@ def _wanted(
         (name, load.acceptance),
         (hardware, load.hardware),
     )
-    return all(names is None or item in names for item, names in allowed)
+    return all(_among(item, names) for item, names in allowed)
 
 
 def _exists(path: Path) -> bool:
@@ -178,5 +224,13 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _first(value: int | None, other: int) -> int:
+def _first(value: Number | None, other: Number) -> Number:
     return other if value is None else value
+
+
+def _among(name: object, names: tuple[object, ...] | None) -> bool:
+    return names is None or name in names
+
+
+def _chosen(items: Iterable[tuple[str, Value]], names: Names) -> list[tuple[str, Value]]:
+    return [(name, value) for name, value in items if _among(name, names)]

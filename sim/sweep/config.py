@@ -10,9 +10,11 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.scenario import Phase, check_ascending
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -41,11 +43,20 @@ class AcceptanceSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         files: files or ``model:NAME``, pooled.
         drafters: the drafters it is run with; None: all of the sweep.
         max_draft_tokens: Kmax with this set, where it knows fewer draft positions than others.
+        confidence: `recorded` if there is any, `hidden`, or the AUC of a synthetic signal.
+        phases: what replaces the files, and when.
     """
 
     files: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     drafters: tuple[Text, ...] | None = None
     max_draft_tokens: Count | None = None
+    confidence: Literal["recorded", "hidden"] | Annotated[float, msgspec.Meta(ge=0.5, lt=1)] = (
+        "recorded"
+    )
+    phases: tuple[Phase, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ascending(self.phases)
 
 
 class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +65,8 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         load: as ``replay --load`` takes it.
         name: in results; the load's own text unless given.
-        tokens, seconds, warmup_steps: instead of the sweep's.
+        tokens, seconds, warmup_steps, warmup_tokens, warmup_seconds: instead of the sweep's.
+        changes: seconds at which the load changes; recovery is measured from there.
         acceptance, drafters, hardware: names it is run with; None: all of the sweep. A rate
             that saturates one machine leaves another idle.
     """
@@ -64,6 +76,9 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: Count | None = None
     seconds: Positive | None = None
     warmup_steps: NonNegative | None = None
+    warmup_tokens: NonNegative | None = None
+    warmup_seconds: Seconds | None = None
+    changes: tuple[Positive, ...] = ()
     acceptance: tuple[Text, ...] | None = None
     drafters: tuple[Text, ...] | None = None
     hardware: tuple[Text, ...] | None = None
@@ -74,11 +89,36 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.name or self.load
 
 
+class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the cross product: names on each axis; None: all of it.
+
+    Attributes:
+        about: what it is for.
+        policies: names, also those of `policy_lists`.
+        acceptance, drafters, hardware, engine_variants, loads: names.
+        seeds: some of the sweep's.
+    """
+
+    about: str = ""
+    policies: tuple[Text, ...] | None = None
+    acceptance: tuple[Text, ...] | None = None
+    drafters: tuple[Text, ...] | None = None
+    hardware: tuple[Text, ...] | None = None
+    engine_variants: tuple[Text, ...] | None = None
+    loads: tuple[Text, ...] | None = None
+    seeds: tuple[NonNegative, ...] | None = None
+
+
 class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policies, and the axes whose cross product makes the cells.
 
     Attributes:
-        policies: texts, NAME or NAME:key=value,..., or objects that give one a name.
+        policies: texts, NAME or NAME:key=value,..., or objects that give one a name. Variables in
+            them are described in `policy_text`.
+        policy_lists: names for several policies, for use in groups.
+        groups: parts of the cross product; a cell runs the policies of every group that has it.
+            Empty: one group of everything.
+        tuned: file with values for ``${tuned:NAME}``.
         acceptance: named sets of acceptance data.
         drafters: names.
         hardware: names or files.
@@ -88,9 +128,10 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         engine_variants: named settings that differ from `engine`; empty: one, named `default`.
         tokens: stop a run after so many emitted tokens.
         seconds: stop after so many simulated seconds.
-        warmup_steps: left out of the figures.
+        warmup_steps, warmup_tokens, warmup_seconds: left out of the figures; all must be over.
         ttft_limit_ms, tpot_limit_ms: what a request must keep to count for goodput.
-        oracles: run the fixed K and perfect foresight of each cell.
+        oracles: run the fixed K of each cell.
+        foresight: and perfect foresight, which takes as long as ten of them.
         timeline_pieces: points kept of K over time, of the first seed; 0: none.
         kernel: implementation of the planner.
     """
@@ -107,16 +148,32 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     engine_variants: dict[Text, dict[str, Any]] = {}
     tokens: Count | None = None
     seconds: Positive | None = None
+    policy_lists: dict[Text, tuple[Text, ...]] = {}
+    groups: dict[Text, Group] = {}
+    tuned: Text | None = None
     warmup_steps: NonNegative = 0
+    warmup_tokens: NonNegative = 0
+    warmup_seconds: Seconds = 0.0
     ttft_limit_ms: Positive | None = None
     tpot_limit_ms: Positive | None = None
     oracles: bool = True
+    foresight: bool = True
     timeline_pieces: NonNegative = 200
     kernel: Literal["auto", "numpy", "numba"] = "auto"
 
     def policy_entries(self) -> tuple[PolicyEntry, ...]:
         """In order."""
         return tuple(PolicyEntry(policy=x) if isinstance(x, str) else x for x in self.policies)
+
+    def policies_of(self, group: Group) -> tuple[str, ...]:
+        """Labels of a group's policies, in the order of `policies`."""
+        every = tuple(entry.label for entry in self.policy_entries())
+        if group.policies is None:
+            return every
+        wanted = {
+            label for name in group.policies for label in self.policy_lists.get(name, (name,))
+        }
+        return tuple(label for label in every if label in wanted)
 
     def acceptance_sets(self) -> dict[str, AcceptanceSet]:
         """By name."""
@@ -156,9 +213,12 @@ def load_sweep_config(file: Path) -> SweepConfig:
         raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {reason}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{file}: expected keys such as policies, loads, acceptance")
-    if isinstance(value.get("policies"), list):
-        # YAML reads a bare `off` as false.
-        value["policies"] = ["off" if item is False else item for item in value["policies"]]
+    groups = value.get("groups")
+    _read_off(value)
+    lists = value.get("policy_lists")
+    _read_off(lists)
+    for group in groups.values() if isinstance(groups, dict) else ():
+        _read_off(group)
     try:
         config = msgspec.convert(value, SweepConfig)
         config.engines()
@@ -166,6 +226,13 @@ def load_sweep_config(file: Path) -> SweepConfig:
         raise ConfigError(f"{file}: {error}; {_known_keys(str(error))}") from error
     _check_names(config, file)
     return config
+
+
+def _read_off(value: Any) -> None:
+    """YAML reads a bare `off` in a list as false."""
+    for key, items in value.items() if isinstance(value, dict) else ():
+        if isinstance(items, list):
+            value[key] = ["off" if item is False else item for item in items]
 
 
 def _acceptance_set(value: str | tuple[str, ...] | AcceptanceSet) -> AcceptanceSet:
@@ -191,6 +258,7 @@ def _known_keys(message: str) -> str:
         ("$.loads", LoadEntry),
         ("$.acceptance", AcceptanceSet),
         ("$.engine", EngineOptions),
+        ("$.groups", Group),
     ):
         if key in message:
             struct = nested
@@ -199,7 +267,7 @@ def _known_keys(message: str) -> str:
 
 def _check_names(config: SweepConfig, file: Path) -> None:
     """Every name stands once, and every name that is referred to exists."""
-    known = {
+    known: dict[str, tuple[object, ...]] = {
         "acceptance": tuple(config.acceptance),
         "drafters": config.drafters,
         "hardware": config.hardware,
@@ -215,7 +283,27 @@ def _check_names(config: SweepConfig, file: Path) -> None:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ConfigError(f"{file}: `{key}`: {twice[0]!r} stands there twice; drop one")
-    references = [(f"loads: {e.label}", axis, getattr(e, axis)) for e in entries for axis in known]
+    known |= {
+        "policies": tuple(entry.label for entry in config.policy_entries()),
+        "engine_variants": tuple(config.engines()),
+        "loads": tuple(entry.label for entry in entries),
+        "seeds": config.seed_list(),
+    }
+    axes = ("acceptance", "drafters", "hardware")
+    references = [(f"loads: {e.label}", axis, getattr(e, axis)) for e in entries for axis in axes]
+    references += [
+        (f"policy_lists: {name}", "policies", names) for name, names in config.policy_lists.items()
+    ]
+    references += [
+        (f"groups: {name}", axis, getattr(group, axis))
+        for name, group in config.groups.items()
+        for axis in known
+        if axis != "policies"
+    ]
+    references += [
+        (f"groups: {name}", "policies", tuple(set(group.policies or ()) - set(config.policy_lists)))
+        for name, group in config.groups.items()
+    ]
     references += [
         (f"acceptance: {name}", "drafters", chosen.drafters)
         for name, chosen in config.acceptance_sets().items()
@@ -225,5 +313,5 @@ def _check_names(config: SweepConfig, file: Path) -> None:
             if name not in known[axis]:
                 raise ConfigError(
                     f"{file}: `{place}`: {name!r} is not among `{axis}`, "
-                    f"which are {', '.join(known[axis])}"
+                    f"which are {', '.join(map(str, known[axis]))}"
                 )

@@ -13,15 +13,16 @@ import msgspec
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.load.load_text import FromFile, parse_text
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.sweep.cells import Cell
+from adaptive_spec.sim.sweep.cells import Cell, policy_texts
 from adaptive_spec.sim.sweep.config import SweepConfig
+from adaptive_spec.sim.sweep.policy_text import PolicyTexts
 
 SWEEP_HEADER = "sweep.json"
 """A folder with this file is the output of a sweep, not data."""
 _DESCRIPTIONS = {".yaml", ".yml"}
 
 
-def digest_of(config: SweepConfig, cells: tuple[Cell, ...]) -> str:
+def digest_of(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> str:
     """Digest of what is in every file that these cells and policies name.
 
     Two sweeps of one configuration have the same digest if their files hold the same; where the
@@ -33,22 +34,27 @@ def digest_of(config: SweepConfig, cells: tuple[Cell, ...]) -> str:
     content = cache(_content_digest)
     found = [
         [(path.name, content(path)) for path in dict.fromkeys(paths)]
-        for paths in _paths(config, cells)
+        for paths in _paths(config, cells, texts)
     ]
     return hashlib.blake2b(msgspec.json.encode(found), digest_size=16).hexdigest()
 
 
-def _paths(config: SweepConfig, cells: tuple[Cell, ...]) -> Iterator[Iterator[Path]]:
+def _paths(
+    config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts
+) -> Iterator[Iterator[Path]]:
     """For each text that may name files, those there are."""
     scenarios = [cell.scenario for cell in cells]
     named = [text for scenario in scenarios for text in scenario.acceptance]
+    named += [file for each in scenarios for phase in each.phases for file in phase.files]
     named += [scenario.hardware for scenario in scenarios]
+    if texts.tuned_file is not None:
+        named.append(str(texts.tuned_file))
     for text in dict.fromkeys(named):
         yield _members(Path(text))
     for text in dict.fromkeys(scenario.load for scenario in scenarios):
         yield _load_files(text, Path(), set())
-    for entry in config.policy_entries():
-        options = _texts(parse_policy(entry.policy).options)
+    for policy in dict.fromkeys(policy_texts(config, cells, texts)):
+        options = _texts(parse_policy(policy).options)
         yield (path for path in map(Path, options) if _is_file(path))
 
 

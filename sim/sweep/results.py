@@ -13,7 +13,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.oracle import Oracles
 from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
-from adaptive_spec.sim.sweep.config import SweepConfig
+from adaptive_spec.sim.sweep.config import Group, SweepConfig
 from adaptive_spec.sim.sweep.store import RESULTS_JSON, RESULTS_PARQUET, Header, write_whole
 from adaptive_spec.sim.sweep.task import Outcome, RunKey
 
@@ -85,7 +85,7 @@ def collect(
         found: list[tuple[Kind, Result]] = []
         for entry in header.config.policy_entries():
             run = finished.get((cell.name, entry.label))
-            if run is not None and run.result is not None:
+            if entry.label in cell.policies and run is not None and run.result is not None:
                 found.append(("policy", run.result))
         if oracles is not None:
             found += [("static", result) for result in oracles.static]
@@ -98,13 +98,35 @@ def collect(
                 kind=kind,
                 closed=closed,
                 gpus=machines[cell.scenario.hardware],
-                result=held_against(oracles, result),
+                result=msgspec.structs.replace(held_against(oracles, result), segments=[]),
             )
             for kind, result in found
         ]
     return SweepResults(
         version=header.version, config=header.config, rows=tuple(rows), failures=failures
     )
+
+
+def group_rows(results: SweepResults, group: Group) -> list[Row]:
+    """The rows of a group's policies on the group's cells, oracles left out."""
+    policies = set(results.config.policies_of(group))
+    return [
+        row
+        for row in results.rows
+        if row.kind == "policy" and row.result.policy in policies and _within(row.cell, group)
+    ]
+
+
+def _within(cell: CellName, group: Group) -> bool:
+    axes = (
+        (cell.acceptance, group.acceptance),
+        (cell.drafter, group.drafters),
+        (cell.hardware, group.hardware),
+        (cell.engine, group.engine_variants),
+        (cell.load, group.loads),
+        (cell.seed, group.seeds),
+    )
+    return all(names is None or value in names for value, names in axes)
 
 
 def held_against(oracles: Oracles | None, result: Result) -> Result:
@@ -144,12 +166,20 @@ def frame(results: SweepResults) -> Any:
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """A row as columns, without its timeline."""
+    """A row as columns, without its timeline; recoveries as the slowest, None if one failed."""
     columns: dict[str, Any] = msgspec.to_builtins(row.cell)
     columns |= {"kind": row.kind, "closed": row.closed, "gpus": row.gpus}
     result = msgspec.to_builtins(row.result)
-    del result["timeline"]
+    for nested in ("timeline", "segments"):
+        del result[nested]
+    recoveries = result["regret"].pop("recoveries") if result["regret"] else []
     _flatten(result, "", columns)
+    for name in ("steps", "seconds"):
+        found = [recovery[name] for recovery in recoveries]
+        columns[f"recovery_{name}"] = None if not found or None in found else max(found)
+    columns["recovery_lost_seconds"] = (
+        sum(recovery["lost_seconds"] for recovery in recoveries) if recoveries else None
+    )
     return columns
 
 

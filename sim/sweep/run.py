@@ -11,6 +11,7 @@ import msgspec
 
 from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
+from adaptive_spec.sim.sweep.policy_text import PolicyTexts
 from adaptive_spec.sim.sweep.process_pool import run_in_processes
 from adaptive_spec.sim.sweep.ray_cluster import run_on_ray
 from adaptive_spec.sim.sweep.results import Failure, SweepResults, collect, write_results
@@ -23,11 +24,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     Attributes:
         config: what was asked for.
+        texts: puts cells into policy texts.
         cells: its scenarios.
         tasks: all its runs, in the order of the cells; oracles before policies.
     """
 
     config: SweepConfig
+    texts: PolicyTexts
     cells: tuple[Cell, ...]
     tasks: tuple[Task, ...]
 
@@ -39,8 +42,9 @@ def plan_sweep(file: Path) -> Plan:
     """
     config = load_sweep_config(file)
     cells = plan_cells(config, Files(file.resolve().parent))
-    check_cells(config, cells, file)
-    return Plan(config, cells, _tasks(config, cells))
+    texts = PolicyTexts(file, config.tuned)
+    check_cells(config, cells, file, texts)
+    return Plan(config, texts, cells, _tasks(config, cells, texts))
 
 
 def run_sweep(
@@ -65,7 +69,7 @@ def run_sweep(
 
     Raises ConfigError or DataError if the directory or cluster can't be used.
     """
-    header = header_of(plan.config, plan.cells)
+    header = header_of(plan.config, plan.cells, plan.texts)
     with closing(Store(directory, header, fresh=fresh)) as store:
         left = [task for task in plan.tasks if task.key not in store.finished]
         done = len(plan.tasks) - len(left)
@@ -95,19 +99,27 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _tasks(config: SweepConfig, cells: tuple[Cell, ...]) -> tuple[Task, ...]:
+def _tasks(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> tuple[Task, ...]:
     first = config.seed_list()[0]
-    runs: list[tuple[str | None, str]] = [(None, "")] if config.oracles else []
-    runs += [(entry.label, entry.policy) for entry in config.policy_entries()]
-    return tuple(
-        Task(
-            cell=cell.name,
-            policy=policy,
-            choice=choice,
-            scenario=cell.scenario,
-            timeline_pieces=config.timeline_pieces if cell.name.seed == first else 0,
-            kernel=config.kernel,
-        )
-        for cell in cells
-        for policy, choice in runs
-    )
+    written = {entry.label: entry.policy for entry in config.policy_entries()}
+    tasks = []
+    for cell in cells:
+        name = cell.name
+        runs: list[tuple[str | None, str]] = [(None, "")] if config.oracles else []
+        runs += [
+            (label, texts.text(written[label], name.acceptance, name.drafter, name.hardware))
+            for label in cell.policies
+        ]
+        tasks += [
+            Task(
+                cell=name,
+                policy=policy,
+                choice=choice,
+                scenario=cell.scenario,
+                timeline_pieces=config.timeline_pieces if name.seed == first else 0,
+                kernel=config.kernel,
+                foresight=config.foresight,
+            )
+            for policy, choice in runs
+        ]
+    return tuple(tasks)

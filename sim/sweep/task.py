@@ -25,6 +25,7 @@ class Task(msgspec.Struct, frozen=True):
         scenario: what to simulate.
         timeline_pieces: points of the timeline to keep.
         kernel: implementation of the planner.
+        foresight: the oracles include it.
     """
 
     cell: CellName
@@ -33,6 +34,7 @@ class Task(msgspec.Struct, frozen=True):
     scenario: Scenario
     timeline_pieces: int
     kernel: Literal["auto", "numpy", "numba"]
+    foresight: bool = True
 
     @property
     def key(self) -> RunKey:
@@ -73,7 +75,8 @@ def execute(task: Task) -> Outcome:
     try:
         select_kernel(task.kernel)
         if task.policy is None:
-            oracles = _thinned(consult(task.scenario), task.timeline_pieces)
+            oracles = consult(task.scenario, foresight=task.foresight)
+            oracles = _thinned(oracles, task.timeline_pieces)
             return Outcome(cell=task.cell, oracles=oracles)
         result = simulate(task.scenario, parse_policy(task.choice))
         result = msgspec.structs.replace(result, policy=task.policy)

@@ -201,13 +201,21 @@ def test_drafts_are_given_up_before_the_kv_pool_runs_out() -> None:
     policy = StaticPolicy(StaticOptions(k=4))
     guarded = Controller(policy, FULL)
     plenty = context(0, kv_free_tokens=1000)
-    tight = context(1, kv_free_tokens=2 * 3 * 2)  # room for one draft each, two steps ahead
-    empty = context(2, kv_free_tokens=0)
+    tight = context(1, kv_free_tokens=3 + 3)  # bonus positions, and one draft each
+    none = context(2, kv_free_tokens=3)
     assert guarded.plan(plenty).verify.tolist() == [4, 2, 0]
     assert guarded.plan(tight).verify.tolist() == [1, 1, 0]
-    assert guarded.plan(empty).verify.tolist() == [0, 0, 0]
+    assert guarded.plan(none).verify.tolist() == [0, 0, 0]
     unguarded = Controller(policy, FULL, Config(memory_guard=False))
-    assert unguarded.plan(empty).verify.tolist() == [4, 2, 0]
+    assert unguarded.plan(none).verify.tolist() == [4, 2, 0]
+
+
+def test_drafts_are_kept_where_giving_them_up_prevents_no_preemption() -> None:
+    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
+    preempts_anyway = context(0, kv_free_tokens=2)
+    queue = context(1, kv_free_tokens=6, waiting=5)
+    assert guarded.plan(preempts_anyway).verify.tolist() == [4, 2, 0]
+    assert guarded.plan(queue).verify.tolist() == [4, 2, 0]
 
 
 def test_counters_say_what_happened() -> None:

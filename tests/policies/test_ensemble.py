@@ -17,7 +17,7 @@ from adaptive_spec.policies.ensemble.hindsight import tokens_in_hindsight
 from adaptive_spec.policies.ensemble.looking_again import LookingAgain
 from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.policy import Policy, build_policy
-from adaptive_spec.values import SpecPlan
+from adaptive_spec.values import DraftPass, DraftVerdict, SpecPlan
 
 from .closed_loop import GPU, LAPTOP, alike, mixed, run  # type: ignore[import-not-found]
 
@@ -50,6 +50,14 @@ class Impossible(StaticPolicy):
     def plan(self, context: StepContext) -> SpecPlan:
         plan = super().plan(context)
         return msgspec.structs.replace(plan, verify=context.draft_available + 1)
+
+
+class Stopping(StaticPolicy):
+    """Ends drafting after two positions."""
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        go_on = draft.drafting & (draft.position < 1)
+        return DraftVerdict(draft.drafting, go_on)
 
 
 def here(cls: type) -> str:
@@ -282,6 +290,31 @@ def test_looks_become_rarer_the_longer_it_is_off() -> None:
     gaps = np.diff(began)
     assert len(gaps) > 10
     assert gaps[-1] > 1.5 * gaps[0]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_member_that_stops_drafting_is_charged_the_passes_it_would_have_run(leads: bool) -> None:
+    stopping = {"name": here(Stopping), "options": {"k": KMAX}}
+    policy = ensemble(*([stopping, static(KMAX)] if leads else [static(KMAX), stopping]))
+    drive(policy, lambda step: 0.9, 8)
+    slots = np.arange(8, dtype=np.int64)
+    drafting = np.ones(8, dtype=np.bool_)
+    passes = 0
+    while drafting.any() and passes < KMAX:
+        signal = np.full((8, passes + 1), 0.5)
+        draft = DraftPass(
+            step=7,
+            position=passes,
+            slots=slots,
+            drafting=drafting,
+            confidence=signal,
+            entropy=signal,
+        )
+        drafting = policy.after_draft_pass(draft).drafting
+        passes += 1
+    assert passes == (2 if leads else KMAX)
+    member = policy._members[0 if leads else 1]
+    assert member.passes == 2
 
 
 # ------------------------------------------------------------------------ faults

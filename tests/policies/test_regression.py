@@ -238,19 +238,19 @@ def test_trees_give_what_walking_down_them_gives(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     inner = 2**depth - 1
     head = BoostingHead(
-        features=[feature("history"), feature("recent")],
+        features=[feature("history"), feature("confidence")],
         base=0.3,
         depth=depth,
         node_feature=random.integers(-1, 2, (trees, inner)).tolist(),
         threshold=np.float32(random.normal(size=(trees, inner))).tolist(),
         leaf=np.float32(random.normal(size=(trees, inner + 1))).tolist(),
     )
-    history, recent = random.normal(size=(2, 7)) * 3
-    history[2] = np.nan
-    logits = evaluator(head, 5).logits({"history": history, "recent": recent}, 7)
+    history, confidence = random.normal(size=7) * 3, random.normal(size=(5, 7)) * 3
+    history[2] = confidence[1, 3] = np.nan
+    logits = evaluator(head, 5).logits({"history": history, "confidence": confidence}, 7)
     for position in range(5):
         for request in range(7):
-            expected = walked(head, position, [history[request], recent[request]])
+            expected = walked(head, position, [history[request], confidence[position, request]])
             assert logits[position, request] == pytest.approx(expected, abs=1e-5)
 
 

@@ -182,16 +182,16 @@ def test_nobody_is_admitted_in_a_step_that_preempted():
         max_running=8,
         memory_guard=False,
     )
-    run_prompts, admitted = engine._run_prompts, []
+    run_prompts, admitted = engine.room.run_prompts, []
 
     def watched(batch_tokens, verify):
         waiting = len(engine.prompts.waiting)
         step = run_prompts(batch_tokens, verify)
-        if engine._preempted:
+        if engine.room.preempted:
             admitted.append(waiting - len(engine.prompts.waiting))
         return step
 
-    engine._run_prompts = watched
+    engine.room.run_prompts = watched
     engine.run()
     assert admitted
     assert not any(admitted)
@@ -314,7 +314,7 @@ def test_tokens_of_the_warm_up_are_not_counted():
 
 
 def test_a_run_that_ends_within_its_warm_up_is_an_error():
-    with pytest.raises(ConfigError, match="within the warm-up of 1,000"):
+    with pytest.raises(ConfigError, match="within its warm-up"):
         server(open_load([(0.0, 1, 50)]), "static").run(warmup_steps=1000)
 
 
@@ -329,3 +329,20 @@ def test_a_failing_policy_leaves_the_run_complete():
     assert result.tokens >= 1000
     assert result.fail_opens > 0
     assert result.mode_fraction == {"engine": 1.0}
+
+
+def test_after_a_warm_up_in_tokens_all_policies_are_measured_on_the_same_stretch():
+    def measured(k):
+        engine = server(closed_load(4), "static", policy_options={"k": k})
+        return engine.run(warmup_tokens=2_000, max_tokens=1_000)
+
+    # Not more than a step beyond: 4 requests emit a token each.
+    assert 1_000 <= measured(0).tokens < 1_004
+    assert measured(4).steps < measured(0).steps
+
+
+def test_a_warm_up_in_seconds_is_left_out():
+    whole = server(closed_load(4), "static").run(max_seconds=20.0)
+    later = server(closed_load(4), "static").run(max_seconds=20.0, warmup_seconds=15.0)
+    assert later.seconds == pytest.approx(5.0, abs=0.1)
+    assert later.tokens < whole.tokens / 3

@@ -15,7 +15,8 @@ import numpy as np
 
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import nearest_allowed
-from adaptive_spec.values import Mode, SpecPlan, StepContext
+from adaptive_spec.policy import Provenance
+from adaptive_spec.values import Level, Mode, SpecPlan, StepContext
 
 
 class BatchTableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +45,11 @@ class BatchTablePolicy(StatelessPolicy):
     name: ClassVar[str] = "batch_table"
     summary: ClassVar[str] = "K by batch size, vLLM's own schedule (option table)"
     Options: ClassVar[type[msgspec.Struct]] = BatchTableOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="vLLM 0.32, num_speculative_tokens_per_batch_size",
+        granularity=Level.UNIFORM,
+        faults="knows the batch size only; K = 0 keeps the drafter warm",
+    )
 
     def __init__(self, options: BatchTableOptions, *, seed: int = 0) -> None:
         del seed

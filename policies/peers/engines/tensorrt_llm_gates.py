@@ -43,7 +43,8 @@ from adaptive_spec.policies.peers.engines.tensorrt_llm_schedule import (
 )
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
-from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.policy import Provenance
+from adaptive_spec.values import IntArray, Level, SpecPlan, StepContext, StepOutcome
 
 Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -126,6 +127,11 @@ class TensorRTLLMWindowGatePolicy(_GatedPolicy):
     name: ClassVar[str] = "trtllm_window_gate"
     summary: ClassVar[str] = "off for good at low acceptance per step, TensorRT-LLM 1.3's gate"
     Options: ClassVar[type[msgspec.Struct]] = WindowGateOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="TensorRT-LLM 1.3, SpeculationGate by window (#12905)",
+        granularity=Level.UNIFORM,
+        faults="off for good; knows no load",
+    )
 
     def __init__(self, options: WindowGateOptions, *, seed: int = 0) -> None:
         del seed
@@ -145,6 +151,11 @@ class TensorRTLLMRequestGatePolicy(_GatedPolicy):
     name: ClassVar[str] = "trtllm_request_gate"
     summary: ClassVar[str] = "off for good at low acceptance per request, TensorRT-LLM 1.2's gate"
     Options: ClassVar[type[msgspec.Struct]] = RequestGateOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="TensorRT-LLM 1.2, SpeculationGate (#7283)",
+        granularity=Level.UNIFORM,
+        faults="off for good; knows no load",
+    )
 
     def __init__(self, options: RequestGateOptions, *, seed: int = 0) -> None:
         del seed

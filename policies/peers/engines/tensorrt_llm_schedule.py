@@ -24,7 +24,8 @@ import msgspec
 
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
-from adaptive_spec.values import SpecPlan, StepContext
+from adaptive_spec.policy import Provenance
+from adaptive_spec.values import Level, SpecPlan, StepContext
 
 Schedule: TypeAlias = list[tuple[int, int]]
 """Pairs ``[largest batch size, K]``, ascending; JSON knows no integer keys."""
@@ -46,6 +47,11 @@ class TensorRTLLMSchedulePolicy(StatelessPolicy):
     name: ClassVar[str] = "trtllm_schedule"
     summary: ClassVar[str] = "K by batch size, TensorRT-LLM's draft_len_schedule (option schedule)"
     Options: ClassVar[type[msgspec.Struct]] = ScheduleOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="TensorRT-LLM, draft_len_schedule (#8194, #10860)",
+        granularity=Level.UNIFORM,
+        faults="knows the batch size only",
+    )
 
     def __init__(self, options: ScheduleOptions, *, seed: int = 0) -> None:
         del seed

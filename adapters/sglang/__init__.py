@@ -1,0 +1,16 @@
+"""The SGLang adapter: see PATCHES.md for every hook and why it is there.
+
+Layout, in the order a server meets it::
+
+    plugin       entry point of `sglang.srt.plugins`, in every process
+    settings     what the environment asks for
+    versions, signatures    which SGLang this is, and whether it still is what we were written for
+    hooks        the hooks, and the check that they were applied
+    own_schedule, steered_params    SGLang's own K, and our answer to its question what K is
+    ngram_algorithm, ngram_worker   NGRAM with a K that changes, as a registered algorithm
+    attach, capability    once the scheduler is built: what may be decided, and by whom
+    steps        one step: plan before, outcome after
+    context, outcome, requests, hints, clock, switch_limit, agreement    what a step needs
+    confidence, metrics, housekeeping, runtime_switch    opt-in signal, figures, logs, mode switch
+    doctor       what `adaptive-spec doctor` prints
+"""

@@ -1,0 +1,161 @@
+"""Builds controller and driver for a scheduler that SGLang has just built."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.adapters.sglang import signatures
+from adaptive_spec.adapters.sglang.agreement import Agreement
+from adaptive_spec.adapters.sglang.capability import Support, detect
+from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
+from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
+from adaptive_spec.adapters.sglang.metrics import Metrics, metrics_for
+from adaptive_spec.adapters.sglang.settings import Settings
+from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.adapters.sglang.steps import StepDriver
+from adaptive_spec.controller import Controller
+
+LOG = logging.getLogger("sglang.adaptive_spec")
+
+
+class Attached(msgspec.Struct):
+    """What hangs on a scheduler.
+
+    Attributes:
+        driver: decides and learns.
+        confidence: reads the drafter's certainty, if asked for.
+        trim: keeps SGLang's list of overrides short, where it has one.
+        metrics: Prometheus figures, where SGLang serves them.
+    """
+
+    driver: StepDriver
+    confidence: ConfidenceTap | None = None
+    trim: OverridesTrim | None = None
+    metrics: Metrics | None = None
+
+
+def attach(
+    scheduler: Any,
+    settings: Settings,
+    features: frozenset[str],
+    *,
+    reason: str = "",
+    hooks: str = "",
+) -> Attached | None:
+    """Attach to a scheduler; None where there is nothing to decide, said in one line.
+
+    Args:
+        scheduler: SGLang's Scheduler.
+        settings: what was asked for.
+        features: what this SGLang's source allows; see `signatures`.
+        reason: why the worker has no parameters of ours, if that is known.
+        hooks: how many hooks were applied, for the start line.
+
+    Raises PolicyError or ConfigError, one line, if the policy cannot be built.
+    """
+    params = params_of(scheduler.draft_worker)
+    support = detect(scheduler, params, reason)
+    agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
+    if support.capability is None or params is None:
+        if agreement.decides:
+            LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
+        return None
+    config = settings.config
+    if support.shadow:
+        config = msgspec.structs.replace(config, mode="shadow")
+    tap = _confidence(scheduler, settings, features) if agreement.decides else None
+    controller = None
+    if agreement.decides:
+        controller = Controller.from_config(config, support.capability, logger=LOG)
+    driver = StepDriver(
+        scheduler,
+        params,
+        agreement,
+        controller,
+        dwell=settings.dwell,
+        watching=config.mode != "on",
+        confidence=tap,
+    )
+    params.driver = driver
+    quieten(lambda: not driver.watching)
+    attached = Attached(driver, tap, _trim(features))
+    if controller is not None:
+        attached.metrics = _metrics(scheduler, controller)
+        atexit.register(controller.close)
+        LOG.info("%s", start_line(controller, support, params, settings, agreement, hooks))
+    return attached
+
+
+def params_of(worker: Any) -> SteeredParams | None:
+    """Our parameters on a draft worker: in its adaptive controller, or its own attribute."""
+    controller = getattr(worker, "adaptive_controller", None)
+    for found in (getattr(controller, "params", None), getattr(worker, "steered_params", None)):
+        if isinstance(found, SteeredParams):
+            return found
+    return None
+
+
+def start_line(
+    controller: Controller,
+    support: Support,
+    params: SteeredParams,
+    settings: Settings,
+    agreement: Agreement,
+    hooks: str,
+) -> str:
+    """One line: what is steered, how, and what isn't."""
+    capability = controller.capability
+    text = (
+        f"adaptive_spec: mode={controller.mode} policy={controller.policy.name} "
+        f"algorithm={support.algorithm} Kmax={capability.max_draft_tokens} "
+        f"capability={capability.level.name} "
+        f"ladder={','.join(str(k) for k in capability.uniform_values)} "
+        f"scheduling={support.scheduling} ranks={agreement.size} dwell={settings.dwell} "
+        f"hooks={hooks}"
+    )
+    if support.shadow:
+        text += f"; watching only (shadow), not tested with: {', '.join(support.shadow)}"
+    if support.notes:
+        text += f"; note: {', '.join(support.notes)}"
+    return text
+
+
+def _confidence(
+    scheduler: Any, settings: Settings, features: frozenset[str]
+) -> ConfidenceTap | None:
+    if not settings.confidence:
+        return None
+    draft_worker = getattr(scheduler.draft_worker, "draft_worker", None)
+    why = ""
+    if signatures.CONFIDENCE not in features:
+        why = "this SGLang has changed where it is read"
+    elif not hasattr(draft_worker, "draft_runner"):
+        why = "there is no draft model"
+    elif getattr(scheduler.server_args, "speculative_use_rejection_sampling", False):
+        why = "drafts are sampled"
+    if why:
+        LOG.warning("adaptive_spec: confidence is not read: %s", why)
+        return None
+    tap = ConfidenceTap()
+    tap.watch(draft_worker)
+    return tap
+
+
+def _trim(features: frozenset[str]) -> OverridesTrim | None:
+    if signatures.OVERRIDES not in features:
+        return None
+    from sglang.srt.runtime_context import get_context
+
+    return OverridesTrim(get_context())
+
+
+def _metrics(scheduler: Any, controller: Controller) -> Metrics | None:
+    try:
+        return metrics_for(scheduler, controller)
+    except Exception as error:  # figures are no reason to go without the rest
+        LOG.warning("adaptive_spec: no metrics: %s: %s", type(error).__name__, error)
+        return None

@@ -1,0 +1,143 @@
+"""What a built scheduler allows: which algorithm, which K, and where we only watch or do nothing.
+
+Read from SGLang's Scheduler when it is built and its loop has not started. The rules and their
+reasons are in PATCHES.md.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.values import Capability, Level
+
+SKIP_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
+NGRAM_NAME = "ADAPTIVE_NGRAM"
+"""Our registered algorithm, for ``--speculative-algorithm``."""
+
+_OWN_PLANNER = "plans its own verify lengths and is left alone"
+_FIXED = "has a fixed K in SGLang"
+_NO_PIPELINE = "not with pipeline parallelism"
+
+
+class Support(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found.
+
+    Attributes:
+        capability: what may be decided; None where there is nothing to decide (inert).
+        algorithm: SGLang's name of the speculative algorithm.
+        scheduling: ``overlap`` or ``sync``.
+        inert: why nothing is switched on; empty if something is.
+        shadow: why we only watch; empty if we may act.
+        notes: what else the start line should say.
+    """
+
+    capability: Capability | None
+    algorithm: str = ""
+    scheduling: str = ""
+    inert: str = ""
+    shadow: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Support:
+    """Read a built scheduler.
+
+    Args:
+        scheduler: SGLang's Scheduler.
+        params: ours, where its worker asks them; None where it has no adaptive parameters.
+        reason: why a worker that could have had them has none, if that is known.
+    """
+    algorithm = scheduler.spec_algorithm
+    name = str(getattr(algorithm, "name", algorithm))
+    if algorithm.is_none():
+        return _inert(name, "no speculation is configured: add --speculative-algorithm")
+    if _truth(algorithm, "is_dspark"):
+        return _inert(name, f"DSPARK {_OWN_PLANNER}")
+    if params is None:
+        return _inert(name, reason or _why_fixed(scheduler, algorithm, name))
+    if _ranks_in_a_pipeline(scheduler.server_args):
+        return _inert(name, _NO_PIPELINE)
+    ladder = tuple(params.candidate_steps)
+    if ladder[-1] < 1:
+        return _inert(name, "the only candidate is K = 0: see --speculative-adaptive-config")
+    stateless = _truth(algorithm, "is_ngram")
+    skips = os.environ.get(SKIP_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on")
+    warm = not stateless and not skips
+    return Support(
+        capability=Capability(
+            level=Level.UNIFORM,
+            max_draft_tokens=ladder[-1],
+            ladder=ladder,
+            off_pass=warm,
+            cold_off=not stateless and skips,
+        ),
+        algorithm=name,
+        scheduling="overlap" if scheduler.enable_overlap else "sync",
+        shadow=tuple(_shadow_reasons(scheduler, stateless)),
+        notes=tuple(_notes(scheduler, params, skips=skips and not stateless)),
+    )
+
+
+def unsupported_here(server_args: Any) -> str:
+    """Why K may not change with these arguments, where SGLang doesn't check that itself."""
+    for key, text in (
+        ("enable_dp_attention", "attention DP"),
+        ("enable_two_batch_overlap", "two-batch overlap"),
+        ("enable_pdmux", "pdmux"),
+        ("enable_multi_layer_eagle", "multi-layer EAGLE"),
+    ):
+        if getattr(server_args, key, False):
+            return f"not with {text}"
+    if int(getattr(server_args, "attn_dp_size", 1) or 1) > 1:
+        return "not with attention DP"
+    return _NO_PIPELINE if _ranks_in_a_pipeline(server_args) else ""
+
+
+def _ranks_in_a_pipeline(server_args: Any) -> bool:
+    return int(getattr(server_args, "pp_size", 1) or 1) > 1
+
+
+def _why_fixed(scheduler: Any, algorithm: Any, name: str) -> str:
+    if _truth(algorithm, "is_ngram"):
+        return f"NGRAM {_FIXED}: use --speculative-algorithm {NGRAM_NAME}"
+    if not _truth(algorithm, "is_eagle") or _truth(algorithm, "is_frozen_kv_mtp"):
+        return f"{name} {_FIXED}"
+    from sglang.srt.speculative.adaptive_spec_params import adaptive_unsupported_reason
+
+    refused = adaptive_unsupported_reason(scheduler.server_args)
+    if refused:
+        return f"SGLang has disabled --speculative-adaptive: {refused}"
+    return f"{name} needs --speculative-adaptive"
+
+
+def _shadow_reasons(scheduler: Any, ngram: bool) -> list[str]:
+    reasons = []
+    if ngram and not getattr(scheduler.server_args, "disable_cuda_graph", False):
+        device = str(getattr(scheduler, "device", None) or scheduler.server_args.device)
+        if not device.startswith("cpu"):
+            reasons.append("NGRAM with captured graphs of one width (--disable-cuda-graph)")
+    return reasons
+
+
+def _notes(scheduler: Any, params: SteeredParams, *, skips: bool) -> list[str]:
+    notes = []
+    if 0 not in params.candidate_steps:
+        notes.append("K = 0 is no candidate, so speculation is never off")
+    if skips:
+        notes.append(f"{SKIP_VARIABLE} leaves the drafter's state stale after K = 0")
+    if any(getattr(scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")):
+        notes.append("free KV of hybrid pools is not read")
+    return notes
+
+
+def _inert(name: str, reason: str) -> Support:
+    return Support(capability=None, algorithm=name, inert=reason)
+
+
+def _truth(algorithm: Any, question: str) -> bool:
+    answer = getattr(algorithm, question, None)
+    return bool(answer()) if callable(answer) else False

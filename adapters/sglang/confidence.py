@@ -1,0 +1,116 @@
+"""The drafter's certainty about its first draft, read at draft-extend.
+
+SGLang keeps no draft probabilities at top-k 1; the logits exist for a moment at the end of a
+step, when draft-extend computes the distribution of the next step's first draft. They are caught
+there; maximum probability and entropy are what `StepContext` wants for position 1. Deeper positions
+stay unknown.
+
+With overlap scheduling the next step is planned before the GPU has got there. Then the value is
+late: it is not waited for, and not used for a later round, whose drafts it does not describe. With
+sampled drafts (`speculative_use_rejection_sampling`) it is not read at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.values import FloatArray
+
+
+class Certainty(NamedTuple):
+    """What is known about the drafts of the coming step before they are made.
+
+    Attributes:
+        confidence: [B, Kmax] maximum probability; nan where unknown.
+        entropy: [B, Kmax] entropy in nats; nan where unknown.
+    """
+
+    confidence: FloatArray
+    entropy: FloatArray
+
+
+class ConfidenceTap:
+    """Catches the logits of draft-extend and hands their certainty to the next plan.
+
+    Attributes:
+        used, late: plans that had a value, and plans for which it came too late.
+    """
+
+    def __init__(self) -> None:
+        self._caught: Any = None
+        self._names: list[str] = []
+        self._values: Any = None
+        self._ready: Any = None
+        self.used = 0
+        self.late = 0
+
+    def watch(self, draft_worker: Any) -> None:
+        """Wrap the draft runner's forward pass, on the object: it notes the last output."""
+        runner = draft_worker.draft_runner
+        own = runner.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            output = own(*args, **kwargs)
+            self._caught = getattr(output, "logits_output", None)
+            return output
+
+        runner.forward = forward
+
+    def watch_graphs(self, graph_runner: Any) -> None:
+        """The same for the captured draft-extend; SGLang has one such runner per K."""
+        if graph_runner is None or getattr(graph_runner, "_adaptive_spec_watched", False):
+            return
+        own = graph_runner.execute
+
+        def execute(*args: Any, **kwargs: Any) -> Any:
+            self._caught = own(*args, **kwargs)
+            return self._caught
+
+        graph_runner.execute = execute
+        graph_runner._adaptive_spec_watched = True
+
+    def before_extend(self) -> None:
+        """Draft-extend begins: forget outputs of drafting."""
+        self._caught = None
+
+    def after_extend(self, batch: Any) -> None:
+        """Draft-extend has run: SGLang has left one row of logits per request."""
+        caught, self._caught = self._caught, None
+        self._values = None
+        logits = getattr(caught, "next_token_logits", None)
+        if logits is None or logits.shape[0] != len(batch.reqs):
+            return
+        import torch
+
+        logarithms = torch.log_softmax(logits.float(), dim=-1)
+        probabilities = logarithms.exp()
+        # 0 log 0 is 0: a token that is ruled out adds nothing.
+        entropy = -(probabilities * logarithms.nan_to_num(neginf=0.0)).sum(dim=-1)
+        values = torch.stack((probabilities.max(dim=-1).values, entropy))
+        self._names = [request.rid for request in batch.reqs]
+        if values.is_cuda:
+            self._values = values.to("cpu", non_blocking=True)
+            self._ready = torch.cuda.Event()
+            self._ready.record()
+        else:
+            self._values, self._ready = values, None
+
+    def take(self, requests: Sequence[Any], kmax: int) -> Certainty | None:
+        """For the batch about to run; None without values that are there in time."""
+        values, self._values = self._values, None
+        if values is None:
+            return None
+        if self._ready is not None and not self._ready.query():
+            self.late += 1
+            return None
+        columns = zip(*values.tolist(), strict=True)
+        by_name = dict(zip(self._names, columns, strict=True))
+        unknown = (np.nan, np.nan)
+        found = np.array([by_name.get(r.rid, unknown) for r in requests]).reshape(-1, 2)
+        certainty = Certainty(*np.full((2, len(requests), kmax), np.nan))
+        certainty.confidence[:, 0], certainty.entropy[:, 0] = found.T
+        self.used += 1
+        return certainty

@@ -1,0 +1,96 @@
+"""The scheduler's state before a decode step, as a `StepContext`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.adapters.sglang.confidence import Certainty
+from adaptive_spec.adapters.sglang.requests import RequestTable
+from adaptive_spec.values import Capability, IntArray, StepContext
+
+_UNKNOWN_KV = 1 << 40
+
+
+class ContextBuilder:
+    """Reads one scheduler. Use from its thread."""
+
+    def __init__(self, scheduler: Any, capability: Capability, table: RequestTable) -> None:
+        self._scheduler = scheduler
+        self._capability = capability
+        self._kmax = capability.max_draft_tokens
+        self._table = table
+        self._kv_known = not any(
+            getattr(scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")
+        )
+
+    def build(
+        self,
+        step: int,
+        now: float,
+        batch: Any,
+        *,
+        engine_k: int,
+        largest: int,
+        asked: int,
+        under_way: frozenset[str],
+        certainty: Certainty | None,
+    ) -> StepContext:
+        """The decode batch that is about to run.
+
+        SGLang drafts at the beginning of a step what it verifies at its end. In the words of the
+        seam: the drafts at hand are those the plan before asked for, and the depth of this plan is
+        what the next step will have at hand. A request with r tokens to go uses at most r - 1
+        drafts besides the bonus token; a step under way emits at least one of those tokens.
+
+        Args:
+            step: number of the step.
+            now: monotonic clock, seconds.
+            batch: SGLang's ScheduleBatch.
+            engine_k: K that SGLang's own schedule would run.
+            largest: largest K that may run with this many requests.
+            asked: draft depth of the plan before.
+            under_way: requests whose last step has no results yet.
+            certainty: of the first drafts, if it is known.
+        """
+        slot_of = self._table.slot_of
+        requests: Sequence[Any] = batch.reqs
+        rows: IntArray = np.array(
+            [(slot_of(r), len(r.output_ids), r.rid in under_way) for r in requests],
+            dtype=np.int64,
+        ).reshape(len(requests), 3)
+        slots, emitted, ahead = np.ascontiguousarray(rows.T)
+        table = self._table
+        left = table.most_output[slots] - emitted - ahead
+        cap = np.minimum(table.draft_cap[slots], largest)
+        free, total = self._kv_tokens()
+        return StepContext(
+            step=step,
+            capability=self._capability,
+            request_ids=[r.rid for r in requests],
+            slots=slots,
+            context_tokens=table.prompt_tokens[slots] + emitted,
+            draft_available=np.minimum(np.minimum(cap, asked), left - 1).clip(0),
+            draft_possible=np.minimum(cap, left - 2).clip(0),
+            engine_k=engine_k,
+            tpot_target=table.tpot_target[slots],
+            task=table.task[slots],
+            temperature=table.temperature[slots],
+            confidence=None if certainty is None else certainty.confidence,
+            entropy=None if certainty is None else certainty.entropy,
+            waiting=len(self._scheduler.waiting_queue),
+            kv_free_tokens=free,
+            kv_total_tokens=total,
+            now=now,
+        )
+
+    def _kv_tokens(self) -> tuple[int, int]:
+        """Free and total tokens of the KV pool; what the radix cache can evict is free."""
+        scheduler = self._scheduler
+        if not self._kv_known:
+            return _UNKNOWN_KV, _UNKNOWN_KV
+        free = scheduler.token_to_kv_pool_allocator.available_size()
+        free += scheduler.tree_cache.evictable_size()
+        return int(free), int(scheduler.max_total_num_tokens)

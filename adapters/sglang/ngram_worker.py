@@ -1,0 +1,133 @@
+"""The worker of ``ADAPTIVE_NGRAM``: SGLang's NGRAM worker, with a width that changes.
+
+The corpus always answers with the launch width; a step that verifies K drafts keeps the first K + 1
+nodes. Nodes come with each parent before its children, so a prefix of them is a tree of its own.
+Buffers exist once per width, made by SGLang's own function.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.adapters.sglang.capability import unsupported_here
+from adaptive_spec.adapters.sglang.housekeeping import OUR_SOURCE
+from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
+from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+
+_BUFFERS = (
+    "draft_tokens",
+    "draft_tokens_batch",
+    "positions",
+    "positions_batch",
+    "retrieve_indexes",
+    "retrieve_indexes_batch",
+    "retrieve_next_sibling",
+    "retrieve_next_sibling_batch",
+    "retrieve_next_token",
+    "retrieve_next_token_batch",
+    "tree_mask",
+    "tree_mask_batch",
+)
+
+
+class ChangingWidth:
+    """Mixed in before SGLang's `NGRAMWorker`. A width is K + 1 nodes.
+
+    Attributes:
+        steered_params: who is asked for K; None where it may not change.
+    """
+
+    steered_params: SteeredParams | None = None
+
+    def alloc_memory_pool(self, **kwargs: Any) -> None:
+        """Make the buffers of every width."""
+        worker: Any = self
+        engine: Any = super()
+        engine.alloc_memory_pool(**kwargs)
+        self._launch_width = int(worker.draft_token_num)
+        self._width = self._launch_width
+        self._buffers: dict[int, dict[str, Any]] = {self._launch_width: _buffers_of(worker)}
+        if unsupported_here(worker.server_args):
+            return
+        from sglang.srt.speculative.adaptive_spec_params import resolve_candidate_steps_from_config
+
+        path = getattr(worker.server_args, "speculative_adaptive_config", None)
+        own = FixedSchedule(
+            self._launch_width - 1, resolve_candidate_steps_from_config(cfg_path=path)
+        )
+        for k in own.candidate_steps[:-1]:
+            worker.draft_token_num = k + 1
+            worker._init_preallocated_tensors()
+            self._buffers[k + 1] = _buffers_of(worker)
+        worker.draft_token_num = self._launch_width
+        self._restore(self._launch_width)
+        self.steered_params = SteeredParams(own)
+
+    def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take the width that was decided, then run the step."""
+        engine: Any = super()
+        if self.steered_params is not None and batch.forward_mode.is_decode():
+            width = self.steered_params.get_steps_for_batch(len(batch.reqs)) + 1
+            if width != self._width and width in self._buffers:
+                self._use(width)
+        return engine.forward_batch_generation(batch, *args, **kwargs)
+
+    def _prepare_draft_tokens(self, batch: Any) -> tuple[Any, Any]:
+        worker: Any = self
+        engine: Any = super()
+        width, launched = self._width, self._launch_width
+        if width == launched:
+            drafts: tuple[Any, Any] = engine._prepare_draft_tokens(batch)
+            return drafts
+        worker.draft_token_num = launched
+        try:
+            tokens, mask = engine._prepare_draft_tokens(batch)
+        finally:
+            worker.draft_token_num = width
+        return first_nodes(tokens, mask, len(batch.reqs), launched, width)
+
+    def _use(self, width: int) -> None:
+        worker: Any = self
+        self._restore(width)
+        self._width = width
+        worker.draft_token_num = worker.speculative_num_draft_tokens = width
+        backend: Any = worker.model_runner.attn_backend
+        if hasattr(backend, "num_draft_tokens"):
+            backend.num_draft_tokens = width
+        from sglang.srt.runtime_context import get_context
+
+        get_context().override(OUR_SOURCE, speculative_num_draft_tokens=width)
+
+    def _restore(self, width: int) -> None:
+        for name, value in self._buffers[width].items():
+            setattr(self, name, value)
+
+
+def first_nodes(tokens: Any, mask: Any, batch_size: int, nodes: int, width: int) -> tuple[Any, Any]:
+    """The first `width` of `nodes` nodes of each tree.
+
+    Args:
+        tokens: [B * nodes] node tokens.
+        mask: [B * nodes * nodes] which node sees which.
+        batch_size: B.
+        nodes: nodes of each tree.
+        width: nodes to keep.
+    """
+    kept = np.asarray(tokens).reshape(batch_size, nodes)[:, :width]
+    seen = np.asarray(mask).reshape(batch_size, nodes, nodes)[:, :width, :width]
+    return np.ascontiguousarray(kept).reshape(-1), np.ascontiguousarray(seen).reshape(-1)
+
+
+@functools.cache
+def adaptive_worker_class() -> Any:
+    """SGLang's NGRAM worker with `ChangingWidth` before it."""
+    from sglang.srt.speculative.ngram_worker import NGRAMWorker
+
+    return type("AdaptiveNgramWorker", (ChangingWidth, NGRAMWorker), {"__module__": __name__})
+
+
+def _buffers_of(worker: Any) -> dict[str, Any]:
+    return {name: getattr(worker, name) for name in _BUFFERS}

@@ -1,0 +1,64 @@
+"""What the environment of an SGLang process asks for.
+
+Plugins see no command line: they are loaded before SGLang has parsed it. So the configuration is
+the file that ``ADAPTIVE_SPEC_CONFIG`` names, and two settings of this adapter are variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from adaptive_spec.config import Config, config_from_environment
+from adaptive_spec.errors import ConfigError
+
+DWELL_VARIABLE = "ADAPTIVE_SPEC_SGLANG_DWELL"
+"""Steps per change of K on average; 1 lets K change at every step."""
+
+CONFIDENCE_VARIABLE = "ADAPTIVE_SPEC_SGLANG_CONFIDENCE"
+"""``1``: read the drafter's probability at draft-extend."""
+
+DEFAULT_DWELL = 8
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for.
+
+    Attributes:
+        config: the configuration; its mode is not ``off``.
+        dwell: steps per change of K, on average.
+        confidence: read the drafter's probability at draft-extend.
+    """
+
+    config: Config
+    dwell: int = DEFAULT_DWELL
+    confidence: bool = False
+
+
+def requested(environ: Mapping[str, str] = os.environ) -> Settings | None:
+    """What is switched on; None if nothing is.
+
+    Raises ConfigError, one line that begins with the variable's name.
+    """
+    config = config_from_environment(environ)
+    if config is None or config.mode == "off":
+        return None
+    return Settings(config=config, dwell=_dwell(environ), confidence=_confidence(environ))
+
+
+def _dwell(environ: Mapping[str, str]) -> int:
+    text = environ.get(DWELL_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_DWELL
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"{DWELL_VARIABLE}: {text!r} is not a number of steps, 1 or more")
+    return int(text)
+
+
+def _confidence(environ: Mapping[str, str]) -> bool:
+    text = environ.get(CONFIDENCE_VARIABLE, "").strip().lower()
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"{CONFIDENCE_VARIABLE}: {text!r} is neither 0 nor 1")
+    return text == "1"

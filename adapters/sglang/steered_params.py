@@ -1,0 +1,104 @@
+"""What SGLang's `AdaptiveController` asks instead of its own parameters: which K runs.
+
+It implements SGLang's `AdaptiveSpecPolicy` protocol around SGLang's own object and never raises:
+`AdaptiveController` lets an exception, or a K without a runtime state, through to the step loop.
+Candidates and captured batch sizes stay SGLang's, so start-up time and memory do not change.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, Protocol
+
+
+class Decides(Protocol):
+    """The part of the step driver that is asked here."""
+
+    def decided_k(self, batch_size: int) -> int | None:
+        """K for the batch about to run; None for SGLang's own."""
+        ...
+
+    @property
+    def watching(self) -> bool:
+        """SGLang's own schedule runs, and is to learn as if nobody watched."""
+        ...
+
+    @property
+    def ran_own_k(self) -> bool:
+        """The step whose results are being read ran the K of SGLang's own schedule."""
+        ...
+
+
+class SteeredParams:
+    """Stands in for SGLang's adaptive parameters.
+
+    Attributes:
+        own: SGLang's own object.
+        driver: who decides; None until the scheduler is built.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+        self.driver: Decides | None = None
+        self._graph_sizes: list[int] | None = None
+        self._sizes_of: dict[int, frozenset[int]] = {}
+        self._runnable: dict[int, tuple[int, ...]] = {}
+
+    @property
+    def candidate_steps(self) -> list[int]:
+        """K values with a runtime state, ascending."""
+        return [int(k) for k in self.own.candidate_steps]
+
+    def set_cuda_graph_bs(self, cuda_graph_bs: list[int] | None) -> None:
+        """SGLang says for which batch sizes graphs are captured; None without graphs."""
+        self.own.set_cuda_graph_bs(cuda_graph_bs)
+        self._graph_sizes = sorted(cuda_graph_bs) if cuda_graph_bs else None
+
+    def cuda_graph_bs_for_step(self, step: int) -> list[int] | None:
+        """Batch sizes that get a graph at this K: what SGLang itself would capture."""
+        sizes: list[int] | None = self.own.cuda_graph_bs_for_step(step)
+        self._sizes_of[step] = frozenset(sizes or ())
+        return sizes
+
+    def runnable(self, batch_size: int) -> tuple[int, ...]:
+        """K values that may run with this many requests, ascending; never empty.
+
+        Where graphs are captured, only those with a graph at the padded batch size: any other
+        would run without one.
+        """
+        sizes = self._graph_sizes
+        if sizes is None or batch_size > sizes[-1]:
+            return tuple(self.candidate_steps)
+        padded = sizes[bisect_left(sizes, batch_size)]
+        found = self._runnable.get(padded)
+        if found is None:
+            ladder = self.candidate_steps
+            # SGLang does not ask for the K it was launched with: that one has all graphs already.
+            every = frozenset(sizes)
+            with_graph = tuple(k for k in ladder if padded in self._sizes_of.get(k, every))
+            found = self._runnable[padded] = with_graph or tuple(ladder)
+        return found
+
+    def get_steps_for_batch(self, batch_size: int) -> int:
+        """K for the batch about to run."""
+        if self.driver is not None:
+            k = self.driver.decided_k(batch_size)
+            if k is not None:
+                return k
+        return int(self.own.get_steps_for_batch(batch_size))
+
+    def on_verify_complete(
+        self, num_correct_drafts_per_req: list[int], batch_size: int
+    ) -> int | None:
+        """Feed SGLang's own schedule with the steps that ran its own K.
+
+        K changes in `get_steps_for_batch` only: with overlap scheduling the next batch may be under
+        way here. While we only watch, SGLang's answer is passed on.
+        """
+        driver = self.driver
+        if driver is None or driver.watching:
+            answer: int | None = self.own.on_verify_complete(num_correct_drafts_per_req, batch_size)
+            return answer
+        if driver.ran_own_k:
+            self.own.on_verify_complete(num_correct_drafts_per_req, batch_size)
+        return None

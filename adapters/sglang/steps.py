@@ -1,0 +1,283 @@
+"""Drives a controller from the scheduler's hooks.
+
+Order of one decode step: `before_run` (plan, agree with the other ranks) - SGLang asks for K
+(`decided_k`), drafts, verifies - `read` - SGLang applies the results - `applied`. With overlap
+scheduling the next step's first half runs before this one's second.
+
+No method lets an exception out: it is counted, said once, and the step runs SGLang's own K.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE, WATCHING, Agreement
+from adaptive_spec.adapters.sglang.clock import StepClock
+from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
+from adaptive_spec.adapters.sglang.context import ContextBuilder
+from adaptive_spec.adapters.sglang.hints import HintReader
+from adaptive_spec.adapters.sglang.outcome import Reading, RunningStep, build_outcome
+from adaptive_spec.adapters.sglang.requests import RequestTable
+from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
+from adaptive_spec.controller import Controller
+from adaptive_spec.values import Mode, SpecPlan
+
+_LOG = logging.getLogger("sglang.adaptive_spec")
+
+MOST_IN_FLIGHT = 4
+"""Steps launched without results; more than that means that some will never come."""
+
+_SWEEP_ABOVE = 64
+
+
+class StepDriver:
+    """One per scheduler, on every rank; only rank 0 has a controller."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        params: SteeredParams,
+        agreement: Agreement,
+        controller: Controller | None,
+        *,
+        dwell: int,
+        watching: bool = False,
+        confidence: ConfidenceTap | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Attach to a scheduler.
+
+        Args:
+            scheduler: SGLang's Scheduler.
+            params: who SGLang asks for K.
+            agreement: the other ranks.
+            controller: made for this scheduler's capability; None on a rank that is told.
+            dwell: steps per change of K, on average.
+            watching: we only watch, until told otherwise.
+            confidence: the drafter's probabilities, if they are read.
+            clock: monotonic seconds.
+        """
+        self.controller = controller
+        self.limit = SwitchLimit(dwell)
+        self._scheduler = scheduler
+        self._params = params
+        self._agreement = agreement
+        self._confidence = confidence
+        self._now = clock
+        self._ladder = tuple(params.candidate_steps)
+        self._clock = StepClock()
+        self._step = 0
+        self._asked = self._ladder[-1]
+        self._decided: tuple[int, int] | None = None
+        self._in_flight: deque[RunningStep] = deque()
+        self._reading: Reading | None = None
+        # Kept on every rank, from what all of them know: their own schedules must learn alike.
+        self._ran_own: deque[bool] = deque(maxlen=MOST_IN_FLIGHT)
+        self._ran_own_k = True
+        self._detached = False
+        self._watching = watching
+        if controller is not None:
+            table = RequestTable(controller.slots, HintReader(controller.counters.ignored_hint))
+            self._table = table
+            self._builder = ContextBuilder(scheduler, controller.capability, table)
+
+    # ------------------------------------------------------------- SGLang asks
+
+    def decided_k(self, batch_size: int) -> int | None:
+        """K for the batch about to run; None for SGLang's own."""
+        if self._decided is None or self._decided[0] != batch_size:
+            return None
+        return self._decided[1]
+
+    @property
+    def watching(self) -> bool:
+        """SGLang's own schedule runs, and is to learn as if nobody watched."""
+        return self._watching or self._detached
+
+    @property
+    def ran_own_k(self) -> bool:
+        """The step whose results are being read ran the K of SGLang's own schedule."""
+        return self._ran_own_k
+
+    # ------------------------------------------------------------------- hooks
+
+    def before_run(self, batch: Any) -> None:
+        """SGLang is about to run a batch: decide, if it decodes."""
+        self._decided = None
+        if self._detached or not is_decoding(batch):
+            return
+        proposal = OWN_SCHEDULE
+        if self.controller is not None:
+            try:
+                proposal = self._decide(batch, self.controller)
+            except Exception as error:
+                self.fault("before_run", error)
+                self._follow(RunningStep(None, [], 0))
+        try:
+            # Also after a fault: the other ranks are waiting.
+            k = self._agreement.settle(proposal)
+        except Exception as error:
+            self._detached = True
+            self.fault("settle", error)
+            return
+        size = len(batch.reqs)
+        self._watching = k == WATCHING
+        if k in self._ladder:
+            self._decided = (size, k)
+        self._ran_own.append(
+            self._decided is None or k == self._params.own.get_steps_for_batch(size)
+        )
+
+    def read(self, result: Any, batch: Any) -> None:
+        """Results of a decode step are on the CPU and not applied yet."""
+        self._reading = None
+        self._ran_own_k = self._ran_own.popleft() if self._ran_own else True
+        try:
+            if self.controller is not None:
+                self._read(result, batch)
+        except Exception as error:
+            self.fault("read", error)
+
+    def applied(self, batch: Any) -> None:
+        """SGLang has processed the results of a batch: learn, and forget what has ended."""
+        if self.controller is None:
+            return
+        reading, self._reading = self._reading, None
+        try:
+            if reading is None:
+                self._clock.other_work_ended(self._now())
+            elif (outcome := build_outcome(reading)) is not None:
+                self.controller.observe(outcome)
+            self._finish([r.rid for r in batch.reqs if r.finished()])
+            if reading is not None and not self._table.names:
+                self._flush()
+            if len(self._table.names) > 2 * len(batch.reqs) + _SWEEP_ABOVE:
+                self._sweep(batch)
+        except Exception as error:
+            self.fault("applied", error)
+
+    def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
+        """The operator switches; it takes effect with the next step."""
+        if self.controller is not None:
+            self.controller.mode = mode
+
+    def close(self) -> None:
+        """The process ends: write what is buffered."""
+        if self.controller is not None:
+            self.controller.close()
+
+    def fault(self, hook: str, error: Exception) -> None:
+        """Count an exception of ours; never raises."""
+        try:
+            what = f"hook {hook} raised {type(error).__name__}: {error}"
+            if self.controller is not None:
+                self.controller.fault(what, self._now())
+            else:
+                _LOG.error("adaptive_spec: %s; SGLang's own K is used", what)
+        except Exception:  # not even the report may reach the engine
+            return
+
+    # --------------------------------------------------------------- internals
+
+    def _decide(self, batch: Any, controller: Controller) -> int:
+        """K to run, or `OWN_SCHEDULE`, or `WATCHING`."""
+        self._step += 1
+        size = len(batch.reqs)
+        runnable = self._params.runnable(size)
+        own = int(self._params.own.get_steps_for_batch(size))
+        now = self._now()
+        tap = self._confidence
+        context = self._builder.build(
+            self._step,
+            now,
+            batch,
+            engine_k=min(own, self._ladder[-1]),
+            largest=runnable[-1],
+            asked=self._asked,
+            under_way=frozenset(self._in_flight[-1].names if self._in_flight else ()),
+            certainty=None if tap is None else tap.take(batch.reqs, self._ladder[-1]),
+        )
+        plan = controller.plan(context)
+        self._asked = plan.draft_depth
+        acts = plan.mode is not Mode.ENGINE and plan.mode is not Mode.SHADOW
+        k = own
+        if acts:
+            k = self.limit.settle(round_down(wanted_k(plan), runnable))
+        else:
+            self.limit.ran(own)
+        step = RunningStep(context, list(context.request_ids), k)
+        step.not_before = self._clock.launched(now, in_flight=len(self._in_flight))
+        self._follow(step)
+        if controller.mode != "on":
+            return WATCHING
+        return k if acts else OWN_SCHEDULE
+
+    def _follow(self, step: RunningStep) -> None:
+        while len(self._in_flight) >= MOST_IN_FLIGHT:
+            self._in_flight.popleft()
+        self._in_flight.append(step)
+
+    def _read(self, result: Any, batch: Any) -> None:
+        now = self._now()
+        step = self._take([request.rid for request in batch.reqs])
+        if step is None:
+            self._clock.completed(-math.inf, now)
+            return
+        reading = Reading(step, result, batch)
+        reading.now = now
+        reading.seconds = self._clock.completed(step.not_before, now)
+        self._reading = reading
+
+    def _take(self, names: list[str]) -> RunningStep | None:
+        """The step these are the results of; older ones never had any."""
+        in_flight = self._in_flight
+        if not any(step.names == names for step in in_flight):
+            if in_flight and in_flight[0].context is None:
+                in_flight.popleft()
+            return None
+        while (step := in_flight.popleft()).names != names:
+            pass
+        return step
+
+    def _finish(self, names: list[str]) -> None:
+        ended = [name for name in names if name in self._table.names]
+        if ended and self.controller is not None:
+            self._table.names.difference_update(ended)
+            self.controller.finish(ended)
+
+    def _flush(self) -> None:
+        """Nothing decodes any more: write what is buffered. SGLang ends its schedulers by force."""
+        if self.controller is not None:
+            self.controller.flush()
+
+    def _sweep(self, batch: Any) -> None:
+        """Forget requests that left without a last result, such as aborted ones in the queue."""
+        scheduler = self._scheduler
+        known = {request.rid for request in batch.reqs}
+        for others in (scheduler.running_batch, getattr(scheduler, "last_batch", None)):
+            if others is not None:
+                known.update(request.rid for request in others.reqs)
+        known.update(request.rid for request in scheduler.waiting_queue)
+        self._finish([name for name in self._table.names if name not in known])
+
+
+def is_decoding(batch: Any) -> bool:
+    """A batch of decoding requests only."""
+    return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
+
+
+def wanted_k(plan: SpecPlan) -> int:
+    """The one K of a plan at level UNIFORM."""
+    return int(plan.verify.max(initial=0))
+
+
+def round_down(k: int, runnable: tuple[int, ...]) -> int:
+    """The largest value that is not above `k`; the smallest if all are."""
+    return runnable[max(bisect_right(runnable, k) - 1, 0)]

@@ -1,0 +1,50 @@
+"""How often K may change.
+
+Every change makes SGLang swap its runtime state, rebuild its chain buffers and write a log line.
+A limit on the rate, with a burst, keeps that small without stretching a look at a deeper K, which
+is one step up and one step back.
+"""
+
+from __future__ import annotations
+
+BURST = 8
+"""Changes that may follow each other at once after a quiet time."""
+
+
+class SwitchLimit:
+    """At most one change in `dwell` steps on average.
+
+    Args:
+        dwell: steps per change; 1 allows a change at every step.
+    """
+
+    def __init__(self, dwell: int) -> None:
+        self._dwell = dwell
+        self._burst = BURST * dwell
+        self._saved = self._burst
+        self._k: int | None = None
+        self.changes = 0
+        self.held = 0
+
+    def foresee(self, k: int) -> int:
+        """What `settle` would answer in the next step."""
+        saved = min(self._saved + 1, self._burst)
+        return k if self._k is None or saved >= self._dwell else self._k
+
+    def ran(self, k: int) -> None:
+        """A K that was not ours to choose ran in this step."""
+        self._saved = min(self._saved + 1, self._burst)
+        self._k = k
+
+    def settle(self, k: int) -> int:
+        """The K to run, given the one that is wanted. Once per step, unless `ran` was called."""
+        self._saved = min(self._saved + 1, self._burst)
+        if self._k is None or k == self._k:
+            self._k = k
+        elif self._saved >= self._dwell:
+            self._saved -= self._dwell
+            self.changes += 1
+            self._k = k
+        else:
+            self.held += 1
+        return self._k

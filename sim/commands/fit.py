@@ -1,0 +1,159 @@
+"""`adaptive-spec fit`: the model file of the `regression` policy, from recorded steps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from adaptive_spec.policies.regression.model_file import (
+        PositionCalibration,
+        RegressionModel,
+    )
+
+
+def fit(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Step traces (folder or file), npz files of steps, or acceptance lists; any mix."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.json"),
+    kind: Annotated[
+        Literal["logistic", "boosting"], typer.Option(help="How hazards are fitted.")
+    ] = "logistic",
+    held_out: Annotated[
+        float,
+        typer.Option(min=0.05, max=0.9, help="Fraction of the requests to measure on, not fit to."),
+    ] = 0.3,
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="Use task labels; the policy must be told them as well.")
+    ] = False,
+    drafter: Annotated[str, typer.Option(help="Which list of acceptance lists.")] = "eagle",
+    kmax: Annotated[
+        int, typer.Option(min=1, max=64, help="Largest K that acceptance lists are replayed with.")
+    ] = 8,
+    name: Annotated[str, typer.Option(help="Name of the model, for people.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the split and of all draws.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Fit acceptance and step times to recorded steps, and say how well they are predicted.
+
+    The model is for the policy `regression`. Calibration is measured on held-out requests.
+    """
+    import msgspec
+
+    from adaptive_spec.sim.fit.fitting import fit_sources
+
+    _writable(out)
+    model = fit_sources(
+        sources,
+        kind=kind,
+        held_out=held_out,
+        use_tasks=tasks,
+        drafter_list=drafter,
+        kmax=kmax,
+        seed=seed,
+        name=name or out.stem,
+    )
+    _write(out, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    if json:
+        value = {
+            "output": str(out),
+            "source": model.source,
+            "calibration": model.calibration,
+            "step_time_error": model.step_time_error,
+        }
+        print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    else:
+        _print_tables(model, out)
+
+
+def _writable(out: Path) -> None:
+    """Said before anything is fitted."""
+    from adaptive_spec.errors import DataError
+
+    if out.is_dir() or not out.parent.is_dir():
+        what = "is a folder" if out.is_dir() else f"there is no folder {out.parent}"
+        raise DataError(f"--out {out}: {what}; name a file to write")
+
+
+def _write(out: Path, content: bytes) -> None:
+    from adaptive_spec.errors import DataError
+
+    part = out.with_name(out.name + ".part")
+    try:
+        part.write_bytes(content)
+        part.replace(out)
+    except OSError as error:
+        raise DataError(f"--out {out}: {error.strerror or error}") from error
+
+
+def _print_tables(model: RegressionModel, out: Path) -> None:
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    found = model.calibration
+    assert found is not None
+    console.print(model.source, markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"fitted to {found.requests} requests, measured on {found.held_out} others",
+        highlight=False,
+    )
+    _print_calibration(console, "by history, before drafting", found.history, found.average)
+    if found.drafts:
+        _print_calibration(
+            console,
+            "with draft confidence, against history alone on the same drafts",
+            found.drafts,
+            found.history_there,
+        )
+    if model.step_times is None:
+        console.print("No step times: the policy learns them online.", highlight=False)
+    else:
+        console.print(
+            f"Step times: median error {model.step_time_error:.1%}, each step predicted before it "
+            "was seen, over the second half.",
+            highlight=False,
+        )
+    console.print(
+        f"Wrote {out}: --policy regression:model={out}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _print_calibration(
+    console: object,
+    title: str,
+    rows: list[PositionCalibration],
+    others: list[PositionCalibration],
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for column in ("position", "drafts", "accepted", "predicted", "ECE", "AUC", "AUC without"):
+        table.add_column(column, justify="right")
+    for row, other in zip(rows, others, strict=True):
+        table.add_row(
+            str(row.position) if row.position else "all",
+            f"{row.drafts:,}",
+            f"{row.accepted:.3f}",
+            f"{row.predicted:.3f}",
+            f"{row.ece:.3f}",
+            _auc(row),
+            _auc(other),
+        )
+    assert isinstance(console, Console)
+    console.print(table)
+
+
+def _auc(row: PositionCalibration) -> str:
+    return "–" if row.auc is None else f"{row.auc:.3f}"

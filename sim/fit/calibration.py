@@ -1,0 +1,62 @@
+"""How well predicted probabilities agree with what happened, by draft position."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.policies.regression.model_file import PositionCalibration
+from adaptive_spec.values import FloatArray, IntArray
+
+BINS = 20
+
+
+def calibration_error(predicted: FloatArray, accepted: FloatArray) -> float:
+    """Expected calibration error: sum over 20 equal bins of (n_b / n) |mean p - mean y|.
+
+    Guo et al. 2017, "On calibration of modern neural networks", equation 3. nan if there is none.
+    """
+    if not len(predicted):
+        return float("nan")
+    bins = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
+    gaps = np.bincount(bins, weights=predicted - accepted, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(predicted))
+
+
+def ranking_quality(predicted: FloatArray, accepted: FloatArray) -> float | None:
+    """AUC: how often an accepted draft has the higher prediction; ties count half.
+
+    None if all were accepted, or none.
+    """
+    yes = int(np.count_nonzero(accepted))
+    no = len(accepted) - yes
+    if not yes or not no:
+        return None
+    ordered = np.sort(predicted)
+    low = np.searchsorted(ordered, predicted, side="left")
+    high = np.searchsorted(ordered, predicted, side="right")
+    rank = (low + high + 1) / 2  # equal predictions share the mean of their ranks
+    return float((rank[accepted > 0].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def calibration_by_position(
+    predicted: FloatArray, accepted: FloatArray, position: IntArray
+) -> list[PositionCalibration]:
+    """Of all drafts together (position 0), then of each position from 1."""
+    rows = [_calibration(0, predicted, accepted)]
+    for each in range(int(position.max(initial=-1)) + 1):
+        here = position == each
+        if here.any():
+            rows.append(_calibration(each + 1, predicted[here], accepted[here]))
+    return rows
+
+
+def _calibration(position: int, predicted: FloatArray, accepted: FloatArray) -> PositionCalibration:
+    auc = ranking_quality(predicted, accepted)
+    return PositionCalibration(
+        position=position,
+        drafts=len(predicted),
+        accepted=round(float(accepted.mean()), 4),
+        predicted=round(float(predicted.mean()), 4),
+        ece=round(calibration_error(predicted, accepted), 4),
+        auc=None if auc is None else round(auc, 4),
+    )

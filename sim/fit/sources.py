@@ -1,0 +1,128 @@
+"""Reads steps to fit to: step traces, npz records and acceptance lists, told apart by content."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.files import load_acceptance
+from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
+from adaptive_spec.sim.fit.steps import Steps
+from adaptive_spec.sim.fit.trace_steps import TracedSteps, is_trace, read_traced_steps
+from adaptive_spec.values import FloatArray, IntArray
+
+_ZIP = b"PK"
+
+
+def read_source(
+    path: Path, *, drafter_list: str = "eagle", kmax: int = 8, seed: int = 0
+) -> TracedSteps:
+    """Steps of one source; only traces have step times.
+
+    Args:
+        path: a folder or file with a step trace (`adaptive_spec.trace`), an npz of steps as
+            `adaptive_spec.sim.acceptance.recorded` reads it, or acceptance lists.
+        drafter_list: which list of per-position lists.
+        kmax: largest K that lists are replayed with.
+        seed: of the K that lists are replayed with.
+
+    Raises DataError naming the file and what is wrong.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    if is_trace(path):
+        return read_traced_steps(path)
+    if path.is_file() and _first_bytes(path) == _ZIP:
+        return TracedSteps(_npz_steps(path), [])
+    data = load_acceptance([path], drafter_list=drafter_list, seed=seed, kmax=kmax)
+    return TracedSteps(replayed_steps(data, seed=seed), [])
+
+
+def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
+    """Steps of a replay in which each step's K is drawn from 1..depth.
+
+    K is drawn independently of what is accepted, so that what is censored says nothing.
+    """
+    if data.tree_sizes is not None:
+        raise DataError(f"{data.name}: token trees have no draft positions to fit hazards to")
+    random = np.random.default_rng(seed)
+    drawn = random.integers(1, data.depth + 1, len(data.accepted)).astype(np.int64)
+    if data.proposed is not None:
+        drawn = np.minimum(drawn, data.proposed.astype(np.int64))
+    accepted = np.minimum(data.accepted.astype(np.int64), drawn)
+    starts: list[int] = []
+    after = (np.arange(len(accepted)) + accepted + 1).tolist()
+    bounds = data.offsets.tolist()
+    for begin, end in itertools.pairwise(bounds):
+        position = begin
+        while position < end:
+            starts.append(position)
+            position = after[position]
+    at: IntArray = np.array(starts, dtype=np.int64)
+    request: IntArray = (np.searchsorted(data.offsets, at, side="right") - 1).astype(np.int64)
+    prompts = np.where(data.prompt_tokens > 0, data.prompt_tokens, np.nan)
+    labels = tuple(dict.fromkeys(label for label in data.labels if label))
+    number = np.array([labels.index(label) if label else -1 for label in data.labels])
+    unknown = np.full((len(at), data.depth), np.nan)
+    confidence = unknown if data.confidence is None else data.confidence[at].astype(np.float64)
+    return Steps(
+        request=request,
+        verified=drawn[at],
+        accepted=accepted[at],
+        temperature=np.full(len(at), data.temperature),
+        context=prompts[request] + (at - data.offsets[request]),
+        load=np.full(len(at), np.nan),
+        task=number[request].astype(np.int64),
+        labels=labels,
+        confidence=confidence,
+        entropy=unknown,
+    )
+
+
+def _npz_steps(file: Path) -> Steps:
+    read_recorded_npz(file)  # says what is wrong with it, if anything is
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
+    order = np.argsort(arrays["request"], kind="stable")
+    _, request = np.unique(arrays["request"][order], return_inverse=True)
+    confidence: FloatArray = arrays["max_prob"][order].astype(np.float64)
+    steps, positions = confidence.shape
+    entropy: FloatArray = np.full((steps, positions), np.nan)
+    if "entropy" in arrays:
+        entropy = _entropy(file, arrays["entropy"], (steps, positions))[order]
+    named = re.search(r"^(.*)_t(\d+(?:\.\d+)?)$", file.stem)
+    return Steps(
+        request=request.astype(np.int64),
+        verified=np.full(steps, positions, dtype=np.int64),
+        accepted=arrays["accepted"][order].astype(np.int64),
+        temperature=np.full(steps, float(named[2]) if named else 0.0),
+        context=np.full(steps, np.nan),
+        load=np.full(steps, np.nan),
+        task=np.zeros(steps, dtype=np.int64),
+        labels=(named[1] if named else file.stem,),
+        confidence=confidence,
+        entropy=entropy,
+    )
+
+
+def _entropy(file: Path, entropy: Any, shape: tuple[int, int]) -> FloatArray:
+    if entropy.shape != shape or entropy.dtype.kind != "f":
+        raise DataError(f"{file}: entropy must be floats {list(shape)}, is {list(entropy.shape)}")
+    values: FloatArray = entropy.astype(np.float64)
+    if (values < 0).any() or np.isinf(values).any():
+        raise DataError(f"{file}: entropy must be nats, 0 or more, nan where unknown")
+    return values
+
+
+def _first_bytes(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_ZIP))
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror or error}") from error

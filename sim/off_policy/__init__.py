@@ -1,0 +1,6 @@
+"""What another policy would have been worth, from a recorded trace with propensities.
+
+`logged_steps` reads the trace, `draws` says what was randomised, `replayed` lets a policy plan
+every recorded step, `step_model` predicts tokens and seconds, `estimators` puts them together,
+`intervals` says how sure that is, `evaluation` runs it all. Theory and limits: docs/off_policy.md.
+"""

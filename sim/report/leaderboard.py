@@ -1,0 +1,206 @@
+"""Who stands where: every policy of each group of a sweep, on the cells that all of them have run.
+
+A cell here is one acceptance set, drafter, machine, engine and load; its seeds are averaged first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import mean, median
+
+from adaptive_spec.sim.result import Regret
+from adaptive_spec.sim.segments import Recovery
+from adaptive_spec.sim.sweep.config import Group, SweepConfig
+from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
+
+EVERYTHING = "all cells"
+
+Place = tuple[str, str, str, str, str]
+"""Acceptance set, drafter, hardware, engine, load."""
+
+
+@dataclass(frozen=True)
+class Recoveries:
+    """The way back after the changes of a group's cells.
+
+    Attributes:
+        changes: how many were measured.
+        recovered: how many of them the policy has recovered from.
+        steps, seconds: median over those.
+        lost_seconds: mean over all, beyond what the best fixed K takes.
+    """
+
+    changes: int
+    recovered: int
+    steps: float | None
+    seconds: float | None
+    lost_seconds: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A policy within a group. Ratios are of scores; None without oracles.
+
+    Attributes:
+        policy: as configured.
+        cells: it has run.
+        of_best_static: mean over the cells, of the best fixed K of each.
+        worst: the lowest of them, and where.
+        of_no_speculation: mean over the cells.
+        worst_of_no_speculation: the lowest.
+        by_column: mean by the group's columns; None where it has not run.
+        recoveries: None where nothing changes.
+        switches: between off and on, per 1,000 steps.
+        tpot_p50_ms, tpot_p99_ms: means over the runs.
+        goodput_req_s: requests within the limits, mean over the runs.
+        decision_p50_us, decision_p99_us: means over the runs, of the simulating machine.
+        fail_opens: in all.
+    """
+
+    policy: str
+    cells: int
+    of_best_static: float | None
+    worst: tuple[float, Place] | None
+    of_no_speculation: float | None
+    worst_of_no_speculation: float | None
+    by_column: tuple[float | None, ...]
+    recoveries: Recoveries | None
+    switches: float
+    tpot_p50_ms: float | None
+    tpot_p99_ms: float | None
+    goodput_req_s: float | None
+    decision_p50_us: float | None
+    decision_p99_us: float | None
+    fail_opens: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A group of the sweep.
+
+    Attributes:
+        name, about: of the group.
+        columns: loads, or acceptance sets where all cells have one load.
+        cells: that every policy has run.
+        seeds: of each.
+        standings: best first.
+    """
+
+    name: str
+    about: str
+    columns: tuple[str, ...]
+    cells: int
+    seeds: int
+    standings: tuple[Standing, ...]
+
+
+def conditions(results: SweepResults) -> list[Condition]:
+    """The groups of a sweep, in order; without groups, everything as one."""
+    groups = results.config.groups or {EVERYTHING: Group()}
+    found = []
+    for name, group in groups.items():
+        rows = group_rows(results, group)
+        if rows:
+            found.append(_condition(name, group, rows, results.config))
+    return found
+
+
+def place_of_row(row: Row) -> Place:
+    """Where a row belongs, seeds apart."""
+    cell = row.cell
+    return cell.acceptance, cell.drafter, cell.hardware, cell.engine, cell.load
+
+
+def by_place(rows: Iterable[Row], metric: Callable[[Regret], float]) -> dict[Place, float]:
+    """A ratio by cell, mean over the seeds; rows without oracles left out."""
+    values: dict[Place, list[float]] = {}
+    for row in rows:
+        if row.result.regret is not None:
+            values.setdefault(place_of_row(row), []).append(metric(row.result.regret))
+    return {place: mean(each) for place, each in values.items()}
+
+
+def of_best_static(regret: Regret) -> float:
+    """Score over that of the best fixed K."""
+    return regret.of_best_static
+
+
+def of_no_speculation(regret: Regret) -> float:
+    """Score over that of true no speculation."""
+    return regret.of_no_speculation
+
+
+def _condition(name: str, group: Group, rows: list[Row], config: SweepConfig) -> Condition:
+    loads = tuple(dict.fromkeys(row.cell.load for row in rows))
+    several = len(loads) > 1
+    columns = loads if several else tuple(dict.fromkeys(row.cell.acceptance for row in rows))
+    by_policy: dict[str, list[Row]] = {}
+    for row in rows:
+        by_policy.setdefault(row.result.policy, []).append(row)
+    standings = [
+        _standing(policy, by_policy[policy], columns, several=several)
+        for policy in config.policies_of(group)
+        if policy in by_policy
+    ]
+    ranked = sorted(standings, key=lambda each: -(each.of_best_static or 0.0))
+    return Condition(
+        name=name,
+        about=group.about,
+        columns=columns,
+        cells=len({place_of_row(row) for row in rows}),
+        seeds=len({row.cell.seed for row in rows}),
+        standings=tuple(ranked),
+    )
+
+
+def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several: bool) -> Standing:
+    best, none = by_place(rows, of_best_static), by_place(rows, of_no_speculation)
+    worst = min(best, key=lambda place: best[place]) if best else None
+    axis = 4 if several else 0
+    results = [row.result for row in rows]
+    found = [each for result in results if result.regret for each in result.regret.recoveries]
+    return Standing(
+        policy=policy,
+        cells=len({place_of_row(row) for row in rows}),
+        of_best_static=_mean(best.values()),
+        worst=None if worst is None else (best[worst], worst),
+        of_no_speculation=_mean(none.values()),
+        worst_of_no_speculation=min(none.values(), default=None),
+        by_column=tuple(
+            _mean(value for place, value in best.items() if place[axis] == column)
+            for column in columns
+        ),
+        recoveries=recoveries(found),
+        switches=1e3 * sum(r.switches for r in results) / max(sum(r.steps for r in results), 1),
+        tpot_p50_ms=_mean(_known(result.tpot_ms.p50 for result in results)),
+        tpot_p99_ms=_mean(_known(result.tpot_ms.p99 for result in results)),
+        goodput_req_s=_mean(_known(result.goodput_req_s for result in results)),
+        decision_p50_us=_mean(_known(result.decision_us.p50 for result in results)),
+        decision_p99_us=_mean(_known(result.decision_us.p99 for result in results)),
+        fail_opens=sum(result.fail_opens for result in results),
+    )
+
+
+def recoveries(found: list[Recovery]) -> Recoveries | None:
+    """Several recoveries in a few figures; None of none."""
+    if not found:
+        return None
+    steps = [each.steps for each in found if each.steps is not None]
+    seconds = [each.seconds for each in found if each.seconds is not None]
+    return Recoveries(
+        changes=len(found),
+        recovered=len(steps),
+        steps=median(steps) if steps else None,
+        seconds=median(seconds) if seconds else None,
+        lost_seconds=mean(each.lost_seconds for each in found),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return mean(known) if known else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

@@ -1,0 +1,42 @@
+"""goodput against true no speculation: a dead drafter costs next to nothing, and may come back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adaptive_spec.policy import build_policy
+from tests.sim.small_server import PlainDrafter, closed_load, independent, server
+
+
+def run(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
+    """Tokens per second after 1,000 steps."""
+    engine = server(
+        closed_load(concurrency, output=150),
+        policy,
+        data=independent(hazard, 20_000),
+        drafter=PlainDrafter(off_pass=state, stale=state),
+    )
+    result = engine.run(max_tokens=2500 * concurrency, warmup_steps=1000)
+    assert result.fail_opens == 0
+    return result.throughput_tok_s
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["with a state", "without"])
+@pytest.mark.parametrize("concurrency", [1, 4, 32])
+def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: bool) -> None:
+    off = run("off", concurrency, 0.05, state=state)
+    assert run("goodput", concurrency, 0.05, state=state) >= 0.995 * off
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_a_drafter_that_revives_is_used_again_within_30_seconds(concurrency: int) -> None:
+    policy = build_policy("goodput", {}, seed=1)
+    engine = server(closed_load(concurrency, output=150), policy, data=independent(0.03, 20_000))
+    dead = engine.run(max_seconds=30.0)
+    assert dead.mode_fraction["off_cold"] > 0.5
+    engine.accepted._accepted = independent(0.8, 20_000).accepted.astype(np.int64)
+    engine.run(max_seconds=60.0)
+    revived = engine.run(max_seconds=65.0)
+    assert revived.mode_fraction["on"] > 0.9
+    assert revived.mean_k > 1.0

@@ -1,0 +1,59 @@
+"""Policies that record what they are told, and ones that misbehave."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.values import IntArray, Mode, SpecPlan, StepContext, StepOutcome
+
+
+class Options(msgspec.Struct, frozen=True):
+    pass
+
+
+class RecordingPolicy:
+    """Walks through the ladder, a step each; fails every `fails` steps."""
+
+    name: ClassVar[str] = "recording"
+    summary: ClassVar[str] = "for tests"
+    Options: ClassVar[type[msgspec.Struct]] = Options
+
+    def __init__(self, fails: int = 0, hold: int = 1) -> None:
+        self.fails, self.hold = fails, hold
+        self.contexts: list[StepContext] = []
+        self.plans: list[SpecPlan] = []
+        self.outcomes: list[StepOutcome] = []
+        self.freed: list[int] = []
+
+    def k_of(self, step: int, ladder: tuple[int, ...]) -> int:
+        return ladder[(step // self.hold) % len(ladder)]
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        self.contexts.append(context)
+        if self.fails and context.step % self.fails == 0:
+            raise RuntimeError("planted")
+        ladder = context.capability.uniform_values
+        k = self.k_of(context.step, ladder)
+        plan = SpecPlan(
+            step=context.step,
+            verify=np.minimum(context.draft_available, k),
+            draft_depth=self.k_of(context.step + 1, ladder),
+            mode=Mode.ON,
+            reason="test",
+        )
+        self.plans.append(plan)
+        return plan
+
+    def observe(self, outcome: StepOutcome) -> None:
+        self.outcomes.append(outcome)
+
+    def forget(self, slots: IntArray) -> None:
+        self.freed += slots.tolist()
+
+    def state(self) -> Any:
+        return {}
+
+    def restore(self, state: Any) -> None: ...

@@ -1,0 +1,107 @@
+"""The simulator comparison reads SGLang's class from its source and runs it as a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.values import Capability, Level, StepContext, StepOutcome
+from benchmarks.sglang_sim import FILE, LADDER, Restricted, SGLangSchedule, sglang_classes
+
+SOURCE = """
+from __future__ import annotations
+import logging
+from sglang.srt.utils import log_info_on_rank0
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+DEFAULT_ADAPTIVE_CONFIG = {"1": {"candidate_steps": [0, 1]}}
+
+
+class AdaptiveSpeculativeParams:
+    def __init__(self, initial_steps, cfg_path=None):
+        self.k, self.fed = initial_steps, []
+        log_info_on_rank0(logging.getLogger(__name__), "hello")
+
+    def get_steps_for_batch(self, batch_size):
+        return self.k
+
+    def on_verify_complete(self, correct, batch_size):
+        self.fed.append((correct, batch_size))
+        self.k = 0
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    file = tmp_path / FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(SOURCE)
+    return tmp_path
+
+
+def context(step: int, available: int) -> StepContext:
+    capability = Capability(level=Level.UNIFORM, max_draft_tokens=LADDER[-1], ladder=LADDER)
+    return StepContext(
+        step=step,
+        capability=capability,
+        request_ids=["a", "b"],
+        slots=np.arange(2),
+        context_tokens=np.full(2, 100),
+        draft_available=np.full(2, available),
+        draft_possible=np.full(2, 7),
+        engine_k=3,
+        tpot_target=np.full(2, np.inf),
+        task=np.full(2, -1),
+        temperature=np.zeros(2),
+        now=0.01 * step,
+    )
+
+
+def outcome(step: int, k: int) -> StepOutcome:
+    return StepOutcome(
+        step=step,
+        slots=np.arange(2),
+        verified=np.full(2, k),
+        accepted=np.zeros(2, dtype=np.int64),
+        emitted=np.ones(2, dtype=np.int64),
+        batch_size=2,
+        batch_tokens=2 * (k + 1),
+        context_tokens=200,
+        prefill_tokens=0,
+        draft_depth=k,
+        ragged=False,
+        seconds=0.01,
+        now=0.01 * step,
+    )
+
+
+def test_sglangs_class_runs_without_the_rest_of_sglang(tree: Path) -> None:
+    params: Any = sglang_classes(tree)["AdaptiveSpeculativeParams"](initial_steps=3)
+    policy = SGLangSchedule(params)
+    plan = policy.plan(context(0, available=1))
+    assert (plan.verify.tolist(), plan.draft_depth) == ([1, 1], 3)
+    policy.observe(outcome(0, 1))
+    assert params.fed == [([0, 0], 2)]
+    assert policy.plan(context(1, available=3)).draft_depth == 0
+
+
+def test_a_missing_source_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--sglang FOLDER") as caught:
+        sglang_classes(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_ours_keeps_to_the_candidates_of_the_batch_size() -> None:
+    policy = Restricted(lambda batch_size: (0, 1), 1, seed=0)
+    ran = []
+    for step in range(40):
+        plan = policy.plan(context(step, available=7))
+        ran.append(int(plan.verify.max()))
+        assert plan.draft_depth in (0, 1)
+        policy.observe(outcome(step, ran[-1]))
+    assert set(ran) <= {0, 1}
+    assert len(set(ran)) == 2

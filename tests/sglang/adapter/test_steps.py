@@ -1,0 +1,336 @@
+"""The step driver in a scheduler loop: sync and overlapped, with faults and with ranks."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from policies_for_tests import RecordingPolicy
+from scheduler_loop import LADDER, Batch, Loop, Result
+
+from adaptive_spec import check_adapter
+from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE
+from adaptive_spec.config import Config, FailOpen
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+
+OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["sync", "overlap"])
+
+
+@OVERLAP
+def test_k_follows_the_plans_through_the_whole_ladder(overlap: bool) -> None:
+    loop = Loop(overlap=overlap)
+    policy = RecordingPolicy()
+    loop.attach(policy, config=Config(memory_guard=False))
+    loop.run(400)
+    assert {k for _, k in loop.history} == set(LADDER)
+    for (size, k), context in zip(loop.history, policy.contexts, strict=True):
+        assert size == context.batch_size
+        assert k <= max(policy.k_of(context.step, LADDER), LADDER[0])
+
+
+@OVERLAP
+def test_labels_are_what_the_engine_counts_itself(overlap: bool) -> None:
+    loop = Loop(overlap=overlap, seed=3)
+    policy = RecordingPolicy()
+    loop.attach(policy)
+    loop.run(600)
+    loop.drain()
+    assert sum(int(o.accepted.sum()) for o in policy.outcomes) == sum(r.counted for r in loop.all)
+    decoded = sum(max(len(r.output_ids) - 1, 0) for r in loop.all)
+    assert sum(int(o.emitted.sum()) for o in policy.outcomes) >= decoded - 2 * len(loop.all)
+    for outcome in policy.outcomes:
+        assert (outcome.accepted <= outcome.verified).all()
+        assert outcome.batch_tokens == outcome.batch_size * (outcome.draft_depth + 1)
+    steps = [outcome.step for outcome in policy.outcomes]
+    assert steps == sorted(steps)
+
+
+@OVERLAP
+def test_what_is_recorded_passes_the_conformance_suite(overlap: bool) -> None:
+    loop = Loop(overlap=overlap, seed=4)
+    policy = RecordingPolicy()
+    driver = loop.attach(policy, config=Config(memory_guard=False), dwell=3)
+    loop.run(500)
+    loop.drain()
+    outcomes = {outcome.step: outcome for outcome in policy.outcomes}
+    assert len(outcomes) > 0.9 * len(policy.contexts)
+    # One K for all: a request near its end runs what the batch runs, as with the engine's own K.
+    steps = [
+        (context, plan, outcomes.get(context.step))
+        for context, plan in zip(policy.contexts, policy.plans, strict=True)
+    ]
+    assert driver.controller is not None
+    driver._sweep(Batch([]))
+    check_adapter(steps, live_requests=len(driver.controller.slots))
+
+
+@OVERLAP
+def test_no_request_is_remembered_after_it_has_gone(overlap: bool) -> None:
+    loop = Loop(overlap=overlap, seed=5)
+    driver = loop.attach(RecordingPolicy())
+    loop.run(2000)
+    assert driver.controller is not None
+    # Aborted ones in the queue are only found by the sweep.
+    assert len(driver.controller.slots) <= 2 * 6 + 64
+    assert driver.controller.slots.capacity < 200
+    loop.drain()
+    loop.arrive(most=4)
+    loop.drain()
+    assert not any(name == loop.all[-1].rid for name in driver._table.names)
+
+
+def test_drafts_that_could_only_be_wasted_are_not_offered() -> None:
+    loop = Loop()
+    policy = RecordingPolicy()
+    loop.attach(policy, config=Config(memory_guard=False))
+    request = loop.arrive(most=5)
+    loop.drain()
+    assert len(request.output_ids) == 5
+    lefts = [int(c.draft_available[0]) for c in policy.contexts]
+    assert max(lefts) <= 3  # 4 to go after the prompt, one of them the bonus token
+    assert (np.array([c.draft_possible[0] for c in policy.contexts]) <= 2).all()
+
+
+def test_the_context_says_what_the_scheduler_knows() -> None:
+    loop = Loop(most_running=1)
+    policy = RecordingPolicy()
+    loop.attach(policy, config=Config(memory_guard=False))
+    hints = {"adaptive_spec": {"k_cap": 1, "tpot_ms": 50, "task": "code"}}
+    loop.arrive(hints, most=9)
+    loop.arrive(most=9)
+    for _ in range(3):
+        loop.turn()
+    context = policy.contexts[0]
+    assert context.request_ids == ["r0"]
+    assert context.context_tokens[0] == len(loop.all[0].origin_input_ids) + 1
+    assert context.waiting == 1
+    assert context.kv_free_tokens == 5000
+    assert context.kv_total_tokens == 8000
+    assert context.tpot_target[0] == pytest.approx(0.05)
+    assert context.task[0] == 0
+    assert context.temperature[0] == 0.0
+    assert max(int(c.draft_available.max()) for c in policy.contexts) == 1
+
+
+def test_kv_pressure_takes_k_to_zero_and_back() -> None:
+    loop = Loop(most_running=4)
+    policy = RecordingPolicy(hold=10**6)
+    policy.k_of = lambda step, ladder: ladder[-1]
+    loop.attach(policy)
+    for _ in range(4):
+        loop.arrive(most=500)
+    loop.run(20, arrivals=False)
+    assert loop.history[-1][1] == LADDER[-1]
+    loop.token_to_kv_pool_allocator.free = loop.tree_cache.evictable = 2
+    loop.run(5, arrivals=False)
+    assert loop.history[-1][1] == 0
+    loop.token_to_kv_pool_allocator.free = 4000
+    loop.run(5, arrivals=False)
+    assert loop.history[-1][1] == LADDER[-1]
+
+
+@OVERLAP
+def test_a_raising_policy_runs_the_engines_own_k(overlap: bool) -> None:
+    loop = Loop(overlap=overlap)
+    policy = RecordingPolicy(fails=1)
+    driver = loop.attach(policy, config=Config(fail_open=FailOpen(failures_to_bench=10**9)))
+    stock = Loop(overlap=overlap)
+    for each in (loop, stock):
+        each.run(300)
+        each.drain()
+    assert loop.history == stock.history
+    assert driver.controller is not None
+    status = driver.controller.status()
+    assert status["steps_by_mode"] == {"engine": len(loop.history)}
+    assert status["fail_opens"]["plan raised RuntimeError"] == len(loop.history)
+
+
+@pytest.mark.parametrize("broken", ["origin_input_ids", "sampling_params", "rid"])
+def test_a_fault_of_a_hook_never_gets_out(broken: str) -> None:
+    loop = Loop()
+    driver = loop.attach(RecordingPolicy())
+    loop.run(50)
+    for _ in range(3):
+        loop.arrive()
+    delattr(loop.waiting_queue[0], broken)
+    batch = Batch([loop.waiting_queue.pop(0)])
+    driver.before_run(batch)
+    assert driver.decided_k(1) is None
+    driver.read(Result([1], 0), batch)
+    driver.read(object(), batch)
+    driver.applied(batch)
+    driver.applied(object())
+    loop.run(200)
+    assert driver.controller is not None
+    assert sum(driver.controller.counters.failures.values()) >= 2
+    assert driver.controller.counters.steps > 100
+
+
+def test_shadow_leaves_the_engines_schedule_as_it_was() -> None:
+    loop, stock = Loop(seed=9), Loop(seed=9)
+    policy = RecordingPolicy()
+    driver = loop.attach(policy, config=Config(mode="shadow"), watching=True)
+    for each in (loop, stock):
+        each.run(300)
+    assert loop.history == stock.history
+    assert loop.own.fed == stock.own.fed
+    assert len(policy.contexts) == len(loop.history)
+    driver.set_mode("on")
+    loop.run(100)
+    assert {k for _, k in loop.history[-80:]} == set(LADDER)
+    driver.set_mode("off")
+    loop.run(2)
+    asked = len(policy.contexts)
+    loop.run(50)
+    assert len(policy.contexts) == asked
+
+
+def test_the_own_schedule_learns_only_from_steps_that_ran_its_k() -> None:
+    loop = Loop()
+    loop.attach(RecordingPolicy())
+    own_k = []
+    own = loop.own.on_verify_complete
+    loop.own.on_verify_complete = lambda correct, batch_size: (
+        own_k.append(loop._k) or own(correct, batch_size)
+    )
+    before = loop.own.get_steps_for_batch
+    loop.run(300)
+    assert own_k
+    assert len(own_k) < len(loop.history)
+    assert before(1) in LADDER
+
+
+def test_graphs_limit_k_to_what_was_captured() -> None:
+    loop = Loop(most_running=4)
+    loop.own.cuda_graph_bs_for_step = lambda step: {
+        0: [4, 8],
+        1: [1, 2, 4, 8],
+        3: [1, 2],
+        5: [1],
+        7: [],
+    }[step]
+    loop.params.set_cuda_graph_bs([8, 1, 4, 2])
+    for k in LADDER:
+        loop.params.cuda_graph_bs_for_step(k)
+    assert loop.params.runnable(1) == (1, 3, 5)
+    assert loop.params.runnable(3) == (0, 1)
+    assert loop.params.runnable(9) == LADDER
+    loop.attach(RecordingPolicy(), config=Config(memory_guard=False))
+    loop.run(400)
+    assert all(k in loop.params.runnable(size) for size, k in loop.history)
+    assert {k for size, k in loop.history if size == 1} == {1, 3, 5}
+
+
+def test_dwell_limits_the_rate_of_changes() -> None:
+    loop = Loop(seed=2)
+    driver = loop.attach(RecordingPolicy(), config=Config(memory_guard=False), dwell=10)
+    loop.run(1000)
+    ks = [k for _, k in loop.history]
+    changes = sum(a != b for a, b in itertools.pairwise(ks))
+    assert changes == driver.limit.changes
+    assert 20 < changes <= len(ks) / 10 + 8
+    assert driver.limit.held > 0
+
+
+class Ranks:
+    """Two ranks as threads; the second gets what the first one sent."""
+
+    def __init__(self) -> None:
+        self.barrier = threading.Barrier(2, timeout=20)
+        self.message = OWN_SCHEDULE
+
+    def of(self, rank: int) -> Any:
+        ranks = self
+
+        class OneRank:
+            size = 2
+            decides = rank == 0
+
+            def settle(self, proposal: int) -> int:
+                if rank == 0:
+                    ranks.message = proposal
+                ranks.barrier.wait()
+                told = ranks.message
+                ranks.barrier.wait()
+                return told
+
+        return OneRank()
+
+
+@OVERLAP
+@pytest.mark.parametrize("mode", ["on", "shadow"])
+def test_ranks_with_noisy_clocks_run_the_same_k_for_thousands_of_steps(
+    overlap: bool, mode: Any
+) -> None:
+    ranks = Ranks()
+    loops = [Loop(seed=7, overlap=overlap) for _ in range(2)]
+    errors: list[BaseException] = []
+
+    def noisy(seed: int) -> Any:
+        source = random.Random(seed)
+        now = [1000.0 * seed]
+
+        def clock() -> float:
+            now[0] += source.expovariate(100.0)
+            return now[0]
+
+        return clock
+
+    def serve(rank: int) -> None:
+        try:
+            policy: Any = GoodputPolicy(GoodputOptions(), seed=rank)
+            if rank == 0:
+                # A policy that fails now and then: every rank must fall back alike.
+                plan, count = policy.plan, [0]
+
+                def fails(context: Any) -> Any:
+                    count[0] += 1
+                    if count[0] % 7 == 0:
+                        raise RuntimeError("planted")
+                    return plan(context)
+
+                policy.plan = fails
+            config = Config(mode=mode, fail_open=FailOpen(failures_to_bench=10**9))
+            loops[rank].attach(
+                policy,
+                config=config,
+                agreement=ranks.of(rank),
+                clock=noisy(rank + 1),
+                watching=mode != "on",
+                dwell=4,
+            )
+            loops[rank].run(2000 if mode == "on" else 300)
+        except BaseException as error:
+            errors.append(error)
+            ranks.barrier.abort()
+
+    threads = [threading.Thread(target=serve, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert loops[0].history == loops[1].history
+    assert loops[0].own.fed == loops[1].own.fed
+    if mode == "on":
+        assert len(loops[0].history) > 1000
+        assert len({k for _, k in loops[0].history}) > 2
+
+
+def test_a_rank_that_cannot_reach_the_others_leaves_k_alone() -> None:
+    class Broken:
+        size, decides = 2, True
+
+        def settle(self, proposal: int) -> int:
+            raise ConnectionError("gone")
+
+    loop, stock = Loop(), Loop()
+    driver = loop.attach(RecordingPolicy(), agreement=Broken())
+    for each in (loop, stock):
+        each.run(100)
+    assert loop.history == stock.history
+    assert driver.watching

@@ -1,0 +1,141 @@
+"""Fixtures for the SGLang adapter: bench models, and engines in processes of their own.
+
+A start takes 15 to 50 s, so each configuration is started once and many cases run in it; only one
+is alive at a time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+for folder in (HERE / "support", ROOT):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+PLAIN = {"max_running_requests": 32, "max_total_tokens": 12_000}
+"""Options of the engine without speculation: it never runs out of memory."""
+
+HAS_SGLANG = importlib.util.find_spec("sglang") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if HAS_SGLANG:
+        return
+    skip = pytest.mark.skip(reason="SGLang is not installed; `make test` sets it up")
+    for item in items:
+        if HERE in item.path.parents and (
+            item.get_closest_marker("engine") or item.get_closest_marker("http")
+        ):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of the bench models; ADAPTIVE_SPEC_SGLANG_MODELS names a folder to keep them in."""
+    from sglang_models import build_models
+
+    given = os.environ.get("ADAPTIVE_SPEC_SGLANG_MODELS")
+    return build_models(Path(given) if given else tmp_path_factory.mktemp("models"))
+
+
+class EngineShelf:
+    """Holds at most one engine: starting the next closes the last."""
+
+    def __init__(self, models: dict[str, Path], folder: Path) -> None:
+        self._models = models
+        self._folder = folder
+        self._count = 0
+        self._engine: Any = None
+        self._key: Any = None
+
+    def get(
+        self,
+        algorithm: str | None = None,
+        *,
+        adaptive: dict[str, Any] | None = None,
+        variables: dict[str, str] | None = None,
+        without: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Any:
+        """The engine with these options: the one at hand, or a new one.
+
+        `adaptive` is a configuration of adaptive-spec; `without` names engine options to drop.
+        """
+        key = repr((algorithm, adaptive, variables, without, sorted(options.items())))
+        if key != self._key:
+            self.clear()
+            self._engine = self._start(algorithm, adaptive, variables or {}, without, options)
+            self._key = key
+        return self._engine
+
+    def _start(
+        self,
+        algorithm: str | None,
+        adaptive: dict[str, Any] | None,
+        variables: dict[str, str],
+        without: tuple[str, ...],
+        options: dict[str, Any],
+    ) -> Any:
+        from serving import Engine, arguments, environment, write_config
+
+        self._count += 1
+        folder = self._folder / f"engine-{self._count}"
+        folder.mkdir()
+        record = folder / "record.jsonl"
+        config = None
+        if adaptive is not None:
+            status = {"status_file": str(folder / "status.json")}
+            config = write_config(folder, **(status | adaptive))
+        asked = arguments(self._models, folder, algorithm) | options
+        for name in without:
+            del asked[name]
+        made = environment(config=config, **({"RECORD": str(record)} | variables))
+        engine: Any = Engine(asked, made, folder)
+        engine.record_file, engine.status_file = record, folder / "status.json"
+        return engine
+
+    def clear(self) -> None:
+        engine, self._engine, self._key = self._engine, None, None
+        if engine is not None:
+            engine.close()
+
+
+@pytest.fixture(scope="session")
+def shelf(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    shelf = EngineShelf(models, tmp_path_factory.mktemp("engines"))
+    yield shelf
+    shelf.clear()
+
+
+@pytest.fixture(scope="session")
+def without_speculation(shelf: EngineShelf) -> tuple[dict[str, Any], Any]:
+    """Greedy answers by name of the request, and sampled completions."""
+    from samples import sample
+    from traffic import SCENARIOS
+
+    engine = shelf.get(**PLAIN)
+    answers: dict[str, Any] = {}
+    for make in SCENARIOS.values():
+        answers |= engine.run(make())
+    return answers, sample(engine)
+
+
+@pytest.fixture(scope="session")
+def reference(without_speculation: tuple[dict[str, Any], Any]) -> dict[str, Any]:
+    """Greedy answers without speculation, by name of the request."""
+    return without_speculation[0]
+
+
+@pytest.fixture(scope="session")
+def unspeculated(without_speculation: tuple[dict[str, Any], Any]) -> Any:
+    """Sampled completions without speculation; see `samples`."""
+    return without_speculation[1]

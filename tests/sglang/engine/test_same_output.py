@@ -1,0 +1,116 @@
+"""Output is that of no speculation while K changes at every step, 0 included.
+
+Greedy: token by token. Sampled: by distribution; SGLang on a CPU verifies sampled requests
+greedily, and the stand-in lets it take the path of a GPU (stand_in/README.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from records import by_request, outcomes, plans, read, read_settled, status
+from samples import SAMPLES_PER_PROMPT, p_value, p_values, sample
+from serving import LADDER, PATIENT
+from traffic import SCENARIOS
+
+pytestmark = pytest.mark.engine
+
+CYCLE = {
+    "policy": "recorded_policies:CyclePolicy",
+    "memory_guard": False,
+    "fail_open": PATIENT,
+}
+ALGORITHMS = ["EAGLE", "EAGLE3", "STANDALONE", "ADAPTIVE_NGRAM"]
+
+
+class Served:
+    """An engine whose K changes at every step, and what it answered."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.answers: dict[str, Any] = {}
+        for make in SCENARIOS.values():
+            self.answers |= engine.run(make())
+        self.record = read_settled(engine.record_file)
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def served(
+    request: pytest.FixtureRequest, reference: dict[str, Any], unspeculated: Any, shelf: Any
+) -> Served:
+    return Served(shelf.get(request.param, adaptive=CYCLE))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_tokens_are_those_without_speculation(
+    served: Served, reference: dict[str, Any], scenario: str
+) -> None:
+    for job in SCENARIOS[scenario]():
+        got, expected = served.answers[job.name], reference[job.name]
+        assert got.tokens == expected.tokens, job.name
+        assert got.text == expected.text, job.name
+        assert got.reason == expected.reason, job.name
+
+
+def test_every_k_ran_and_changed_at_every_step(served: Served) -> None:
+    ran = {line["step"]: max(line["verified"], default=0) for line in outcomes(served.record)}
+    asked = {line["step"]: line for line in plans(served.record) if line["step"] in ran}
+    free = [step for step, line in asked.items() if max(line["available"]) >= line["k"]]
+    assert len(free) > 0.9 * len(asked) > 90, "K should hardly ever have been limited"
+    assert [ran[step] for step in free] == [asked[step]["k"] for step in free]
+    assert {ran[step] for step in free} == set(LADDER)
+    following = [(step, step + 1) for step in free if step + 1 in free]
+    assert all(ran[one] != ran[other] for one, other in following)
+
+
+def test_acceptance_by_request_is_what_sglang_counts(served: Served) -> None:
+    told = by_request(served.record)
+    for name, answer in served.answers.items():
+        own = answer.meta
+        if "spec_verify_ct" not in own or answer.meta.get("num_retractions"):
+            continue
+        assert told.get(name, {"steps": 0})["steps"] == own["spec_verify_ct"], name
+        if own["spec_verify_ct"]:
+            assert told[name]["accepted"] == own["spec_num_correct_drafts"], name
+    assert sum(totals["accepted"] for totals in told.values()) > 100
+
+
+def test_memory_ran_out_and_requests_were_put_back(served: Served) -> None:
+    assert "Retract requests" in served.engine.log
+
+
+def test_nothing_failed(served: Served) -> None:
+    assert served.engine.log.count("adaptive_spec: mode=on") == 1
+    assert status(served.engine.status_file)["fail_opens"] == {}
+    assert "Traceback" not in served.engine.log
+
+
+def test_sampled_output_has_the_distribution_without_speculation(
+    served: Served, unspeculated: Any
+) -> None:
+    since = len(read(served.engine.record_file))
+    speculated = sample(served.engine)
+    told = by_request(read_settled(served.engine.record_file, since))
+    assert sum(totals["accepted"] for totals in told.values()) > 200, "speculation hardly ran"
+    values = p_values(speculated, unspeculated)
+    # One false alarm in a thousand runs of the test.
+    assert min(values) > 1e-3 / len(values), values
+
+
+def test_greedy_output_in_place_of_sampled_would_be_noticed(unspeculated: Any) -> None:
+    for plain in unspeculated:
+        seen = Counter(tuple(tokens[1:3]) for tokens in plain)
+        likely = seen.most_common(1)[0][0]
+        assert p_value(Counter({likely: SAMPLES_PER_PROMPT}), seen) < 1e-12
+
+
+def test_a_small_bias_would_be_noticed() -> None:
+    pytest.importorskip("scipy.stats")
+    draw = random.Random(1).choices
+    plain, fair = (Counter(draw("abcd", [4, 3, 2, 1], k=1500)) for _ in range(2))
+    biased = Counter(draw("abcd", [5, 3, 1, 1], k=1500))
+    assert p_value(plain, fair) > 1e-3
+    assert p_value(plain, biased) < 1e-6

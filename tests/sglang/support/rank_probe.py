@@ -1,0 +1,31 @@
+"""Test only, an SGLang plugin: writes the K of every step to a file of each rank.
+
+Active where the variable RANK_RECORD names the beginning of the files' names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def register() -> None:
+    """Called by SGLang in each of its processes."""
+    beginning = os.environ.get("RANK_RECORD")
+    if not beginning or "sglang.srt.managers.scheduler" not in sys.modules:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    file = Path(f"{beginning}.{os.getpid()}")
+
+    def after_activation(result: Any, self: Any, batch_size: int, *_: Any, **__: Any) -> None:
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(f"{batch_size} {self.worker.speculative_num_steps}\n")
+
+    HookRegistry.register(
+        "sglang.srt.speculative.adaptive_runtime_state.AdaptiveController.activate_step_by_batch",
+        after_activation,
+        HookType.AFTER,
+    )

@@ -1,0 +1,148 @@
+"""Policies for tests of SGLang, loaded by dotted path; they write down what they saw and did.
+
+The scheduler's process is ended by a signal, so every line is flushed. The file is named by the
+variable RECORD.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.values import Mode, SpecPlan, StepContext, StepOutcome
+
+
+class RecordedPolicy(StatelessPolicy):
+    """Base: one K for the batch, by `choose`; any K may follow it, unless `ask` says otherwise."""
+
+    name: ClassVar[str] = "recorded"
+    summary: ClassVar[str] = "for tests"
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """None."""
+
+    def __init__(self, options: Any = None, *, seed: int = 0) -> None:
+        self.options = options
+        self._random = np.random.default_rng(seed)
+        path = os.environ.get("RECORD")
+        self._file = open(path, "a", encoding="utf-8") if path else None  # noqa: PTH123, SIM115
+        self._names: dict[int, str] = {}
+
+    def choose(self, context: StepContext) -> int:
+        """K for this step."""
+        raise NotImplementedError
+
+    def ask(self, context: StepContext) -> int:
+        """Drafts to have at hand in the step after this one."""
+        return context.capability.max_draft_tokens
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Write down the context and the K chosen."""
+        k = self.choose(context)
+        self._names.update(zip(context.slots.tolist(), context.request_ids, strict=True))
+        self._write(
+            "plan",
+            step=context.step,
+            k=k,
+            engine_k=context.engine_k,
+            ids=list(context.request_ids),
+            available=context.draft_available.tolist(),
+            task=context.task.tolist(),
+            waiting=context.waiting,
+            kv_free=context.kv_free_tokens,
+            confidence=None if context.confidence is None else _known(context.confidence),
+        )
+        return SpecPlan(
+            step=context.step,
+            verify=np.minimum(context.draft_available, k),
+            draft_depth=self.ask(context),
+            mode=Mode.ON,
+            reason=self.name,
+        )
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Write down what was verified and accepted."""
+        self._write(
+            "outcome",
+            step=outcome.step,
+            # Unknown if the step was not planned here: the switch was off.
+            ids=[self._names.get(slot, "") for slot in outcome.slots.tolist()],
+            verified=outcome.verified.tolist(),
+            accepted=outcome.accepted.tolist(),
+            emitted=outcome.emitted.tolist(),
+            batch=outcome.batch_size,
+        )
+
+    def _write(self, kind: str, **values: Any) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps({"kind": kind} | values) + "\n")
+            self._file.flush()
+
+
+def _known(values: np.ndarray[Any, Any]) -> list[list[float | None]]:
+    return [[None if np.isnan(value) else float(value) for value in row] for row in values]
+
+
+class CyclePolicy(RecordedPolicy):
+    """Another K at every step: 2, 0, 1, 3, 2, 0, ..."""
+
+    name: ClassVar[str] = "cycle"
+
+    def choose(self, context: StepContext) -> int:
+        """The next of the cycle."""
+        return self._at(context, context.step)
+
+    def ask(self, context: StepContext) -> int:
+        """What the step after this one will choose."""
+        return self._at(context, context.step + 1)
+
+    def _at(self, context: StepContext, step: int) -> int:
+        ladder = context.capability.uniform_values
+        order = [*reversed(ladder[::2]), *ladder[1::2]]
+        return order[step % len(order)]
+
+
+class LargestPolicy(RecordedPolicy):
+    """As much as the request may use, so that whatever limits K shows."""
+
+    name: ClassVar[str] = "largest"
+
+    def choose(self, context: StepContext) -> int:
+        """The largest K that any request may use."""
+        ladder = context.capability.uniform_values
+        most = int(context.draft_available.max(initial=0))
+        return max(k for k in ladder if k <= most) if most >= ladder[0] else ladder[0]
+
+
+class RaisingPolicy(RecordedPolicy):
+    """Raises in every method."""
+
+    name: ClassVar[str] = "raising"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Never a plan."""
+        raise RuntimeError("planned failure")
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Never learns."""
+        raise RuntimeError("planned failure")
+
+    def forget(self, slots: Any) -> None:
+        """Nor forgets."""
+        raise RuntimeError("planned failure")
+
+
+class NoisyClockPolicy(RecordedPolicy):
+    """K by the process's own clock, which is another on every rank."""
+
+    name: ClassVar[str] = "noisy-clock"
+
+    def choose(self, context: StepContext) -> int:
+        """By the last digits of the time and of the process's number."""
+        ladder = context.capability.uniform_values
+        return ladder[(int(context.now * 1e6) + os.getpid()) % len(ladder)]

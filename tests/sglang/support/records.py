@@ -1,0 +1,60 @@
+"""What the policies of `recorded_policies` and the adapter wrote down about an engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+def read(file: Path, since: int = 0) -> list[Line]:
+    """Lines of a record from number `since` on."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[since:]]
+
+
+def read_settled(file: Path, since: int = 0) -> list[Line]:
+    """The same once every decision has its result.
+
+    A last answer is on its way before the step that it ends is written down.
+    """
+    for _ in range(200):
+        lines = read(file, since)
+        if {line["step"] for line in plans(lines)} <= {line["step"] for line in outcomes(lines)}:
+            return lines
+        time.sleep(0.05)
+    return lines
+
+
+def plans(lines: list[Line]) -> list[Line]:
+    """Decisions only."""
+    return [line for line in lines if line["kind"] == "plan"]
+
+
+def outcomes(lines: list[Line]) -> list[Line]:
+    """Results only."""
+    return [line for line in lines if line["kind"] == "outcome"]
+
+
+def by_request(lines: list[Line]) -> dict[str, dict[str, int]]:
+    """Drafts accepted, drafts verified and steps of each request, as the policy was told."""
+    found: dict[str, dict[str, int]] = {}
+    for line in outcomes(lines):
+        for name, verified, accepted in zip(
+            line["ids"], line["verified"], line["accepted"], strict=True
+        ):
+            totals = found.setdefault(name, {"accepted": 0, "verified": 0, "steps": 0})
+            totals["accepted"] += accepted
+            totals["verified"] += verified
+            totals["steps"] += 1
+    return found
+
+
+def status(file: Path) -> dict[str, Any]:
+    """The adapter's status file; it follows within about a second of decoding."""
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found

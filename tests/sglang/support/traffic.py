@@ -1,0 +1,55 @@
+"""What the engines are asked."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from serving import ROOT, Job
+
+PROMPTS = ROOT / "benchmarks" / "bench_pair" / "prompts.json"
+
+
+def prompts(count: int, seed: int) -> list[str]:
+    """Prompts of all kinds, mixed."""
+    by_kind: dict[str, list[str]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
+    chosen = random.Random(seed)
+    kinds = sorted(by_kind)
+    return [chosen.choice(by_kind[kinds[index % len(kinds)]]) for index in range(count)]
+
+
+def mixed_lengths() -> list[Job]:
+    """More requests than run at once, of many lengths, so that every batch size occurs."""
+    chosen = random.Random(1)
+    return [
+        Job(f"mixed-{index}", prompt, {"max_new_tokens": chosen.randrange(2, 70)})
+        for index, prompt in enumerate(prompts(20, 1))
+    ]
+
+
+def with_stops() -> list[Job]:
+    """Ends by end-of-text and by a stop string, in the middle of accepted drafts."""
+    options = {"ignore_eos": False, "stop": ["e", "\n"], "max_new_tokens": 60}
+    return [Job(f"stop-{index}", text, options) for index, text in enumerate(prompts(6, 13))]
+
+
+def long_ones() -> list[Job]:
+    """Together more tokens than the KV pool has: requests are put back into the queue."""
+    return [
+        Job(f"long-{index}", text, {"max_new_tokens": 230 - 10 * index})
+        for index, text in enumerate(prompts(8, 21))
+    ]
+
+
+def one_by_one() -> list[Job]:
+    """What clients of a server ask for, each on its own."""
+    texts = prompts(10, 41)
+    return [Job(f"single-{i}", text, {"max_new_tokens": 40}) for i, text in enumerate(texts)]
+
+
+SCENARIOS = {
+    "mixed_lengths": mixed_lengths,
+    "with_stops": with_stops,
+    "long_ones": long_ones,
+    "one_by_one": one_by_one,
+}

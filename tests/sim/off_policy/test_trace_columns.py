@@ -1,0 +1,129 @@
+"""A trace says what a policy knew, request by request, in the order of its ids."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from adaptive_spec.config import Trace
+from adaptive_spec.trace import StepTrace, read_trace, step_record
+from adaptive_spec.values import (
+    Capability,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+
+CAPABILITY = Capability(level=Level.FULL, max_draft_tokens=4, token_buckets=(8, 16))
+
+
+def context(**changes) -> StepContext:
+    values = dict(
+        step=7,
+        capability=CAPABILITY,
+        request_ids=["a", "b", "c"],
+        slots=np.array([4, 0, 9]),
+        context_tokens=np.array([40, 50, 60]),
+        draft_available=np.array([1, 2, 3]),
+        draft_possible=np.array([2, 3, 4]),
+        engine_k=4,
+        tpot_target=np.full(3, np.inf),
+        task=np.full(3, -1),
+        temperature=np.zeros(3),
+    )
+    return StepContext(**(values | changes))
+
+
+PLAN = SpecPlan(
+    step=7,
+    verify=np.array([1, 2, 0]),
+    draft_depth=3,
+    mode=Mode.ON,
+    reason="drawn",
+    propensity=np.array([0.5, 0.25, 0.125]),
+)
+
+
+def outcome(slots: list[int], verified: list[int]) -> StepOutcome:
+    ran = np.array(verified)
+    return StepOutcome(
+        step=7,
+        slots=np.array(slots),
+        verified=ran,
+        accepted=np.zeros_like(ran),
+        emitted=np.ones_like(ran),
+        batch_size=3,
+        batch_tokens=3 + int(ran.sum()),
+        context_tokens=150,
+        prefill_tokens=0,
+        draft_depth=3,
+        ragged=True,
+        seconds=0.01,
+    )
+
+
+def test_columns_belong_to_the_requests_that_are_still_alive() -> None:
+    record = step_record(context(), PLAN, None, outcome([4, 9], [1, 0]))
+    assert record["ids"] == ["a", "c"]
+    assert record["propensity"] == [0.5, 0.125]
+    assert record["available"] == [1, 3]
+    assert record["possible"] == [2, 4]
+    assert record["contexts"] == [40, 60]
+    assert "planned_k" not in record
+
+
+def test_what_did_not_run_as_planned_is_told() -> None:
+    record = step_record(context(), PLAN, None, outcome([4, 0, 9], [1, 1, 0]))
+    assert record["k"] == [1, 1, 0]
+    assert record["planned_k"] == [1, 2, 0]
+
+
+def test_a_slot_that_was_not_planned_for_is_no_error() -> None:
+    record = step_record(context(), PLAN, None, outcome([4, 77], [1, 0]))
+    assert record["ids"] == ["a", ""]
+    assert record["available"] == [1, 0]
+
+
+def test_signals_are_there_only_where_they_say_something() -> None:
+    plain = step_record(context(), PLAN, None, outcome([4, 0, 9], [1, 2, 0]))
+    assert not {"temperature", "task", "tpot_target", "confidence", "entropy"} & set(plain)
+    confidence = np.full((3, 4), np.nan)
+    confidence[:, 0] = 0.12345678
+    rich = context(
+        confidence=confidence,
+        entropy=confidence,
+        temperature=np.array([0.0, 0.7, 0.0]),
+        task=np.array([-1, 2, -1]),
+        tpot_target=np.array([np.inf, 0.05, np.inf]),
+    )
+    record = step_record(rich, PLAN, None, outcome([4, 0, 9], [1, 2, 0]))
+    assert record["temperature"] == [0.0, 0.7, 0.0]
+    assert record["task"] == [-1, 2, -1]
+    assert record["confidence"][0][0] == 0.1235
+
+
+def test_what_is_unknown_is_null_and_each_segment_names_the_limits(tmp_path: Path) -> None:
+    trace = StepTrace.from_config(
+        Trace(directory=str(tmp_path), segment_mb=0.002), logging.getLogger("test")
+    )
+    for _ in range(12):
+        confidence = np.array([[0.5, np.nan, np.nan, np.nan]] * 3)
+        trace.plan(
+            context(confidence=confidence, tpot_target=np.array([np.inf, 0.05, np.inf])), PLAN
+        )
+        trace.outcome(outcome([4, 0, 9], [1, 2, 0]))
+    trace.close()
+    segments = sorted(tmp_path.iterdir())
+    assert len(segments) > 1
+    for segment in segments:
+        first, *others = segment.read_text().splitlines()
+        assert json.loads(first)["capability"]["token_buckets"] == [8, 16]
+        assert all("capability" not in json.loads(line) for line in others)
+    for record in read_trace(tmp_path):
+        assert record["confidence"][0] == [0.5, None, None, None]
+        assert record["tpot_target"] == [None, 0.05, None]
