@@ -5,7 +5,7 @@ The core imports no engine and no machine-learning library. Engines are reached 
 """
 
 from adaptive_spec.config import Config
-from adaptive_spec.conformance import check_adapter, check_policy
+from adaptive_spec.conformance import PolicyReport, check_adapter, check_policy
 from adaptive_spec.controller import Controller
 from adaptive_spec.errors import (
     AdaptiveSpecError,
@@ -29,6 +29,7 @@ __all__ = [
     "Mode",
     "Policy",
     "PolicyError",
+    "PolicyReport",
     "RequestSlots",
     "SpecPlan",
     "StepContext",

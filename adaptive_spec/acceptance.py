@@ -211,12 +211,13 @@ class AcceptanceModel:
             observations = np.asarray(state["observations"], dtype=np.int64)
             variance = float(state["prior_variance"])
             confidence = state["confidence"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
         shape = (self.max_draft_tokens,)
         if effect.shape != shape or evidence.shape != shape or observations.shape != shape:
             raise PolicyError(f"acceptance state is for Kmax {effect.shape}, not {shape}")
-        if not (np.isfinite(effect).all() and np.isfinite(evidence).all() and variance > 0):
+        finite = np.isfinite(effect).all() and np.isfinite(evidence).all()
+        if not (finite and 0.0 < variance < np.inf and evidence.min() > 0.0):
             raise PolicyError("acceptance state has values that are not finite")
         self.confidence.restore(confidence)
         self.position_effect, self._position_evidence = effect, evidence

@@ -108,7 +108,7 @@ def doctor(
 
 @app.command()
 def policies(json: Json = False) -> None:
-    """List the installed policies."""
+    """List the installed policies, one line each: ours, and peers with their source."""
     from adaptive_spec.doctor import installed_policies
 
     found = installed_policies()
@@ -116,10 +116,19 @@ def policies(json: Json = False) -> None:
         _print_json(found)
         return
     rows = [
-        (policy.name, policy.problem or policy.summary, policy.location, policy.distribution)
+        (
+            policy.name,
+            policy.problem or policy.summary,
+            policy.granularity,
+            policy.source or policy.location,
+            policy.distribution,
+        )
         for policy in found
     ]
-    _print_table(("policy", "what it does", "where", "package"), rows)
+    _print_table(("policy", "what it does", "steers", "source", "package"), rows)
+    print("L0: one K per batch")
+    print("L1: K per request at verification")
+    print("L2: draft depth as well")
 
 
 @app.command()

@@ -37,21 +37,18 @@ class ConfidenceEffect:
     Attributes:
         weight: [Kmax] w_j.
         attenuation: [Kmax] kappa_j.
+        informative: confidence has been found to tell something.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
         self.weight: FloatArray = np.zeros(max_draft_tokens)
         self.attenuation: FloatArray = np.ones(max_draft_tokens)
+        self.informative = False
         self._mean: FloatArray = np.zeros(max_draft_tokens)
         self._variance: FloatArray = np.ones(max_draft_tokens)
         self._count: FloatArray = np.zeros(max_draft_tokens)
         self._evidence: FloatArray = np.zeros(max_draft_tokens)
         self._own: FloatArray = np.zeros(max_draft_tokens)
-
-    @property
-    def informative(self) -> bool:
-        """Confidence has been found to tell something."""
-        return bool((self.weight > 0.0).any())
 
     def signal(self, confidence: FloatArray) -> FloatArray:
         """z [Kmax, B] from maximum probabilities [B, Kmax]; nan where they are unknown."""
@@ -88,6 +85,7 @@ class ConfidenceEffect:
         evidence = self._evidence
         pooled = float(evidence @ self._own) / (float(evidence.sum()) + _PRIOR_EVIDENCE)
         self.weight = (evidence * self._own + _POOLING * pooled) / (evidence + _POOLING)
+        self.informative = bool((self.weight > 0.0).any())
         spread = math.pi / 8.0 * self.weight * self.weight * self._variance
         self.attenuation = 1.0 / np.sqrt(1.0 + spread)
 
@@ -101,7 +99,7 @@ class ConfidenceEffect:
         for name in _SAVED:
             try:
                 values = np.asarray(state[name], dtype=np.float64)
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, OverflowError, TypeError, ValueError) as error:
                 raise PolicyError(f"confidence state does not fit: {error!r}") from error
             if values.shape != shape or not np.isfinite(values).all():
                 raise PolicyError(f"confidence state: {name} must be {shape[0]} finite numbers")

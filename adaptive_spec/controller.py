@@ -115,6 +115,9 @@ class Controller:
             return whole
         try:
             verdict = policy.after_draft_pass(draft)
+            for answer in (verdict.admitted, verdict.drafting):
+                if answer.dtype != np.bool_ or answer.shape != draft.drafting.shape:
+                    raise TypeError(f"a verdict is {answer.dtype} {answer.shape}, not bool [B]")
             admitted = draft.drafting & verdict.admitted
             return DraftVerdict(admitted, admitted & verdict.drafting)
         except Exception as error:

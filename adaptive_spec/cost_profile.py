@@ -5,6 +5,7 @@ It is a prior for `adaptive_spec.cost.CostModel`, and what the simulator runs on
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -55,6 +56,20 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("`tokens` must ascend without repeats")
         if self.seconds[0] <= 0:
             raise ValueError("`seconds` must be positive")
+        if not all(map(math.isfinite, (*self.seconds, *self._rates))):
+            raise ValueError("every number must be finite")
+
+    @property
+    def _rates(self) -> tuple[float, ...]:
+        return (
+            self.per_request,
+            self.per_context_token,
+            self.per_prefill_token,
+            self.draft_pass,
+            self.draft_pass_per_request,
+            self.any_draft,
+            self.any_draft_per_request,
+        )
 
 
 def load_profile(path: str | os.PathLike[str]) -> CostProfile:

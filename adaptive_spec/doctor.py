@@ -19,7 +19,13 @@ import adaptive_spec
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.kernels import numba_available
-from adaptive_spec.policy import ENTRY_POINT_GROUP, configured_policy, policy_class
+from adaptive_spec.policy import (
+    ENTRY_POINT_GROUP,
+    GRANULARITY,
+    configured_policy,
+    policy_class,
+    provenance_of,
+)
 
 ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
 
@@ -67,6 +73,9 @@ class PolicyReport(msgspec.Struct, frozen=True):
         summary: its own one line.
         location: ``module:Class``.
         distribution: the package it came with.
+        source: where its rule was published; empty for our own.
+        granularity: L0 one K per batch, L1 K per request at verification, L2 draft depth as well.
+        greedy_drafts_only: it would change the output's distribution if drafts were sampled.
         problem: why it cannot be used; empty if it can.
     """
 
@@ -74,6 +83,9 @@ class PolicyReport(msgspec.Struct, frozen=True):
     summary: str
     location: str
     distribution: str
+    source: str
+    granularity: str
+    greedy_drafts_only: bool
     problem: str = ""
 
 
@@ -172,10 +184,21 @@ def _configured(environ: Mapping[str, str]) -> Configured:
 def _policy(point: EntryPoint) -> PolicyReport:
     distribution = point.dist.name if point.dist else ""
     try:
-        summary, problem = policy_class(point.name).summary, ""
+        policy = policy_class(point.name)
     except Exception as error:
-        summary, problem = "", _first_line(error)
-    return PolicyReport(point.name, summary, point.value, distribution, problem)
+        problem = _first_line(error)
+        return PolicyReport(point.name, "", point.value, distribution, "", "", False, problem)
+    origin = provenance_of(policy)
+    return PolicyReport(
+        point.name,
+        policy.summary,
+        point.value,
+        distribution,
+        origin.source,
+        GRANULARITY[origin.granularity],
+        origin.greedy_drafts_only,
+        "",
+    )
 
 
 def _version(distribution: str) -> str | None:

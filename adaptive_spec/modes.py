@@ -19,7 +19,12 @@ until it is made and requests are replaced. Staking all of that would lose at mo
 only a part is staked, because a drafter that has just failed rarely revives within seconds, and
 going cold early is what keeps a dead drafter from costing anything.
 
-**Coming back.** While OFF, a probe is made after
+Where requests differ, a few bad ones at the same time are no reason to stop: as long as gains and
+losses of the last lifetimes together are a gain, nothing is switched, unless acceptance was seen
+to change (`acceptance_changed`).
+
+**Coming back.** Where the drafter has kept in step, speculation is back as soon as the planner
+finds a plan that pays. Otherwise, while OFF, a probe is made after
 
     tau = sqrt(2 C (b + t_off) / (a g)),    a = 1, b = 60 s,
 
@@ -71,6 +76,10 @@ _ASKING_COSTS = 0.01
 """Share of a step charged for a drafter without a state that nothing is taken from."""
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 """What is staked of the gain missed when it comes back: the mean waits are half of either."""
+_WORTH_COMING_BACK = 0.02
+"""Gain for which speculation comes back without a probe, where nothing has to be restored."""
+_CREDIT_LIFETIMES = 4.0
+"""How long gains and losses are remembered, in lifetimes of a request."""
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 
@@ -110,12 +119,15 @@ class ModeMachine:
         self.probing = False
         self.switches = 0
         self.probes = 0
+        self.back_by_probe = False
+        """It last came back because a probe had found that it pays; else the planner had."""
         self._prospect = Prospect(0.3, 0.1, 0.4)
         self._steps = 0
         self._now = 0.0
         self._lost_warm = self._lost_cold = self._lost_unloaded = 0.0
         self._off_seconds = self._warm_seconds = 0.0
         self._on_trial, self._paid = True, 0.0
+        self._credit = 0.0
         self._probe_cost = self._spent = 0.0
         self._off_since = self._on_since = -math.inf
         self._last_probe = self._next_probe = 0.0
@@ -178,10 +190,15 @@ class ModeMachine:
             if ready:
                 self._consider_stopping(prospect, batch_size)
             else:
-                self._lost_cold = self._lost_warm = 0.0
+                self._lost_cold = self._lost_warm = self._credit = 0.0
             return self.mode
         if self.probing:
             self._conclude(advantage, prospect)
+            return self.mode
+        nothing_to_restore = self.mode is Mode.OFF_WARM or not self._has_state
+        if nothing_to_restore and advantage > _WORTH_COMING_BACK:
+            self.back_by_probe = False
+            self._switch_on()
             return self.mode
         self._watch(batch_size, prospect, changed=changed)
         self._consider_going_further(unload_gain)
@@ -208,6 +225,8 @@ class ModeMachine:
             # What asking such a drafter costs shows only once it is no longer asked.
             lost = max(lost, _ASKING_COSTS * self._off_seconds)
         if self.mode is Mode.ON or self.mode is Mode.OFF_WARM:
+            memory = _CREDIT_LIFETIMES * self._turnover.lifetime_seconds
+            self._credit -= lost + self._credit * min(seconds / max(memory, seconds), 1.0)
             self._lost_cold = max(self._lost_cold + lost, 0.0)
             self._paid -= lost
             if self._paid > self._probe_cost:
@@ -220,6 +239,10 @@ class ModeMachine:
         """First drafts of requests that were verified, or compared with what was emitted."""
         if self.probing:
             self._test.add(samples, accepted)
+
+    def acceptance_changed(self) -> None:
+        """What speculation has brought before says nothing any more."""
+        self._credit = min(self._credit, 0.0)
 
     def ended(self, requests: int) -> None:
         """So many requests have ended."""
@@ -234,11 +257,16 @@ class ModeMachine:
         if self._steps % _REFRESH_STEPS == 0:
             self._prospect = prospect()
         goes_further = self._goes_cold or not self._has_state
-        if goes_further and self._lost_cold >= self._cost_of_coming_back():
-            mode = Mode.OFF_COLD if self._goes_cold else Mode.OFF_WARM
-            self._switch_off(mode, prospect, batch_size)
-        elif self._has_state and self._lost_warm >= least:
-            self._switch_off(Mode.OFF_WARM, prospect, batch_size)
+        going_cold = goes_further and self._lost_cold >= self._cost_of_coming_back()
+        going_warm = self._has_state and self._lost_warm >= least
+        if not (going_cold or going_warm):
+            return
+        if self._has_state and self._credit > 0.0:
+            # Requests differ: those that are here are worse than those before, and better may come.
+            self._lost_cold = self._lost_warm = 0.0
+            return
+        cold = going_cold and self._goes_cold
+        self._switch_off(Mode.OFF_COLD if cold else Mode.OFF_WARM, prospect, batch_size)
 
     def _consider_going_further(self, unload_gain: float) -> None:
         if self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state:
@@ -324,13 +352,17 @@ class ModeMachine:
         cost = max(self._spent, 0.25 * self._off_seconds)
         self._probe_cost += 0.5 * (cost - self._probe_cost)
         if pays:
-            self.mode = Mode.ON
-            self.switches += 1
-            self._on_since = self._now
+            self.back_by_probe = True
             self._on_trial, self._paid = True, 0.0
-            self._lost_warm = self._lost_cold = 0.0
+            self._switch_on()
             return
         self._next_probe = self._now + self._interval()
+
+    def _switch_on(self) -> None:
+        self.mode = Mode.ON
+        self.switches += 1
+        self._on_since = self._now
+        self._lost_warm = self._lost_cold = 0.0
 
     def _interval(self) -> float:
         """Seconds from a failed probe to the next."""

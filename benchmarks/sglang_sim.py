@@ -26,34 +26,33 @@ figures are ours; ranks, graphs, memory and the cost of a change of K are not mo
 from __future__ import annotations
 
 import argparse
-import ast
-import importlib.util
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any, ClassVar
+from typing import Any
 
-import msgspec
-import numpy as np
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from adaptive_spec.adapters.sglang.steps import round_down, wanted_k
-from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.errors import DataError
 from adaptive_spec.kernels import select_kernel
-from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
-from adaptive_spec.policy import Policy, State
+from adaptive_spec.policy import Policy
 from adaptive_spec.sim.data_folder import data_folder
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.values import IntArray, Level, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.values import Level
+from benchmarks.sglang_arms import (
+    LADDER,
+    LAUNCH_K,
+    Restricted,
+    SGLangSchedule,
+    sglang_classes,
+)
 
-FILE = "sglang/srt/speculative/adaptive_spec_params.py"
-LADDER = (0, 1, 3, 5, 7)
-LAUNCH_K = 3
 PUBLIC = {
     "gsm8k": "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz",
     "instructcoder": "unlicensed/acceptance_specdecodebench_llama31_8b_instructcoder.jsonl.gz",
@@ -65,104 +64,6 @@ BEST = "best K"
 SGLANG, ONE, OURS = "sglang", "sglang, one list", "goodput"
 DEFAULT_FILE = "goodput, default file"
 DWELLS = (2, 4, 8)
-
-
-class NoOptions(msgspec.Struct, frozen=True):
-    """No options."""
-
-
-class SGLangSchedule:
-    """SGLang's parameters object as a policy: its K for the batch, its own learning."""
-
-    name: ClassVar[str] = "sglang"
-    summary: ClassVar[str] = "SGLang's --speculative-adaptive"
-    Options: ClassVar[type[msgspec.Struct]] = NoOptions
-
-    def __init__(self, params: Any) -> None:
-        self._params = params
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        """K of the slot of this batch size."""
-        k = self._params.get_steps_for_batch(context.batch_size)
-        return SpecPlan(
-            step=context.step,
-            verify=np.minimum(context.draft_available, k),
-            draft_depth=k,
-            mode=Mode.ON,
-            reason="schedule",
-        )
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Feed the slot of this batch size."""
-        self._params.on_verify_complete(outcome.accepted.tolist(), outcome.batch_size)
-
-    def forget(self, slots: IntArray) -> None:
-        """It knows no requests."""
-
-    def state(self) -> State:
-        """Nothing is kept over a restart."""
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Nothing is kept over a restart."""
-
-
-class Restricted(GoodputPolicy):
-    """`goodput` behind what the adapter puts after it: runnable K and a limit on changes.
-
-    The adapter tells the policy that what its last plan asked for is at hand, and SGLang drafts
-    what the adapter settles on at the beginning of the step. The simulator drafts at the end of the
-    step before: to the depth that will be settled on if the policy stays with its plan.
-    """
-
-    def __init__(self, runnable: Callable[[int], tuple[int, ...]], dwell: int, seed: int) -> None:
-        super().__init__(GoodputOptions(), seed=seed)
-        self._runnable = runnable
-        self._limit = SwitchLimit(dwell)
-        self._asked = LAUNCH_K
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        """The policy's plan, cut to what may run with this many requests."""
-        allowed = self._runnable(context.batch_size)
-        possible = np.minimum(context.draft_possible, allowed[-1])
-        plan = super().plan(
-            msgspec.structs.replace(
-                context,
-                draft_available=np.minimum(possible, self._asked),
-                draft_possible=possible,
-            )
-        )
-        self._asked = plan.draft_depth
-        k = self._limit.settle(round_down(wanted_k(plan), allowed))
-        return msgspec.structs.replace(
-            plan,
-            verify=np.minimum(context.draft_available, k),
-            draft_depth=self._limit.foresee(round_down(plan.draft_depth, allowed)),
-        )
-
-
-def sglang_classes(folder: Path | None) -> dict[str, Any]:
-    """SGLang's module without its imports of SGLang. Raises DataError if there is none."""
-    if folder is not None:
-        file = folder / FILE
-    else:
-        spec = importlib.util.find_spec("sglang")
-        places = list(spec.submodule_search_locations or []) if spec else []
-        file = Path(places[0]).parent / FILE if places else Path(FILE)
-    try:
-        tree = ast.parse(file.read_text())
-    except OSError as error:
-        raise DataError(
-            f"{file}: {error.strerror}; install sglang, or unpack its wheel: --sglang FOLDER"
-        ) from error
-    tree.body = [
-        node
-        for node in tree.body
-        if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sglang"))
-    ]
-    module: dict[str, Any] = {"__name__": "sglang", "log_info_on_rank0": lambda *_: None}
-    exec(compile(tree, str(file), "exec"), module)
-    return module
 
 
 class Bench:

@@ -3,7 +3,7 @@
 quick   lint, types, layers, core tests (environment `dev` only)
 all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
         SGLang (environment `sglang`)
-long    only the tests marked `long`
+long    only the tests marked `long`, with a real vLLM and a real SGLang
 
 Every stage runs even if one before it failed; the exit status says whether all were good.
 """
@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import ROOT, build, environments_folder, python_of
+from environments import ROOT, build, environments_folder, python_of, right_python
 
 NEED_VLLM = (
     "tests/bench_models",
@@ -89,7 +89,7 @@ class Run:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**env, **os.environ},
+            env=_with(env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -122,6 +122,15 @@ class Run:
             print(line)
         print(_total(self.stages, time.monotonic() - self._began), flush=True)
         return 0 if all(stage.good for stage in self.stages) else 1
+
+
+def _with(variables: dict[str, str]) -> dict[str, str]:
+    """This process's environment and a stage's; what the user has set wins, but for a path."""
+    made = {**variables, **os.environ}
+    path = "PYTHONPATH"
+    if path in variables and os.environ.get(path):
+        made[path] = os.pathsep.join((variables[path], os.environ[path]))
+    return made
 
 
 def _total(stages: list[Stage], seconds: float) -> str:
@@ -185,6 +194,12 @@ def _sglang_stage(run: Run, name: str, markers: str) -> None:
 ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
 """Environments that `all` needs besides `dev`, and what runs in them."""
 
+LONG = {
+    "vllm": lambda run: _vllm_stage(run, "long, vLLM", "long"),
+    "sglang": lambda run: _sglang_stage(run, "long, SGLang", "long"),
+}
+"""The same for `long`."""
+
 
 def main() -> int:
     """Parse the command line and run."""
@@ -192,20 +207,23 @@ def main() -> int:
     if what not in ("quick", "all", "long"):
         print(__doc__)
         return 2
+    if not right_python():
+        return 2
     run = Run()
-    downloads = {}
-    if what == "all":  # the engines are downloaded while the quick checks run
-        command = [sys.executable, ROOT / "scripts/environments.py"]
-        downloads = {name: subprocess.Popen([*command, name]) for name in ENGINES}
-    if what == "long":
-        build("vllm")
-        _vllm_stage(run, "long", "long")
-    else:
-        build("dev")
-        lint_and_core(run)
+    stages = {"quick": {}, "all": ENGINES, "long": LONG}[what]
+    # The engines are downloaded while the quick checks run.
+    command = [sys.executable, ROOT / "scripts/environments.py"]
+    downloads = {name: subprocess.Popen([*command, name]) for name in stages}
+    if what != "long":
+        try:
+            build("dev")
+        except (subprocess.CalledProcessError, OSError):
+            run.missing("dev", "the environment dev could not be built, see above")
+        else:
+            lint_and_core(run)
     for name, download in downloads.items():
         if download.wait() == 0:
-            ENGINES[name](run)
+            stages[name](run)
         else:
             run.missing(name, f"the environment {name} could not be built, see above")
     return run.close()

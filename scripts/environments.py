@@ -53,19 +53,15 @@ def python_of(name: str) -> Path:
 def build(name: str) -> Path:
     """Bring one environment up to date; returns its interpreter.
 
-    Raises subprocess.CalledProcessError after printing the end of the log.
+    Raises subprocess.CalledProcessError or OSError, printed with the end of the log.
     """
     folder = environments_folder() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.with_name(f"{name}.log")
     with _locked(folder.with_name(f"{name}.lock")):
         began = time.monotonic()
-        try:
+        with _explained(f"environment {name} cannot be built", log):
             _build_locked(name, folder, log)
-        except subprocess.CalledProcessError:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-            print(f"{tail}\nerror: environment {name} cannot be built; all of it: {log}")
-            raise
         seconds = time.monotonic() - began
         print(f"environment {name}: {folder} ({seconds:.0f} s)", flush=True)
     return python_of(name)
@@ -122,10 +118,17 @@ def _add_vllm_metadata(folder: Path) -> None:
 
 
 def write_lock(name: str) -> None:
-    """Resolve `requirements/NAME.in` in a fresh environment and write `NAME.txt`."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder, log = Path(temporary) / name, environments_folder() / f"{name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+    """Resolve `requirements/NAME.in` in a fresh environment and write `NAME.txt`.
+
+    Raises subprocess.CalledProcessError or OSError, printed with the end of the log.
+    """
+    log = environments_folder() / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        _explained(f"the lock of {name} cannot be written", log),
+    ):
+        folder = Path(temporary) / name
         _run(log, sys.executable, "-m", "venv", folder)
         _pip(log, folder, "install", "--requirement", REQUIREMENTS / f"{name}.in")
         bare = REQUIREMENTS / f"{name}.no-deps.in"
@@ -159,10 +162,30 @@ def _read(path: Path) -> str:
 
 
 @contextmanager
+def _explained(what: str, log: Path) -> Iterator[None]:
+    """Print why it fails."""
+    try:
+        yield
+    except (subprocess.CalledProcessError, OSError) as error:
+        tail = log.read_text(errors="replace").splitlines()[-25:] if log.exists() else []
+        print("\n".join([*tail, f"error: {what}: {error}; all of the log: {log}"]), flush=True)
+        raise
+
+
+@contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def right_python() -> bool:
+    """Is this the Python that the locks are for? Said if it isn't."""
+    if sys.version_info[:2] == (3, 11):
+        return True
+    print(f"error: needs CPython 3.11, as the locks do, got {sys.version.split()[0]};")
+    print("       make PYTHON=/path/to/python3.11")
+    return False
 
 
 def main() -> int:
@@ -176,9 +199,7 @@ def main() -> int:
     if unknown := set(arguments.names) - set(NAMES):
         known = ", ".join(NAMES)
         parser.error(f"unknown environment {', '.join(sorted(unknown))}; there are {known}")
-    if sys.version_info[:2] != (3, 11):
-        print(f"error: needs CPython 3.11, as the locks do, got {sys.version.split()[0]};")
-        print("       make PYTHON=/path/to/python3.11")
+    if not right_python():
         return 2
     task = write_lock if arguments.lock else build
     with ThreadPoolExecutor() as pool:

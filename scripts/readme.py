@@ -28,7 +28,8 @@ def render(text: str) -> str:
     tables = {
         "config": config_table(Config),
         "goodput": config_table(GoodputOptions, "options."),
-        "policies": policy_table(),
+        "peers": policy_table(peers=True),
+        "policies": policy_table(peers=False),
         "versions": markdown_table(),
     }
     for name, table in tables.items():
@@ -46,11 +47,23 @@ def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
     )
 
 
-def policy_table() -> str:
-    """The policies that come with the package."""
-    rows = ["| policy | what it does |", "| --- | --- |"]
+def policy_table(*, peers: bool) -> str:
+    """The policies that come with the package: ours, or those of others."""
     own = [policy for policy in installed_policies() if policy.distribution == "adaptive-spec"]
-    return "\n".join([*rows, *(f"| `{policy.name}` | {policy.summary} |" for policy in own)])
+    chosen = [policy for policy in own if bool(policy.source) == peers]
+    if not peers:
+        return "\n".join(
+            ["| policy | what it does |", "| --- | --- |"]
+            + [f"| `{policy.name}` | {policy.summary} |" for policy in chosen]
+        )
+    return "\n".join(
+        ["| peer | rule | steers |", "| --- | --- | --- |"]
+        + [
+            f"| `{policy.name}` | {policy.summary} | {policy.granularity}"
+            f"{', greedy drafts only' if policy.greedy_drafts_only else ''} |"
+            for policy in chosen
+        ]
+    )
 
 
 def _rows(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:

@@ -4,8 +4,8 @@ Layout, in the order a server meets it::
 
     plugin       entry point of `sglang.srt.plugins`, in every process
     settings     what the environment asks for
-    versions, signatures    which SGLang this is, and whether it still is what we were written for
-    hooks        the hooks, and the check that they were applied
+    versions, facts, signatures     which SGLang this is, and whether it still is what we know
+    installation, hooks   where the hooks go and that SGLang applied them, and what they do
     own_schedule, steered_params    SGLang's own K, and our answer to its question what K is
     ngram_algorithm, ngram_worker   NGRAM with a K that changes, as a registered algorithm
     attach, capability    once the scheduler is built: what may be decided, and by whom

@@ -5,11 +5,14 @@ run different K wait for each other for ever, and clocks differ between ranks. S
 the others are told, over the group's CPU (gloo) backend.
 
 Every rank takes part in every decode step, whatever went wrong on it: a rank without a decision
-proposes SGLang's own schedule, which every rank computes alike.
+proposes SGLang's own schedule, which every rank computes alike. So before the first step all ranks
+make sure that all of them are there: one without the plugin, or whose policy could not be built,
+would leave the others waiting, or answer their messages with SGLang's.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 OWN_SCHEDULE = -1
@@ -17,6 +20,11 @@ OWN_SCHEDULE = -1
 
 WATCHING = -2
 """Instead of a K: we only watch, SGLang's own schedule runs and learns as without us."""
+
+PATIENCE_SECONDS = 60.0
+"""How long rank 0 waits for the other ranks to be ready; these wait twice as long for its word."""
+
+_KEY = "adaptive_spec/ready"
 
 
 class Agreement:
@@ -29,6 +37,7 @@ class Agreement:
     def __init__(self, group: Any) -> None:
         self._group = group
         self.size, self._rank, self._root = 1, 0, 0
+        self._members: list[int] = []
         if group is None:
             return
         import torch.distributed as distributed
@@ -38,7 +47,8 @@ class Agreement:
         if self.size > 1:
             import torch
 
-            self._root = int(distributed.get_global_rank(group, 0))
+            self._members = [int(rank) for rank in distributed.get_process_group_ranks(group)]
+            self._root = self._members[0]
             self._message = torch.zeros(1, dtype=torch.int64)
             self._broadcast = distributed.broadcast
 
@@ -47,6 +57,30 @@ class Agreement:
         """This rank's policy is the one that is asked."""
         return self._rank == 0
 
+    def all_ready(self, ready: bool, patience: float = PATIENCE_SECONDS) -> bool:
+        """Is every rank of the group ready? The answer is the same on all that ask.
+
+        Not a collective: a rank that never asks counts as not ready. Over PyTorch's store, which
+        all processes share, since a collective that is given up would break SGLang's group.
+
+        Args:
+            ready: this rank is.
+            patience: seconds that rank 0 waits.
+        """
+        if self.size == 1:
+            return ready
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        store = _get_default_store()
+        mine = f"{_KEY}/{self._root}"
+        store.set(f"{mine}/{self._rank}", str(int(ready)))
+        if not self.decides:
+            return _word(store, f"{mine}/all", 2 * patience)
+        others = [f"{mine}/{rank}" for rank in range(1, self.size)]
+        together = ready and all(_word(store, key, patience) for key in others)
+        store.set(f"{mine}/all", str(int(together)))
+        return together
+
     def settle(self, proposal: int) -> int:
         """What all ranks run. A collective: every rank calls it once per decode step."""
         if self.size == 1:
@@ -54,3 +88,12 @@ class Agreement:
         self._message[0] = proposal
         self._broadcast(self._message, src=self._root, group=self._group)
         return int(self._message[0])
+
+
+def _word(store: Any, key: str, patience: float) -> bool:
+    """What a rank has left under a key; False if it leaves nothing in time."""
+    try:
+        store.wait([key], timedelta(seconds=patience))
+        return bytes(store.get(key)) == b"1"
+    except RuntimeError:  # which PyTorch's own exceptions are
+        return False

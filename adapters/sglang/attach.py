@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.adapters.sglang import signatures
+from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.agreement import Agreement
 from adaptive_spec.adapters.sglang.capability import Support, detect
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
@@ -18,6 +18,7 @@ from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller import Controller
+from adaptive_spec.errors import AdaptiveSpecError
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -27,15 +28,34 @@ class Attached(msgspec.Struct):
 
     Attributes:
         driver: decides and learns.
+        params: what SGLang's worker asks.
         confidence: reads the drafter's certainty, if asked for.
         trim: keeps SGLang's list of overrides short, where it has one.
         metrics: Prometheus figures, where SGLang serves them.
+        start_line: what rank 0 says; empty on the others.
     """
 
     driver: StepDriver
+    params: SteeredParams
     confidence: ConfidenceTap | None = None
     trim: OverridesTrim | None = None
     metrics: Metrics | None = None
+    start_line: str = ""
+
+    def housekeeping(self, now: float) -> None:
+        """After each batch; what fails is given up, with one line."""
+        try:
+            if self.trim is not None:
+                self.trim.step()
+        except Exception as error:
+            self.trim = None
+            LOG.warning("adaptive_spec: SGLang's overrides are not trimmed any more: %r", error)
+        try:
+            if self.metrics is not None:
+                self.metrics.refresh(now)
+        except Exception as error:
+            self.metrics = None
+            LOG.warning("adaptive_spec: metrics are not kept up any more: %r", error)
 
 
 def attach(
@@ -46,7 +66,7 @@ def attach(
     reason: str = "",
     hooks: str = "",
 ) -> Attached | None:
-    """Attach to a scheduler; None where there is nothing to decide, said in one line.
+    """Attach to a scheduler; None where nothing is switched on, said in one line.
 
     Args:
         scheduler: SGLang's Scheduler.
@@ -54,22 +74,51 @@ def attach(
         features: what this SGLang's source allows; see `signatures`.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
+    """
+    agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
+    attached, why, failed = None, "", True
+    try:
+        params = params_of(scheduler.draft_worker)
+        support = detect(scheduler, params, reason)
+        why = support.inert
+        if params is not None and support.capability is not None:
+            attached = _build(scheduler, settings, features, support, params, agreement, hooks)
+        failed = False
+    except AdaptiveSpecError as error:
+        why = str(error)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    if agreement.all_ready(attached is not None) and attached is not None:
+        _switch_on(attached)
+        return attached
+    if attached is not None:
+        attached.driver.close()
+        why = "another rank has not got this plugin, or could not switch it on; see its log"
+        failed = True
+    if agreement.decides or failed:  # what all ranks know, rank 0 says
+        LOG.warning("adaptive_spec: nothing is switched on: %s", why)
+    return None
+
+
+def _build(
+    scheduler: Any,
+    settings: Settings,
+    features: frozenset[str],
+    support: Support,
+    params: SteeredParams,
+    agreement: Agreement,
+    hooks: str,
+) -> Attached:
+    """All that can fail; SGLang notices nothing of it yet.
 
     Raises PolicyError or ConfigError, one line, if the policy cannot be built.
     """
-    params = params_of(scheduler.draft_worker)
-    support = detect(scheduler, params, reason)
-    agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
-    if support.capability is None or params is None:
-        if agreement.decides:
-            LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
-        return None
     config = settings.config
     if support.shadow:
         config = msgspec.structs.replace(config, mode="shadow")
-    tap = _confidence(scheduler, settings, features) if agreement.decides else None
-    controller = None
-    if agreement.decides:
+    tap = controller = None
+    if agreement.decides and support.capability is not None:
+        tap = _confidence(scheduler, settings, features)
         controller = Controller.from_config(config, support.capability, logger=LOG)
     driver = StepDriver(
         scheduler,
@@ -78,16 +127,24 @@ def attach(
         controller,
         dwell=settings.dwell,
         watching=config.mode != "on",
+        only_watch=", ".join(support.shadow),
         confidence=tap,
     )
-    params.driver = driver
-    quieten(lambda: not driver.watching)
-    attached = Attached(driver, tap, _trim(features))
+    attached = Attached(driver, params, tap, _trim(features))
     if controller is not None:
         attached.metrics = _metrics(scheduler, controller)
-        atexit.register(controller.close)
-        LOG.info("%s", start_line(controller, support, params, settings, agreement, hooks))
+        attached.start_line = start_line(controller, support, params, settings, agreement, hooks)
     return attached
+
+
+def _switch_on(attached: Attached) -> None:
+    """From here on SGLang asks us."""
+    driver = attached.driver
+    attached.params.driver = driver
+    quieten(lambda: not driver.watching)
+    if attached.start_line:
+        atexit.register(driver.close)
+        LOG.info("%s", attached.start_line)
 
 
 def params_of(worker: Any) -> SteeredParams | None:
@@ -131,7 +188,7 @@ def _confidence(
         return None
     draft_worker = getattr(scheduler.draft_worker, "draft_worker", None)
     why = ""
-    if signatures.CONFIDENCE not in features:
+    if facts.CONFIDENCE not in features:
         why = "this SGLang has changed where it is read"
     elif not hasattr(draft_worker, "draft_runner"):
         why = "there is no draft model"
@@ -146,7 +203,7 @@ def _confidence(
 
 
 def _trim(features: frozenset[str]) -> OverridesTrim | None:
-    if signatures.OVERRIDES not in features:
+    if facts.OVERRIDES not in features:
         return None
     from sglang.srt.runtime_context import get_context
 

@@ -102,6 +102,8 @@ def _ranks_in_a_pipeline(server_args: Any) -> bool:
 
 
 def _why_fixed(scheduler: Any, algorithm: Any, name: str) -> str:
+    if name == NGRAM_NAME:
+        return unsupported_here(scheduler.server_args) or "its buffers could not be made"
     if _truth(algorithm, "is_ngram"):
         return f"NGRAM {_FIXED}: use --speculative-algorithm {NGRAM_NAME}"
     if not _truth(algorithm, "is_eagle") or _truth(algorithm, "is_frozen_kv_mtp"):

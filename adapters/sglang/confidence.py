@@ -12,12 +12,15 @@ sampled drafts (`speculative_use_rejection_sampling`) it is not read at all.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adaptive_spec.values import FloatArray
+
+_LOG = logging.getLogger("sglang.adaptive_spec")
 
 
 class Certainty(NamedTuple):
@@ -36,7 +39,7 @@ class ConfidenceTap:
     """Catches the logits of draft-extend and hands their certainty to the next plan.
 
     Attributes:
-        used, late: plans that had a value, and plans for which it came too late.
+        late: plans for which the values came too late.
     """
 
     def __init__(self) -> None:
@@ -44,7 +47,6 @@ class ConfidenceTap:
         self._names: list[str] = []
         self._values: Any = None
         self._ready: Any = None
-        self.used = 0
         self.late = 0
 
     def watch(self, draft_worker: Any) -> None:
@@ -105,6 +107,8 @@ class ConfidenceTap:
             return None
         if self._ready is not None and not self._ready.query():
             self.late += 1
+            if self.late == 1:
+                _LOG.info("adaptive_spec: confidence comes too late for the next step at times")
             return None
         columns = zip(*values.tolist(), strict=True)
         by_name = dict(zip(self._names, columns, strict=True))
@@ -112,5 +116,4 @@ class ConfidenceTap:
         found = np.array([by_name.get(r.rid, unknown) for r in requests]).reshape(-1, 2)
         certainty = Certainty(*np.full((2, len(requests), kmax), np.nan))
         certainty.confidence[:, 0], certainty.entropy[:, 0] = found.T
-        self.used += 1
         return certainty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 
-from adaptive_spec.adapters.sglang import signatures
+from adaptive_spec.adapters.sglang import facts, signatures
 from adaptive_spec.adapters.sglang.settings import requested
 from adaptive_spec.adapters.sglang.versions import (
     KNOWN_VERSIONS,
@@ -61,7 +61,7 @@ def _support(version: str | None) -> tuple[bool, str]:
     except AdaptiveSpecError as error:
         return False, str(error)
     algorithms = ["EAGLE", "EAGLE3"]
-    algorithms += [name for name in (signatures.STANDALONE, signatures.NGRAM) if name in features]
+    algorithms += [name for name in (facts.STANDALONE, facts.NGRAM) if name in features]
     detail = f"steers {', '.join(algorithms)}"
     if not was_executed(version):
         detail += "; source-checked only, never executed by us"

@@ -25,6 +25,7 @@ KEY = "adaptive_spec"
 MAX_TASKS = 64
 MAX_TASK_CHARACTERS = 64
 NO_CAP = 1 << 30
+_KEYS = ("k_cap", "off", "tpot_ms", "task")
 
 
 class Hints(NamedTuple):
@@ -75,7 +76,8 @@ class HintReader:
             else:
                 usable = False
             if not usable:
-                self._ignored(f"{KEY}.{str(key)[:MAX_TASK_CHARACTERS]}")
+                # Clients choose the names: an unknown one must not become a counter of its own.
+                self._ignored(f"{KEY}.{key if key in _KEYS else 'unknown key'}")
         return Hints(cap, tpot, task)
 
     def _task_number(self, label: str) -> int:

@@ -1,4 +1,4 @@
-"""Our hooks in SGLang, and the check that they were applied. What and why: PATCHES.md.
+"""Our hooks in SGLang: what runs there. Where they go: `installation`. Why: PATCHES.md.
 
 SGLang's registry wraps its own functions and calls these before or after them. Exceptions of
 SGLang pass through unchanged; ours do not get out. There is one scheduler per process, so what
@@ -8,34 +8,19 @@ the hooks share is in one object.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
-import pkgutil
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from adaptive_spec.adapters.sglang import signatures
 from adaptive_spec.adapters.sglang.attach import Attached, attach
 from adaptive_spec.adapters.sglang.capability import unsupported_here
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
 from adaptive_spec.adapters.sglang.runtime_switch import set_internal_state
 from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
-from adaptive_spec.errors import AdaptiveSpecError
 
 LOG = logging.getLogger("sglang.adaptive_spec")
-
-_SRT = "sglang.srt."
-_EAGLE = _SRT + "speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode"
-
-
-class Hook(NamedTuple):
-    """One hook: where, what, and when (a member of SGLang's HookType)."""
-
-    target: str
-    function: Callable[..., Any]
-    when: str
 
 
 class Shared:
@@ -61,21 +46,22 @@ SHARED = Shared()
 
 
 def contained(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook that neither raises nor changes what SGLang's function gets or returns."""
+    """A hook that neither raises nor changes what SGLang's function gets or returns.
+
+    What goes wrong is counted where there is a controller, and said once of each kind.
+    """
+    said: set[type[Exception]] = set()
 
     @functools.wraps(hook)
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             hook(*args, **kwargs)
-        except AdaptiveSpecError as error:
-            LOG.error("adaptive_spec: nothing is switched on: %s", error)
         except Exception as error:
-            LOG.error(
-                "adaptive_spec: hook %s failed (%s: %s)",
-                hook.__name__,
-                type(error).__name__,
-                error,
-            )
+            if SHARED.attached is not None:
+                SHARED.attached.driver.fault(hook.__name__, error)
+            elif type(error) not in said:
+                said.add(type(error))
+                LOG.error("adaptive_spec: %s: %s: %s", hook.__name__, type(error).__name__, error)
 
     return wrapper
 
@@ -124,8 +110,6 @@ def before_run_batch(self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
     attached = SHARED.attached
     if attached is not None:
         attached.driver.before_run(batch)
-        if attached.trim is not None:
-            attached.trim.step()
 
 
 @contained
@@ -141,8 +125,7 @@ def after_process(done: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -
     attached = SHARED.attached
     if attached is not None:
         attached.driver.applied(batch)
-        if attached.metrics is not None:
-            attached.metrics.refresh(time.monotonic())
+        attached.housekeeping(time.monotonic())
 
 
 @contained
@@ -166,95 +149,3 @@ def around_set_internal_state(own: Callable[..., Any], self: Any, request: Any) 
     """The operator sets a value while the server runs."""
     driver = SHARED.attached.driver if SHARED.attached is not None else None
     return set_internal_state(own, self, request, driver)
-
-
-def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
-    """The hooks for what was asked for and what this SGLang has."""
-    speculative, managers = _SRT + "speculative.", _SRT + "managers."
-    found = [
-        Hook(
-            speculative + "adaptive_runtime_state.AdaptiveController.__init__",
-            after_controller_init,
-            "AFTER",
-        ),
-        Hook(managers + "scheduler.Scheduler.__init__", after_scheduler_init, "AFTER"),
-        Hook(managers + "scheduler.Scheduler.run_batch", before_run_batch, "BEFORE"),
-        Hook(managers + "scheduler.Scheduler.process_batch_result", after_process, "AFTER"),
-        Hook(
-            managers + "scheduler_components.batch_result_processor."
-            "SchedulerBatchResultProcessor._resolve_spec_v2_tokens",
-            before_resolve,
-            "BEFORE",
-        ),
-    ]
-    if signatures.STANDALONE in features:
-        target = speculative + "standalone_worker_v2.StandaloneWorkerV2.__init__"
-        found.append(Hook(target, after_standalone_init, "AFTER"))
-    if settings.confidence and signatures.CONFIDENCE in features:
-        found += [Hook(_EAGLE, before_extend, "BEFORE"), Hook(_EAGLE, after_extend, "AFTER")]
-    if signatures.RUNTIME_SWITCH in features:
-        found.append(Hook(_internal_state_target(), around_set_internal_state, "AROUND"))
-    return found
-
-
-def install(settings: Settings, features: frozenset[str]) -> None:
-    """Register the hooks, and check them once SGLang has applied them."""
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-
-    wanted = hooks_for(settings, features)
-    for hook in wanted:
-        HookRegistry.register(hook.target, hook.function, HookType[hook.when])
-    SHARED.settings, SHARED.features = settings, features
-    _check_after(HookRegistry, wanted)
-
-
-def not_applied(wanted: list[Hook]) -> list[str]:
-    """Targets without our hook. SGLang logs a failure to apply one and goes on."""
-    missing = []
-    for target in {hook.target for hook in wanted}:
-        functions = {hook.function for hook in wanted if hook.target == target}
-        try:
-            found = _hooked_with(pkgutil.resolve_name(target))
-        except (ImportError, AttributeError):
-            found = set()
-        if not functions <= found:
-            missing.append(target)
-    return sorted(missing)
-
-
-def _check_after(registry: Any, wanted: list[Hook]) -> None:
-    """Look at the hooks when SGLang has applied them: right after the plugins have run."""
-    own = vars(registry)["apply_hooks"]
-
-    def apply_hooks() -> None:
-        registry.apply_hooks = own
-        registry.apply_hooks()
-        missing = not_applied(wanted)
-        targets = len({hook.target for hook in wanted})
-        SHARED.applied = f"{targets - len(missing)}/{targets}"
-        if missing:
-            SHARED.settings = None
-            LOG.error(
-                "adaptive_spec: nothing is switched on: SGLang did not apply our hooks to %s; "
-                "its log says why",
-                ", ".join(missing),
-            )
-
-    registry.apply_hooks = apply_hooks
-
-
-def _hooked_with(function: Any) -> set[Any]:
-    """The hooks that SGLang's registry wrapped around a function."""
-    found: set[Any] = set()
-    while function is not None:
-        for cell in getattr(function, "__closure__", None) or ():
-            found.add(cell.cell_contents)
-        function = getattr(function, "__wrapped__", None)
-    return found
-
-
-def _internal_state_target() -> str:
-    components = _SRT + "managers.scheduler_components"
-    if importlib.util.find_spec(components + ".internal_state") is None:
-        return _SRT + "managers.scheduler.Scheduler.set_internal_state"
-    return components + ".internal_state.SchedulerInternalStateController.set_internal_state"

@@ -8,6 +8,7 @@ Buffers exist once per width, made by SGLang's own function.
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from adaptive_spec.adapters.sglang.housekeeping import OUR_SOURCE
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 
+_LOG = logging.getLogger("sglang.adaptive_spec")
 _BUFFERS = (
     "draft_tokens",
     "draft_tokens_batch",
@@ -43,7 +45,7 @@ class ChangingWidth:
     steered_params: SteeredParams | None = None
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
-        """Make the buffers of every width."""
+        """SGLang's own buffers, then those of every other width; without these, one width."""
         worker: Any = self
         engine: Any = super()
         engine.alloc_memory_pool(**kwargs)
@@ -52,6 +54,16 @@ class ChangingWidth:
         self._buffers: dict[int, dict[str, Any]] = {self._launch_width: _buffers_of(worker)}
         if unsupported_here(worker.server_args):
             return
+        try:
+            self._make_widths(worker)
+        except Exception as error:
+            self._buffers = {self._launch_width: self._buffers[self._launch_width]}
+            _LOG.error("adaptive_spec: no NGRAM buffers: %s: %s", type(error).__name__, error)
+        finally:
+            worker.draft_token_num = self._launch_width
+            self._restore(self._launch_width)
+
+    def _make_widths(self, worker: Any) -> None:
         from sglang.srt.speculative.adaptive_spec_params import resolve_candidate_steps_from_config
 
         path = getattr(worker.server_args, "speculative_adaptive_config", None)
@@ -62,8 +74,6 @@ class ChangingWidth:
             worker.draft_token_num = k + 1
             worker._init_preallocated_tensors()
             self._buffers[k + 1] = _buffers_of(worker)
-        worker.draft_token_num = self._launch_width
-        self._restore(self._launch_width)
         self.steered_params = SteeredParams(own)
 
     def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,6 +100,25 @@ class ChangingWidth:
         return first_nodes(tokens, mask, len(batch.reqs), launched, width)
 
     def _use(self, width: int) -> None:
+        """Change the width; if that fails, what ran before goes on for good."""
+        before = self._width
+        try:
+            from sglang.srt.runtime_context import get_context
+
+            # First what is SGLang's: if it refuses, nothing has changed yet.
+            get_context().override(OUR_SOURCE, speculative_num_draft_tokens=width)
+            self._set_width(width)
+        except Exception as error:
+            self._set_width(before)
+            self._buffers = {before: self._buffers[before]}
+            _LOG.error(
+                "adaptive_spec: NGRAM stays at K = %d (%s: %s)",
+                before - 1,
+                type(error).__name__,
+                error,
+            )
+
+    def _set_width(self, width: int) -> None:
         worker: Any = self
         self._restore(width)
         self._width = width
@@ -97,9 +126,6 @@ class ChangingWidth:
         backend: Any = worker.model_runner.attn_backend
         if hasattr(backend, "num_draft_tokens"):
             backend.num_draft_tokens = width
-        from sglang.srt.runtime_context import get_context
-
-        get_context().override(OUR_SOURCE, speculative_num_draft_tokens=width)
 
     def _restore(self, width: int) -> None:
         for name, value in self._buffers[width].items():

@@ -7,11 +7,15 @@ SGLang counts: those neither finished nor retracted since the step was launched.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.values import IntArray, StepContext, StepOutcome
+
+MOST_IN_FLIGHT = 4
+"""Steps launched without results; more than that means that some will never come."""
 
 
 class RunningStep:
@@ -31,6 +35,38 @@ class RunningStep:
         self.names = names
         self.k = k
         self.not_before = -math.inf
+
+
+class InFlight:
+    """Steps launched whose results are not there yet, oldest first."""
+
+    def __init__(self) -> None:
+        self._steps: deque[RunningStep] = deque()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Requests of the youngest step."""
+        return frozenset(self._steps[-1].names if self._steps else ())
+
+    def launched(self, step: RunningStep) -> None:
+        """One more; the oldest ones are given up if there are too many."""
+        while len(self._steps) >= MOST_IN_FLIGHT:
+            self._steps.popleft()
+        self._steps.append(step)
+
+    def take(self, names: list[str]) -> RunningStep | None:
+        """The step whose results are those of these requests; older ones never had any."""
+        steps = self._steps
+        if not any(step.names == names for step in steps):
+            if steps and steps[0].context is None:
+                steps.popleft()
+            return None
+        while (step := steps.popleft()).names != names:
+            pass
+        return step
 
 
 class Reading:

@@ -7,6 +7,7 @@ the algorithm ADAPTIVE_NGRAM is registered wherever arguments are read.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import logging
 import sys
@@ -35,24 +36,39 @@ def register() -> None:
 def _register() -> None:
     from adaptive_spec.adapters.sglang.settings import requested
 
-    settings = requested()
+    try:
+        settings = requested()
+    except AdaptiveSpecError:
+        with contextlib.suppress(AdaptiveSpecError):
+            _features()  # a server launched with ADAPTIVE_NGRAM starts all the same
+        raise
     if settings is None:
         return
-    from adaptive_spec.adapters.sglang import signatures
-    from adaptive_spec.adapters.sglang.versions import require_in_range
+    features = _features()
     from adaptive_spec.policy import configured_policy
+
+    configured_policy(settings.config)
+    if _SCHEDULER_MODULE in sys.modules:
+        from adaptive_spec.adapters.sglang.installation import install
+
+        install(settings, features)
+
+
+def _features() -> frozenset[str]:
+    """What this SGLang allows; where it allows ADAPTIVE_NGRAM, that is registered.
+
+    Raises UnsupportedEngineError, one line, for an SGLang that we don't know.
+    """
+    from adaptive_spec.adapters.sglang import facts, signatures
+    from adaptive_spec.adapters.sglang.versions import require_in_range
 
     require_in_range(importlib.metadata.version("sglang"))
     folder = signatures.installed_folder()
     if folder is None:
         raise UnsupportedEngineError("the source of SGLang is not where its package says")
     features = signatures.available_features(folder)
-    configured_policy(settings.config)
-    if signatures.NGRAM in features:
+    if facts.NGRAM in features:
         from adaptive_spec.adapters.sglang.ngram_algorithm import register_algorithm
 
         register_algorithm()
-    if _SCHEDULER_MODULE in sys.modules:
-        from adaptive_spec.adapters.sglang.hooks import install
-
-        install(settings, features)
+    return features

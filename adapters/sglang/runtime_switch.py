@@ -37,10 +37,14 @@ def set_internal_state(
     if wanted not in range(len(MODES)):
         _LOG.warning("adaptive_spec: %s=%s: give 0 (off), 1 (shadow) or 2 (on)", KEY, wanted)
         return own(owner, request)  # SGLang refuses a key it doesn't know
+    mode = MODES[int(wanted)]
+    if mode == "on" and driver.only_watch:
+        _LOG.warning("adaptive_spec: mode stays shadow, not tested with: %s", driver.only_watch)
+        return own(owner, request)
     rest = copy.copy(request)
     rest.server_args = {key: value for key, value in request.server_args.items() if key != KEY}
     answer = own(owner, rest)
     if answer.updated:
-        driver.set_mode(MODES[int(wanted)])
-        _LOG.info("adaptive_spec: mode is now %s", MODES[int(wanted)])
+        driver.set_mode(mode)
+        _LOG.info("adaptive_spec: mode is now %s", mode)
     return answer

@@ -22,7 +22,13 @@ from adaptive_spec.adapters.sglang.clock import StepClock
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.context import ContextBuilder
 from adaptive_spec.adapters.sglang.hints import HintReader
-from adaptive_spec.adapters.sglang.outcome import Reading, RunningStep, build_outcome
+from adaptive_spec.adapters.sglang.outcome import (
+    MOST_IN_FLIGHT,
+    InFlight,
+    Reading,
+    RunningStep,
+    build_outcome,
+)
 from adaptive_spec.adapters.sglang.requests import RequestTable
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
@@ -30,9 +36,6 @@ from adaptive_spec.controller import Controller
 from adaptive_spec.values import Mode, SpecPlan
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
-
-MOST_IN_FLIGHT = 4
-"""Steps launched without results; more than that means that some will never come."""
 
 _SWEEP_ABOVE = 64
 
@@ -49,6 +52,7 @@ class StepDriver:
         *,
         dwell: int,
         watching: bool = False,
+        only_watch: str = "",
         confidence: ConfidenceTap | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -61,6 +65,7 @@ class StepDriver:
             controller: made for this scheduler's capability; None on a rank that is told.
             dwell: steps per change of K, on average.
             watching: we only watch, until told otherwise.
+            only_watch: why the operator may not tell otherwise; empty if so.
             confidence: the drafter's probabilities, if they are read.
             clock: monotonic seconds.
         """
@@ -76,13 +81,15 @@ class StepDriver:
         self._step = 0
         self._asked = self._ladder[-1]
         self._decided: tuple[int, int] | None = None
-        self._in_flight: deque[RunningStep] = deque()
+        self._in_flight = InFlight()
         self._reading: Reading | None = None
         # Kept on every rank, from what all of them know: their own schedules must learn alike.
         self._ran_own: deque[bool] = deque(maxlen=MOST_IN_FLIGHT)
         self._ran_own_k = True
         self._detached = False
+        self._said: set[str] = set()
         self._watching = watching
+        self.only_watch = only_watch
         if controller is not None:
             table = RequestTable(controller.slots, HintReader(controller.counters.ignored_hint))
             self._table = table
@@ -92,9 +99,14 @@ class StepDriver:
 
     def decided_k(self, batch_size: int) -> int | None:
         """K for the batch about to run; None for SGLang's own."""
-        if self._decided is None or self._decided[0] != batch_size:
+        if self._decided is None:
             return None
-        return self._decided[1]
+        planned, k = self._decided
+        if planned != batch_size:
+            text = f"asked for {batch_size} requests, planned for {planned}"
+            self.fault("decided_k", ValueError(text))
+            return None
+        return k
 
     @property
     def watching(self) -> bool:
@@ -119,7 +131,7 @@ class StepDriver:
                 proposal = self._decide(batch, self.controller)
             except Exception as error:
                 self.fault("before_run", error)
-                self._follow(RunningStep(None, [], 0))
+                self._in_flight.launched(RunningStep(None, [], 0))
         try:
             # Also after a fault: the other ranks are waiting.
             k = self._agreement.settle(proposal)
@@ -164,8 +176,8 @@ class StepDriver:
             self.fault("applied", error)
 
     def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
-        """The operator switches; it takes effect with the next step."""
-        if self.controller is not None:
+        """The operator switches, from the next step on; not to `on` where we may only watch."""
+        if self.controller is not None and not (mode == "on" and self.only_watch):
             self.controller.mode = mode
 
     def close(self) -> None:
@@ -174,12 +186,13 @@ class StepDriver:
             self.controller.close()
 
     def fault(self, hook: str, error: Exception) -> None:
-        """Count an exception of ours; never raises."""
+        """Count an exception of ours, say the first of each hook; never raises."""
         try:
             what = f"hook {hook} raised {type(error).__name__}: {error}"
             if self.controller is not None:
                 self.controller.fault(what, self._now())
-            else:
+            elif hook not in self._said:
+                self._said.add(hook)
                 _LOG.error("adaptive_spec: %s; SGLang's own K is used", what)
         except Exception:  # not even the report may reach the engine
             return
@@ -201,7 +214,7 @@ class StepDriver:
             engine_k=min(own, self._ladder[-1]),
             largest=runnable[-1],
             asked=self._asked,
-            under_way=frozenset(self._in_flight[-1].names if self._in_flight else ()),
+            under_way=self._in_flight.names,
             certainty=None if tap is None else tap.take(batch.reqs, self._ladder[-1]),
         )
         plan = controller.plan(context)
@@ -214,19 +227,14 @@ class StepDriver:
             self.limit.ran(own)
         step = RunningStep(context, list(context.request_ids), k)
         step.not_before = self._clock.launched(now, in_flight=len(self._in_flight))
-        self._follow(step)
+        self._in_flight.launched(step)
         if controller.mode != "on":
             return WATCHING
         return k if acts else OWN_SCHEDULE
 
-    def _follow(self, step: RunningStep) -> None:
-        while len(self._in_flight) >= MOST_IN_FLIGHT:
-            self._in_flight.popleft()
-        self._in_flight.append(step)
-
     def _read(self, result: Any, batch: Any) -> None:
         now = self._now()
-        step = self._take([request.rid for request in batch.reqs])
+        step = self._in_flight.take([request.rid for request in batch.reqs])
         if step is None:
             self._clock.completed(-math.inf, now)
             return
@@ -234,17 +242,6 @@ class StepDriver:
         reading.now = now
         reading.seconds = self._clock.completed(step.not_before, now)
         self._reading = reading
-
-    def _take(self, names: list[str]) -> RunningStep | None:
-        """The step these are the results of; older ones never had any."""
-        in_flight = self._in_flight
-        if not any(step.names == names for step in in_flight):
-            if in_flight and in_flight[0].context is None:
-                in_flight.popleft()
-            return None
-        while (step := in_flight.popleft()).names != names:
-            pass
-        return step
 
     def _finish(self, names: list[str]) -> None:
         ended = [name for name in names if name in self._table.names]

@@ -38,12 +38,12 @@ KNOWN_VERSIONS: tuple[KnownVersion, ...] = (
     KnownVersion(
         version="0.5.20",
         route="policy protocol",
-        checked="executed on CPU: EAGLE, STANDALONE, NGRAM",
+        checked="executed on CPU, greedy only, same four",
     ),
     KnownVersion(
         version="0.5.23",
         route="policy protocol",
-        checked="executed on CPU: EAGLE, EAGLE3, STANDALONE, NGRAM; EAGLE with TP 2",
+        checked="executed on CPU: EAGLE, EAGLE3, STANDALONE, NGRAM; TP = 2",
     ),
 )
 

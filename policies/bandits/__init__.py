@@ -6,5 +6,5 @@ expected tokens over predicted seconds. The *plain* form takes the K values as u
 learns the tokens per second of each; it is here to be compared with.
 
 `base` runs a step, `plain_form` and `cascade_form` learn; each policy adds how it explores.
-`contextual` is the base of the two linear bandits, whose cascade form decides per request.
+`linear_policy` is the base of the two linear bandits, whose cascade form decides per request.
 """

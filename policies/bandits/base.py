@@ -14,7 +14,7 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.bandits.arms import arms_of, bin_of, propensities
-from adaptive_spec.policies.bandits.saved_arrays import Arrays, fill, to_state
+from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_form, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policy import State
 from adaptive_spec.values import (
@@ -133,7 +133,7 @@ class BanditPolicy:
             self._start(context.capability)
         if context.batch_size == 0:
             depth = context.engine_k if self._drafted is None else self._k(self._drafted)
-            return _plan(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes", None)
+            return plan_of(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
         load = bin_of(context.batch_size)
         features = self._learner.features(context)
         verified = self._drafted
@@ -164,7 +164,7 @@ class BanditPolicy:
         )
         while len(self._decisions) > _REMEMBERED_PLANS:
             del self._decisions[next(iter(self._decisions))]
-        return _plan(context, verify, depth, verified.reason, propensity)
+        return plan_of(context, verify, depth, verified.reason, propensity)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step."""
@@ -202,10 +202,7 @@ class BanditPolicy:
         """Take up a saved state of the same form and arms. Raises PolicyError otherwise."""
         if not state:
             return
-        if state.get("schema") != 1 or "learned" not in state:
-            raise PolicyError(f"{self.label} state: schema 1 with `learned` expected")
-        if state.get("cascade") != self._bandit_options.cascade:
-            raise PolicyError(f"{self.label} state: it is of the other form (option `cascade`)")
+        check_form(state, cascade=self._bandit_options.cascade, owner=self.label)
         self._saved = state
         if self._capability is not None:
             self._start(self._capability)
@@ -228,13 +225,14 @@ class BanditPolicy:
         return int(self._arms[draw.arm])
 
 
-def _plan(
+def plan_of(
     context: StepContext,
     verify: IntArray,
     depth: int,
     reason: str,
-    propensity: FloatArray | None,
+    propensity: FloatArray | None = None,
 ) -> SpecPlan:
+    """A plan that verifies `verify` [B] and drafts to `depth`; OFF-warm where both are nothing."""
     # OFF-cold would leave live requests without a drafter state for the next arm.
     off = depth == 0 and not verify.any()
     return SpecPlan(

@@ -10,6 +10,7 @@ import zlib
 
 import numpy as np
 
+from adaptive_spec.policies.slot_arrays import floats
 from adaptive_spec.values import FloatArray, IntArray, StepContext, StepOutcome
 
 TASK_BINS = 4
@@ -35,16 +36,13 @@ class RequestFeatures:
     """Features of requests, with what is remembered of each by slot. All within about -2..2."""
 
     def __init__(self) -> None:
-        rows = 64
-        self._succeeded: FloatArray = np.zeros(rows)
-        self._seen: FloatArray = np.zeros(rows)
-        self._signal: FloatArray = np.zeros((rows, 2))
+        self._succeeded, self._seen = floats(0.0), floats(0.0)
+        self._signal = floats(0.0, 2)
         """Confidence and entropy of the last step's drafts, centred; 0 if unknown."""
 
     def of_requests(self, context: StepContext) -> FloatArray:
         """[B, d] one row per request."""
         slots = context.slots
-        self._make_room(slots)
         rows = np.empty((context.batch_size, DIMENSIONS))
         rows[:, 0] = 1.0
         rows[:, 1] = np.log2(max(context.batch_size, 1)) / 8.0
@@ -61,7 +59,6 @@ class RequestFeatures:
     def learn(self, outcome: StepOutcome) -> None:
         """Take up what each request accepted."""
         slots = outcome.slots
-        self._make_room(slots)
         seen = np.minimum(outcome.accepted + 1, outcome.verified)
         fade = np.where(seen > 0, _HISTORY_DISCOUNT, 1.0)
         self._succeeded[slots] = self._succeeded[slots] * fade + outcome.accepted
@@ -69,29 +66,18 @@ class RequestFeatures:
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
-        slots = slots[slots < len(self._seen)]
-        self._succeeded[slots] = 0.0
-        self._seen[slots] = 0.0
-        self._signal[slots] = 0.0
+        for array in (self._succeeded, self._seen, self._signal):
+            array.reset(slots)
 
     def _remember_signal(self, context: StepContext) -> None:
         """Keep this step's confidence for the next: it is about drafts not yet verified."""
-        slots = context.slots
+        signal = self._signal[context.slots]
         if context.confidence is not None:
             top = np.clip(context.confidence, 1e-3, 1.0 - 1e-3)
-            self._signal[slots, 0] = _mean(np.log(top / (1.0 - top))) / 4.0
+            signal[:, 0] = _mean(np.log(top / (1.0 - top))) / 4.0
         if context.entropy is not None:
-            self._signal[slots, 1] = _mean(np.minimum(context.entropy, 6.0)) / 3.0
-
-    def _make_room(self, slots: IntArray) -> None:
-        needed = int(slots.max(initial=-1)) + 1
-        rows = len(self._seen)
-        if needed <= rows:
-            return
-        more = max(needed, 2 * rows) - rows
-        self._succeeded = np.concatenate([self._succeeded, np.zeros(more)])
-        self._seen = np.concatenate([self._seen, np.zeros(more)])
-        self._signal = np.concatenate([self._signal, np.zeros((more, 2))])
+            signal[:, 1] = _mean(np.minimum(context.entropy, 6.0)) / 3.0
+        self._signal[context.slots] = signal
 
 
 def _mean(values: FloatArray) -> FloatArray:

@@ -15,23 +15,23 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.planner import best_admission
 from adaptive_spec.policies.bandits.arms import arms_of
+from adaptive_spec.policies.bandits.base import plan_of
 from adaptive_spec.policies.bandits.features import DIMENSIONS, RequestFeatures
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
-from adaptive_spec.policies.bandits.saved_arrays import Arrays, fill, to_state
+from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_form, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
+from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import State
 from adaptive_spec.values import (
     Capability,
     FloatArray,
     IntArray,
-    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
 )
 
 _FLOOR, _CEILING = 0.01, 0.995
-_REMEMBERED = 16
 _MEASURE_EVERY = 4
 _MEASURED_STEPS = 5
 _PRIOR_HAZARD = 0.67
@@ -81,7 +81,7 @@ class RequestCascade:
         self._capability: Capability | None = None
         self._saved: State | None = None
         self._features = RequestFeatures()
-        self._planned: dict[int, tuple[IntArray, FloatArray]] = {}
+        self._planned = RoundMemory()
         self._measure_next: int | None = None
         self._last_depth: int | None = None
         self._sample: FloatArray | None = None
@@ -93,11 +93,9 @@ class RequestCascade:
             self._start(context.capability)
         if context.batch_size == 0:
             depth = context.engine_k if self._last_depth is None else self._last_depth
-            return _plan(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
+            return plan_of(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
         rows = self._features.of_requests(context)
-        self._planned[context.step] = context.slots, rows
-        while len(self._planned) > _REMEMBERED:
-            del self._planned[next(iter(self._planned))]
+        self._planned.remember(context.step, context.slots, rows)
         if not self._costs.ready:
             verify = np.minimum(context.draft_available, context.engine_k)
             return self._timed(context, verify, context.engine_k, "no step measured yet", None)
@@ -120,14 +118,15 @@ class RequestCascade:
         if self._capability is None:
             return
         self._costs.learn(outcome)
-        planned = self._planned.pop(outcome.step, None)
+        planned = self._planned.recall(outcome)
         if outcome.slots.size == 0:
             return
         if planned is not None:
-            rows = _rows_of(outcome.slots, *planned)
+            (features,) = planned.signals
+            verified, accepted = outcome.verified[planned.rows], outcome.accepted[planned.rows]
             positions = np.arange(self._capability.max_draft_tokens)[:, None]
-            seen = positions < np.minimum(outcome.accepted + 1, outcome.verified)
-            self._ridges.learn(rows, (positions < outcome.accepted).astype(np.float64), seen)
+            seen = positions < np.minimum(accepted + 1, verified)
+            self._ridges.learn(features, (positions < accepted).astype(np.float64), seen)
         self._features.learn(outcome)
 
     def forget(self, slots: IntArray) -> None:
@@ -144,10 +143,7 @@ class RequestCascade:
         """Take up a saved state of the same form and Kmax. Raises PolicyError otherwise."""
         if not state:
             return
-        if state.get("schema") != 1 or "learned" not in state:
-            raise PolicyError(f"{self.name} state: schema 1 with `learned` expected")
-        if state.get("cascade") is not True:
-            raise PolicyError(f"{self.name} state: it is of the other form (option `cascade`)")
+        check_form(state, cascade=True, owner=self.name)
         self._saved = state
         if self._capability is not None:
             self._start(self._capability)
@@ -204,7 +200,7 @@ class RequestCascade:
         if self._measure_next is not None:
             k, self._measure_next = self._measure_next, None
             verify = np.minimum(context.draft_available, k)
-            return _plan(context, verify, depth, f"measuring K = {k}")
+            return plan_of(context, verify, depth, f"measuring K = {k}")
         if context.step % _MEASURE_EVERY == 0:
             goodput = None
             if survival is not None:
@@ -212,25 +208,5 @@ class RequestCascade:
             index = self._costs.unmeasured(context, self._arms, goodput)
             if index is not None:
                 self._measure_next = int(self._arms[index])
-                return _plan(context, verify, self._measure_next, "drafting to measure it")
-        return _plan(context, verify, depth, reason)
-
-
-def _rows_of(slots: IntArray, planned_slots: IntArray, rows: FloatArray) -> FloatArray:
-    """The feature rows [B', d] of the slots that are still alive, of those planned for."""
-    if len(slots) == len(planned_slots) and (slots == planned_slots).all():
-        return rows
-    order = np.argsort(planned_slots)
-    place = np.searchsorted(planned_slots[order], slots)
-    return np.asarray(rows[order[np.minimum(place, len(order) - 1)]])
-
-
-def _plan(context: StepContext, verify: IntArray, depth: int, reason: str) -> SpecPlan:
-    off = depth == 0 and not verify.any()
-    return SpecPlan(
-        step=context.step,
-        verify=verify,
-        draft_depth=depth,
-        mode=Mode.OFF_WARM if off else Mode.ON,
-        reason=reason,
-    )
+                return plan_of(context, verify, self._measure_next, "drafting to measure it")
+        return plan_of(context, verify, depth, reason)

@@ -23,6 +23,14 @@ def to_state(arrays: Arrays) -> State:
     }
 
 
+def check_form(state: State, *, cascade: bool, owner: str) -> None:
+    """Raise PolicyError unless a bandit of this form saved the state."""
+    if state.get("schema") != 1 or "learned" not in state:
+        raise PolicyError(f"{owner} state: schema 1 with `learned` expected")
+    if state.get("cascade") is not cascade:
+        raise PolicyError(f"{owner} state: it is of the other form (option `cascade`)")
+
+
 def fill(arrays: Arrays, state: object, owner: str) -> None:
     """Write a saved state into the arrays, in place, or change nothing.
 
@@ -46,6 +54,8 @@ def fill(arrays: Arrays, state: object, owner: str) -> None:
             )
         if not np.isfinite(value).all():
             raise PolicyError(f"{owner} state: `{name}` has values that are not finite")
+        if value.dtype.kind == "i" and (value < 0).any():
+            raise PolicyError(f"{owner} state: `{name}` are counts and must not be negative")
         checked[name] = value
     for name, value in checked.items():
         arrays[name][...] = value

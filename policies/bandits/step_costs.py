@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost import CostModel
 from adaptive_spec.cost_profile import load_profile
 from adaptive_spec.policies.bandits.hazards import survival_counts
+from adaptive_spec.policies.untimed_depths import UntimedDepths
 from adaptive_spec.values import Capability, FloatArray, IntArray, StepContext, StepOutcome
 
 _HOPELESS = 0.7
@@ -28,9 +29,8 @@ class StepCosts:
 
     def __init__(self, capability: Capability, profile: str | None, *, attempts: int) -> None:
         self._capability = capability
-        self._most_attempts = attempts
         self.model = CostModel(capability, load_profile(Path(profile)) if profile else None)
-        self._attempts: dict[tuple[int, int], int] = {}
+        self._untimed = UntimedDepths(attempts)
 
     @property
     def ready(self) -> bool:
@@ -87,17 +87,14 @@ class StepCosts:
         most_tokens = context.batch_size * (1 + self._capability.max_draft_tokens)
         if context.prefill_tokens > _MOST_PROMPTS * most_tokens:
             return None
-        for k in self.model.missing_depths(context.batch_size):
-            index = int(np.searchsorted(arms, k))
-            key = (load_bin(context.batch_size), k)
-            tried = self._attempts.get(key, 0)
-            if tried >= self._most_attempts:
-                continue
-            if goodput is not None and goodput[index] < _HOPELESS * float(goodput.max()):
-                continue
-            self._attempts[key] = tried + 1
-            return index
-        return None
+
+        def hopeful(k: int) -> bool:
+            if goodput is None:
+                return True
+            return not goodput[np.searchsorted(arms, k)] < _HOPELESS * float(goodput.max())
+
+        k = self._untimed.offer(self.model, context.batch_size, hopeful)
+        return None if k is None else int(np.searchsorted(arms, k))
 
 
 def _up_to(by_position: FloatArray, arms: IntArray) -> FloatArray:

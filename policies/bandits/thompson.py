@@ -12,6 +12,7 @@ a known probability, which is recorded, and traces can be evaluated off-policy.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -64,21 +65,22 @@ class ThompsonPolicy(BanditPolicy):
             memory = ArmCounts(len(arms), discount)
             return _GaussianLearner(memory, costs, self._random, even)
         samples = _SAMPLES if even > 0.0 else 1
-
-        def sampled(memory: HazardMemory) -> FloatArray:
-            failed = np.maximum(memory.seen - memory.succeeded, 0.0)
-            succeeded = np.maximum(memory.succeeded, 0.0)
-            size = (samples, len(failed))
-            return self._random.beta(succeeded + _PRIOR_SUCCESSES, failed + _PRIOR_FAILURES, size)
-
         return CascadeLearner(
             arms,
             HazardCounts(capability.max_draft_tokens, discount=discount),
             costs,
-            sampled,
+            partial(_sampled, self._random, samples),  # no closure: a copy has its own generator
             self._random,
             uniform_fraction=even,
         )
+
+
+def _sampled(random: np.random.Generator, samples: int, memory: HazardMemory) -> FloatArray:
+    """[samples, Kmax] hazards, drawn from their posterior."""
+    failed = np.maximum(memory.seen - memory.succeeded, 0.0)
+    succeeded = np.maximum(memory.succeeded, 0.0)
+    size = (samples, len(failed))
+    return random.beta(succeeded + _PRIOR_SUCCESSES, failed + _PRIOR_FAILURES, size)
 
 
 class _GaussianLearner(IndexLearner):

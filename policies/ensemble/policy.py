@@ -338,9 +338,8 @@ class EnsemblePolicy:
             raise PolicyError(f"ensemble state: schema 1 with {', '.join(sorted(needed))} expected")
         try:
             weights = np.asarray(state["weights"], dtype=np.float64)
-            if state["profile"] is not None:
-                self._profile = msgspec.convert(state["profile"], CostProfile)
-        except (TypeError, ValueError) as error:
+            profile = msgspec.convert(state["profile"], CostProfile | None)
+        except (TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"ensemble state: {error}") from error
         if (
             weights.shape != (len(self._members),)
@@ -349,6 +348,7 @@ class EnsemblePolicy:
             raise PolicyError("ensemble state: `weights` must be one positive number per member")
         restore_members(self._members, state["members"])
         self._hedge.restore(weights)
+        self._profile = self._profile if profile is None else profile
         self._restored = state
         if self._capability is not None:
             self._start(self._capability)
@@ -357,8 +357,10 @@ class EnsemblePolicy:
 
     def _start(self, capability: Capability) -> None:
         self._capability = capability
-        saved = None if self._restored is None else self._restored["acceptance"]
-        self._shared = Shared(capability, self._profile, self._seed, saved)
+        self._shared = Shared(capability, self._profile, self._seed)
+        # Last, so that a saved state that doesn't fit is said once and not in every step.
+        if self._restored is not None:
+            self._shared.acceptance.restore(self._restored["acceptance"])
 
     def _drop_failed(self) -> None:
         for number, member in enumerate(self._members):

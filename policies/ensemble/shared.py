@@ -7,8 +7,6 @@ draft more, and looks again while its leader does not speculate.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import numpy as np
 
@@ -42,19 +40,10 @@ class Shared:
         capability: of the engine.
         profile: to start the cost model from.
         seed: of the exploration.
-        acceptance: saved state of the posterior, or None.
     """
 
-    def __init__(
-        self,
-        capability: Capability,
-        profile: CostProfile | None,
-        seed: int,
-        acceptance: dict[str, Any] | None,
-    ) -> None:
+    def __init__(self, capability: Capability, profile: CostProfile | None, seed: int) -> None:
         self.acceptance = AcceptanceModel(capability.max_draft_tokens)
-        if acceptance is not None:
-            self.acceptance.restore(acceptance)
         self.cost = CostModel(capability, profile)
         self.looking = LookingAgain()
         self._cost_probes = CostProbes(self.cost)

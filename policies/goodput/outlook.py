@@ -28,6 +28,8 @@ class Outlook(NamedTuple):
     prefill_seconds: float
     """Of the prompts that share the step; not part of the others."""
     best: Admission
+    unweighted: bool = False
+    """The best plan's value is a number of tokens."""
 
     def seconds_of(self, drafts: int, depth: int, mode: Mode = Mode.ON) -> float:
         """Predicted duration, without prompts, at this many verified drafts and this depth."""
@@ -79,6 +81,8 @@ class Outlook(NamedTuple):
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""
+        if verify is self.best.verify and self.unweighted:
+            return self.best.tokens
         return self.context.batch_size + value_of(self.survival, verify)
 
     def verify_price(self) -> float:

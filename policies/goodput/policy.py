@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ from adaptive_spec.policies.goodput.cost_probes import CostProbes
 from adaptive_spec.policies.goodput.live import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
 from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.policies.goodput.step_memory import StepMemory
 from adaptive_spec.policy import State
 from adaptive_spec.tpot_cap import TpotTargets
 from adaptive_spec.values import (
@@ -48,28 +49,9 @@ from adaptive_spec.values import (
     StepOutcome,
 )
 
-_REMEMBERED_STEPS = 8
+_COLD_STEPS = 8
 _LEAST_STEPS, _ENOUGH_STEPS = 60, 200
 """Steps measured before speculation may stop."""
-
-
-class _Remembered(NamedTuple):
-    """What a planned step has to be learned from."""
-
-    slots: IntArray
-    task: IntArray
-    signal: FloatArray | None
-    """[Kmax, B] what the drafter showed."""
-    planned_goodput: float = float("nan")
-    """Of the step's outlook; nan if it was not planned by it."""
-
-    def rows(self, slots: IntArray) -> IntArray | None:
-        """Where these slots are in the step; None if they are all of it, in order."""
-        if len(slots) == len(self.slots) and (slots == self.slots).all():
-            return None
-        order = np.argsort(self.slots)
-        place: IntArray = order[np.searchsorted(self.slots, slots, sorter=order)]
-        return place
 
 
 class GoodputPolicy:
@@ -90,8 +72,8 @@ class GoodputPolicy:
         self._latency = LatencyWeights(options.latency_strength)
         self._last_depth: int | None = None
         self._extend_next = False
-        self._cold_steps: deque[int] = deque(maxlen=_REMEMBERED_STEPS)
-        self._remembered: dict[int, _Remembered] = {}
+        self._cold_steps: deque[int] = deque(maxlen=_COLD_STEPS)
+        self._memory = StepMemory()
 
     # ------------------------------------------------------------------ decide
 
@@ -111,7 +93,7 @@ class GoodputPolicy:
             plan = self._plain(context, verify, context.engine_k, "no step measured yet")
             return self._measuring(context, None) or plan
         signal = self._signal(context)
-        self._remember(context, signal)
+        self._memory.keep(context, signal)
         outlook = self._outlook(context)
         plan = self._plan_in(self._mode(outlook), outlook, signal)
         if plan.predicted_seconds > 0.0:
@@ -131,10 +113,10 @@ class GoodputPolicy:
             prospect=outlook.prospect,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            advantage=outlook.advantage,
+            advantage=0.0 if self._modes.mode is Mode.ON else outlook.advantage,
             ready=self._knows_enough(context.batch_size),
         )
-        if mode is Mode.ON and before is not Mode.ON:
+        if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             # What was known of acceptance is from before it went OFF.
             self._acceptance.widen()
         return mode
@@ -154,7 +136,7 @@ class GoodputPolicy:
         if measuring is not None:
             return measuring
         if signal is not None and self._live.useful:
-            self._remember(context, signal, outlook.best.goodput)
+            self._memory.keep(context, signal, outlook.best.goodput)
         return self._plan_on(outlook, signal)
 
     def _outlook(self, context: StepContext) -> Outlook:
@@ -166,8 +148,8 @@ class GoodputPolicy:
             context.batch_size, int(context.context_tokens.sum()), 0
         )
         draft_seconds = self._cost.draft_seconds(context.batch_size)
-        values = survival
-        if self._live_level and self._live.useful:
+        values, optional = survival, self._live_level and self._live.useful
+        if optional:
             values = survival + self._live.option_value[:, None]
             np.minimum(np.minimum.accumulate(values, axis=0, out=values), 1.0, out=values)
         best = best_admission(
@@ -182,7 +164,14 @@ class GoodputPolicy:
         )
         prefill_seconds = self._cost.prefill_seconds(context.prefill_tokens)
         return Outlook(
-            context, survival, weights, verify_seconds, draft_seconds, prefill_seconds, best
+            context,
+            survival,
+            weights,
+            verify_seconds,
+            draft_seconds,
+            prefill_seconds,
+            best,
+            unweighted=weights is None and not optional,
         )
 
     def _tpot_targets(self, context: StepContext, survival: FloatArray) -> TpotTargets | None:
@@ -213,7 +202,8 @@ class GoodputPolicy:
             if stops:
                 depth = context.capability.max_draft_tokens
                 expected_depth = round(self._live.mean_depth)
-        self._live.set_prices(outlook)
+        if signal is not None:
+            self._live.set_prices(outlook)
         self._last_depth = depth
         propensity: FloatArray | None = None
         if self._options.explore:
@@ -350,8 +340,6 @@ class GoodputPolicy:
             discount=self._options.discount,
             request_effects=self._options.request_effects,
         )
-        if self._restored is not None:
-            self._acceptance.restore(self._restored["acceptance"])
         self._change = ChangeDetector()
         self._live = LiveAdmission(self._acceptance)
         self._live_level = capability.level is not Level.UNIFORM
@@ -366,30 +354,24 @@ class GoodputPolicy:
         self._modes = ModeMachine(
             capability, fixed_interval=None if self._options.probe_law else 10.0
         )
-
-    def _remember(
-        self, context: StepContext, signal: FloatArray | None, goodput: float = float("nan")
-    ) -> None:
-        self._remembered[context.step] = _Remembered(context.slots, context.task, signal, goodput)
-        while len(self._remembered) > _REMEMBERED_STEPS:
-            del self._remembered[next(iter(self._remembered))]
+        # Last, so that a saved state that doesn't fit is said once and not in every step.
+        restored, self._restored = self._restored, None
+        if restored is not None:
+            self._acceptance.restore(restored["acceptance"])
 
     def _learn_acceptance(self, outcome: StepOutcome) -> None:
         task, signal = None, None
-        step = self._remembered.pop(outcome.step, None)
-        if step is not None:
-            rows = step.rows(outcome.slots)
-            task, signal = step.task, step.signal
-            if rows is not None:
-                task = task[rows]
-                signal = None if signal is None else signal[:, rows]
-            self._learn_prices(outcome, step.planned_goodput)
+        planned = self._memory.take(outcome.step, outcome.slots)
+        if planned is not None:
+            task, signal = planned.task, planned.signal
+            self._learn_prices(outcome, planned.goodput)
         model = self._acceptance
         model.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
         if not self._options.change_detection:
             return
         if self._change.observe(model.surprise, model.expected_variance, model.observed):
             model.widen()
+            self._modes.acceptance_changed()
 
     def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:
         seconds = outcome.seconds - self._cost.prefill_seconds(outcome.prefill_tokens)

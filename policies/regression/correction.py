@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.slot_arrays import floats
 from adaptive_spec.values import FloatArray, IntArray
 
 HAZARD_FLOOR, HAZARD_CEILING = 0.01, 0.995
@@ -62,7 +63,7 @@ class RunningAverage:
         try:
             hazards = np.asarray(state["hazards"], dtype=np.float64)
             seen = np.asarray(state["seen"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"regression state: average does not fit: {error!r}") from error
         if not hazards.shape == seen.shape == self.hazards.shape:
             raise PolicyError("regression state: average is of another model")
@@ -103,12 +104,10 @@ class Correction:
         self._mean_weight: FloatArray = np.zeros(max_draft_tokens)
         self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
         """Times each position has been observed."""
-        self._effect: FloatArray = np.zeros(64)
-        self._information: FloatArray = np.zeros(64)
+        self._effect, self._information = floats(0.0), floats(0.0)
 
     def hazard(self, logits: FloatArray, slots: IntArray) -> FloatArray:
         """Hazards [Kmax, B] for the model's logits [Kmax, B]."""
-        self._grow(slots)
         hazard: FloatArray = self.scale * logits
         hazard += (self.position + (1.0 - self.scale) * self._mean)[:, None]
         hazard += self._effect[slots]
@@ -167,9 +166,8 @@ class Correction:
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
-        slots = slots[slots < len(self._effect)]
-        self._effect[slots] = 0.0
-        self._information[slots] = 0.0
+        self._effect.reset(slots)
+        self._information.reset(slots)
 
     def widen(self, evidence: float = 20.0) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
@@ -205,9 +203,3 @@ class Correction:
         self._evidence, self.observations, self._mean = evidence, observations, mean
         self._mean_weight = np.full(shape, self._limit)
         self.scale = min(max(scale, _SCALE_RANGE[0]), _SCALE_RANGE[1])
-
-    def _grow(self, slots: IntArray) -> None:
-        if slots.size and (top := int(slots.max())) >= len(self._effect):
-            extra = np.zeros(max(len(self._effect), top + 1 - len(self._effect)))
-            self._effect = np.concatenate([self._effect, extra])
-            self._information = np.concatenate([self._information, extra])

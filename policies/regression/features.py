@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from adaptive_spec.confidence import log_odds
+from adaptive_spec.policies.slot_arrays import floats
 from adaptive_spec.values import FloatArray, IntArray
 
 REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")
@@ -40,7 +42,6 @@ POSITION = "position"
 
 HISTORY_DISCOUNT = 0.98
 RECENT_DISCOUNT = 0.8
-_CERTAIN = 1e-4
 
 
 class RequestHistory:
@@ -52,13 +53,12 @@ class RequestHistory:
 
     def __init__(self, average: FloatArray) -> None:
         self.average = average
-        # Rows: score and information of `history`, the same of `recent`, tokens emitted.
-        self._sums: FloatArray = np.zeros((5, 64))
+        # Columns: score and information of `history`, the same of `recent`, tokens emitted.
+        self._sums = floats(0.0, 5)
 
     def features(self, slots: IntArray) -> FloatArray:
         """``history``, ``recent`` and ``progress``: [3, B]."""
-        self._grow(slots)
-        sums = self._sums[:, slots]
+        sums = self._sums[slots].T
         result = np.empty((3, len(slots)))
         np.divide(sums[0], 1.0 + sums[1], out=result[0])
         np.divide(sums[2], 1.0 + sums[3], out=result[1])
@@ -69,38 +69,30 @@ class RequestHistory:
         """Take up one step's outcomes, [B] each. Steps without drafts are only progress."""
         if not slots.size:
             return
-        self._grow(slots)
-        self._sums[4, slots] += accepted + 1
+        sums = self._sums[slots]
+        sums[:, 4] += accepted + 1
+        self._sums[slots] = sums
         touched = verified > 0
         if not touched.any():
             return
         slots, verified, accepted = slots[touched], verified[touched], accepted[touched]
-        deepest = int(verified.max())
-        position = np.arange(deepest)
+        position = np.arange(int(verified.max()))
         hazard = self.average[np.minimum(position, len(self.average) - 1)]
         # Sums over the positions that were seen, as differences of running sums.
         seen = np.minimum(accepted + 1, verified)
         expected = np.concatenate([[0.0], np.cumsum(hazard)])[seen]
         information = np.concatenate([[0.0], np.cumsum(hazard * (1.0 - hazard))])[seen]
         score = accepted - expected
-        sums = self._sums[:4, slots]
-        sums[:2] *= HISTORY_DISCOUNT
-        sums[2:] *= RECENT_DISCOUNT
-        sums[0] += score
-        sums[1] += information
-        sums[2] += score
-        sums[3] += information
-        self._sums[:4, slots] = sums
+        sums = sums[touched]
+        sums[:, :2] *= HISTORY_DISCOUNT
+        sums[:, 2:4] *= RECENT_DISCOUNT
+        sums[:, (0, 2)] += score[:, None]
+        sums[:, (1, 3)] += information[:, None]
+        self._sums[slots] = sums
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
-        self._sums[:, slots[slots < self._sums.shape[1]]] = 0.0
-
-    def _grow(self, slots: IntArray) -> None:
-        if slots.size and (top := int(slots.max())) >= self._sums.shape[1]:
-            grown = np.zeros((5, max(2 * self._sums.shape[1], top + 1)))
-            grown[:, : self._sums.shape[1]] = self._sums
-            self._sums = grown
+        self._sums.reset(slots)
 
 
 def context_feature(tokens: FloatArray) -> FloatArray:
@@ -111,6 +103,4 @@ def context_feature(tokens: FloatArray) -> FloatArray:
 
 def confidence_feature(max_probability: FloatArray) -> FloatArray:
     """``confidence`` of maximum draft probabilities; nan stays nan."""
-    clipped = np.clip(max_probability, _CERTAIN, 1.0 - _CERTAIN)
-    result: FloatArray = np.log(clipped / (1.0 - clipped))
-    return result
+    return log_odds(max_probability)

@@ -300,12 +300,13 @@ class RegressionPolicy:
             discount=options.discount,
             first_evidence=_EVIDENCE_OF_FITTED if fitted else _EVIDENCE_OF_DEFAULT,
         )
-        if self._restored is not None:
-            self._hazards.restore(self._restored["corrections"])
         self._cost = CostModel(capability, self._profile)
         self._cost_probes = CostProbes(self._cost)
         self._explorer = Explorer(capability, self._seed)
         self._modes = ModeMachine(capability)
+        # Last, so that a saved state that doesn't fit is said once and not in every step.
+        if self._restored is not None:
+            self._hazards.restore(self._restored["corrections"])
 
     def _plain(self, context: StepContext, verify: IntArray, depth: int, reason: str) -> SpecPlan:
         """A plan without a prediction."""

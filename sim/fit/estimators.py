@@ -23,7 +23,7 @@ from adaptive_spec.values import FloatArray
 Kind: TypeAlias = Literal["logistic", "boosting"]
 
 TREES, TREE_DEPTH = 24, 3
-"""What is evaluated within a step of 64 requests in some hundred microseconds."""
+"""Small, because all trees are evaluated for every draft position in every step."""
 _LEARNING_RATE = 0.25
 _REGULARISATION = 10.0
 _FEWEST_PER_LEAF = 100

@@ -66,6 +66,9 @@ class _Record(msgspec.Struct):
         for name, column in columns.items():
             if len(column) != len(self.ids):
                 raise ValueError(f"{len(column)} {name} for {len(self.ids)} ids")
+        for name in ("confidence", "entropy"):
+            if len({len(row) for row in getattr(self, name) or ()}) > 1:
+                raise ValueError(f"rows of {name} differ in length")
         pairs = zip(self.accepted, self.k, self.emitted, strict=True)
         if any(accepted > k or emitted > accepted + 1 for accepted, k, emitted in pairs):
             raise ValueError("accepted must be within 0..k, emitted within 0..accepted + 1")

@@ -13,10 +13,18 @@ import pytest
 import adaptive_spec
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
-POLICIES = [
-    *("batch_table", "goodput", "off", "static"),
-    *("trtllm_request_gate", "trtllm_schedule", "trtllm_window_gate"),
+OURS = [
+    *("discounted_ucb", "ensemble", "exp3", "goodput", "linear_thompson", "linucb", "off"),
+    *("regression", "sliding_ucb", "static", "thompson", "ucb"),
 ]
+PEERS = [
+    *("acceptance_adaptive_k", "adaedl", "adaspec", "arctic_suffix", "banditspec_exp3"),
+    *("banditspec_ucb", "batch_table", "cascade", "disco", "dsde", "dspark", "hf_confidence"),
+    *("hf_heuristic", "llama_p_min", "nightjar", "sglang_ema", "sglang_throughput"),
+    *("specdec_plus_plus", "svip", "tetris", "trtllm_request_gate", "trtllm_schedule"),
+    *("trtllm_window_gate", "turbospec", "vllm_adaptive_verification", "vllm_dynamic"),
+]
+POLICIES = sorted(OURS + PEERS)
 
 
 def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -96,7 +104,7 @@ def test_doctor_without_vllm_in_json():
     result = call("doctor", "--json")
     report = json.loads(result.stdout)
     assert result.returncode == 0
-    assert [engine["engine"] for engine in report["engines"]] == ["tensorrt-llm", "vllm"]
+    assert [engine["engine"] for engine in report["engines"]] == ["sglang", "tensorrt-llm", "vllm"]
     assert report["version"] == adaptive_spec.__version__
     assert [policy["name"] for policy in report["policies"]] == POLICIES
     assert report["configured"] == {"source": "", "mode": "", "policy": "", "problem": ""}
@@ -131,6 +139,7 @@ def test_doctor_survives_broken_packages(other_package):
     assert [engine["engine"] for engine in report["engines"]] == [
         "broken_engine",
         "missing_engine",
+        "sglang",
         "tensorrt-llm",
         "vllm",
     ]
@@ -147,6 +156,7 @@ def test_policies_lists_ours():
     assert [policy["name"] for policy in listed] == POLICIES
     assert all(policy["summary"] and not policy["problem"] for policy in listed)
     assert {policy["distribution"] for policy in listed} == {"adaptive-spec"}
+    assert [policy["name"] for policy in listed if policy["source"]] == PEERS
 
 
 def test_policies_lists_those_of_other_packages(other_package):

@@ -145,3 +145,52 @@ def test_both_kernels_learn_the_same_to_the_last_bit() -> None:
             )
             results.append(np.concatenate([gradient, information, count, effect, evidence]))
         assert (results[0] == results[1]).all()
+
+
+def feed_tasks(model: AcceptanceModel, task: np.ndarray, hazard: np.ndarray, steps: int) -> None:
+    random = np.random.default_rng(0)
+    slots, k = np.arange(len(task)), np.full(len(task), 3)
+    for _ in range(steps):
+        hits = random.random((len(task), 3)) < hazard[:, None]
+        model.learn(slots, k, np.minimum(hits.cumprod(axis=1).sum(axis=1), k), task)
+
+
+def test_a_task_label_tells_new_requests_apart() -> None:
+    task = np.repeat(np.array([0, 1]), 8)
+    model = AcceptanceModel(3)
+    feed_tasks(model, task, np.where(task == 0, 0.9, 0.3), 300)
+    model.forget(np.arange(16))
+    fresh = model.hazard(np.array([0, 1, 2]), np.array([0, 1, -1]))[0]
+    assert fresh[0] > fresh[2] > fresh[1]
+    assert fresh[0] - fresh[1] > 0.3
+
+
+def test_labels_without_end_do_not_grow_the_model() -> None:
+    model = AcceptanceModel(3)
+    for number in range(0, 100_000, 997):
+        one = np.array([1])
+        model.learn(np.array([0]), one, one, np.array([number]))
+    assert len(model._task_effect) <= 1024
+
+
+def test_without_request_effects_all_requests_count_as_alike() -> None:
+    hazards = np.repeat(np.array([[0.9], [0.25]]), 8, axis=0) * np.ones((16, 4))
+    model = AcceptanceModel(4, request_effects=False)
+    feed(model, hazards, 300, "random")
+    assert np.ptp(model.hazard(np.arange(16))[0]) == 0.0
+
+
+def test_after_widening_a_fall_is_learned_in_a_few_steps() -> None:
+    steps = {}
+    for widened in (False, True):
+        model = AcceptanceModel(3)
+        feed(model, np.full((16, 3), 0.85), 600, "random")
+        if widened:
+            model.widen()
+        count = 0
+        while model.hazard(np.arange(16))[0].mean() > 0.3 and count < 500:
+            feed(model, np.full((16, 3), 0.05), 1, "random", seed=count)
+            count += 1
+        steps[widened] = count
+    assert steps[True] < 20
+    assert steps[True] < 0.6 * steps[False]

@@ -74,6 +74,7 @@ def test_every_entry_point_can_be_loaded():
     points = distribution("adaptive-spec").entry_points
     assert {point.group for point in points} == {
         "console_scripts",
+        "sglang.srt.plugins",
         "vllm.general_plugins",
         "adaptive_spec.policies",
         "adaptive_spec.commands",

@@ -8,21 +8,46 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Level, SpecPlan, check_policy
-from adaptive_spec.policy import Policy, available_policies, build_policy
-from adaptive_spec.values import StepContext
+from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan, check_policy
+from adaptive_spec.made_up_steps import MadeUpEngine
+from adaptive_spec.policy import (
+    Policy,
+    available_policies,
+    build_policy,
+    policy_class,
+    provenance_of,
+)
+from adaptive_spec.values import DraftPass, IntArray, StepContext, StepOutcome
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "llama_p_min": {"p_min": 0.5},
     "batch_table": {"table": [[1, 2, 4], [3, 8, 1]]},
     "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
     "trtllm_schedule": {"schedule": [[3, 4], [8, 1]]},
     "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
+DECIDED_BY_SIGNAL = {
+    "adaedl",
+    "arctic_suffix",
+    "disco",
+    "dspark",
+    "ensemble",
+    "goodput",
+    "hf_confidence",
+    "llama_p_min",
+    "regression",
+    "specdec_plus_plus",
+    "svip",
+    "vllm_adaptive_verification",
+}
 
 
 @pytest.mark.parametrize("name", sorted(available_policies()))
 def test_every_installed_policy_keeps_the_contract(name: str) -> None:
-    check_policy(lambda seed: build_policy(name, OPTIONS.get(name), seed=seed))
+    report = check_policy(lambda seed: build_policy(name, OPTIONS.get(name), seed=seed))
+    assert bool(report.exempt) == provenance_of(policy_class(name)).greedy_drafts_only
+    # The check would be empty if these didn't follow the signal in its steps.
+    assert (report.decided_by_signal > 0) == (name in DECIDED_BY_SIGNAL)
 
 
 def broken(change: str) -> Policy:
@@ -36,10 +61,26 @@ def broken(change: str) -> Policy:
             if change == "unseeded":
                 lower = np.maximum(plan.verify - np.random.default_rng().integers(0, 2), 0)
                 return msgspec.structs.replace(plan, verify=lower)
-            if change == "by name":
+            if change == "by name" and context.request_ids:
                 keep = int(context.request_ids[0].startswith("request"))
                 return msgspec.structs.replace(plan, verify=plan.verify * keep)
+            if change == "no requests":
+                plan.verify.max()
+            if change == "nothing possible":
+                1 / int(context.draft_possible.any() or context.batch_size == 0)
+            if change == "unknown signal" and context.confidence is not None:
+                int(np.nanmean(context.confidence))
+            if change == "remembers requests":
+                self.known = getattr(self, "known", set()) | set(context.request_ids)
+            if change == "waits for every outcome":
+                self.open = [*getattr(self, "open", []), context.step]
             return plan
+
+        def observe(self, outcome: StepOutcome) -> None:
+            if change == "unplanned outcome":
+                self.last = outcome.verified[np.argmax(outcome.verified)]
+            if change == "waits for every outcome":
+                assert self.open.pop(0) == outcome.step
 
         def state(self) -> dict[str, Any]:
             if change == "nan state":
@@ -55,7 +96,89 @@ def broken(change: str) -> Policy:
     return Broken(msgspec.convert({"k": 2}, policy.Options))
 
 
-@pytest.mark.parametrize("change", ["too many", "unseeded", "by name", "nan state", "growing"])
-def test_a_policy_that_breaks_the_contract_is_found_out(change: str) -> None:
-    with pytest.raises(AssertionError):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("too many", "leaves 0..draft_available"),
+        ("unseeded", "same seed"),
+        ("by name", "request names"),
+        ("no requests", "plan raised ValueError"),
+        ("nothing possible", "plan raised ZeroDivisionError"),
+        ("unknown signal", "plan raised ValueError"),
+        ("unplanned outcome", "observe raised ValueError"),
+        ("waits for every outcome", "observe raised"),
+        ("nan state", "JSON without NaN"),
+        ("growing", "bytes longer"),
+        ("remembers requests", "values more"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+def test_a_policy_that_breaks_the_contract_is_found_out(change: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said) as failure:
         check_policy(lambda seed: broken(change), levels=[Level.FULL])
+    assert "\n" not in str(failure.value)
+
+
+class Failing(type(build_policy("svip"))):  # type: ignore[misc]
+    """Raises, or answers nonsense, in one of its methods."""
+
+    def __init__(self, where: str, nonsense: bool) -> None:
+        self.where, self.nonsense = where, nonsense
+        super().__init__(self.Options())
+
+    def _answer(self, where: str, sound: Any) -> Any:
+        if where != self.where:
+            return sound
+        if self.nonsense:
+            return "nonsense"
+        raise RuntimeError("boom")
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        plan: SpecPlan = self._answer("plan", super().plan(context))
+        return plan
+
+    def observe(self, outcome: StepOutcome) -> None:
+        self._answer("observe", super().observe(outcome))
+
+    def forget(self, slots: IntArray) -> None:
+        self._answer("forget", super().forget(slots))
+
+    def after_draft_pass(self, draft: DraftPass) -> Any:
+        return self._answer("after_draft_pass", super().after_draft_pass(draft))
+
+
+@pytest.mark.parametrize("where", ["plan", "observe", "forget", "after_draft_pass"])
+@pytest.mark.parametrize("nonsense", [False, True], ids=["raises", "nonsense"])
+def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool) -> None:
+    capability = Capability(level=Level.FULL, max_draft_tokens=5, stops_drafting=True)
+    controller = Controller(Failing(where, nonsense), capability, Config())
+    engine = MadeUpEngine(capability, signal=True)
+    round_ = engine.next_round()
+    context = engine.context(round_, round_.possible)
+    slots = [controller.slots.assign(name) for name in round_.names]
+    assert slots == context.slots.tolist()
+    plan = controller.plan(context)
+    assert plan.mode is (Mode.ENGINE if where == "plan" else Mode.ON)
+    if where == "plan":
+        assert plan.verify.tolist() == context.draft_available.tolist()
+    drafting = np.ones(len(slots), dtype=np.bool_)
+    draft = DraftPass(
+        step=0,
+        position=0,
+        slots=context.slots,
+        drafting=drafting,
+        confidence=round_.confidence[:, :1],
+        entropy=round_.entropy[:, :1],
+    )
+    verdict = controller.after_draft_pass(draft)
+    assert verdict.admitted.shape == drafting.shape
+    if where == "after_draft_pass":
+        assert verdict.admitted.all()
+        assert verdict.drafting.all()
+    engine.verify(round_, plan)
+    assert engine._outcome is not None
+    controller.observe(engine._outcome)
+    controller.finish(round_.names)
+    # What observe and forget return is not looked at.
+    harmless = nonsense and where in ("observe", "forget")
+    assert sum(controller.counters.snapshot()["fail_opens"].values()) == (0 if harmless else 1)

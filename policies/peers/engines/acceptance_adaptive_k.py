@@ -169,7 +169,7 @@ class AcceptanceAdaptiveKPolicy:
             lengths = {len(rates), len(state["counts"]), len(state["enabled"])}
             fits = len(lengths) == 1 and all(0.0 <= rate <= 1.0 for rate in rates)
             fits = fits and min([int(state["drafts"]), *map(int, state["counts"])]) >= 0
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"acceptance_adaptive_k state does not fit: {error!r}") from error
         if not fits:
             raise PolicyError("acceptance_adaptive_k state: one rate in 0..1 and count by position")

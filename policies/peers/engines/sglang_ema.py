@@ -230,9 +230,11 @@ class SGLangEmaPolicy:
         sizes = [tier.batch_size for tier in self._options.tiers]
         try:
             fits = [int(row["batch_size"]) for row in rows] == sizes and all(
-                math.isfinite(row["ema"]) and row["k"] >= 0 and row["batches"] >= 0 for row in rows
+                math.isfinite(row["ema"])
+                and all(type(row[name]) is int and row[name] >= 0 for name in ("k", "batches"))
+                for row in rows
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             fits = False
         if not fits:
             raise PolicyError(f"sglang_ema state is not of tiers that begin at {sizes}")

@@ -188,11 +188,12 @@ class SGLangThroughputPolicy:
         try:
             k = None if state["k"] is None else int(state["k"])
             rates = [[float(rate) for rate in window] for window in state["windows"]]
-            self._times.restore(state["profile"])
-        except (KeyError, TypeError, ValueError) as error:
+            profile = state["profile"]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"sglang_throughput state does not fit: {error!r}") from error
         if not all(0.0 <= rate <= 1.0 for window in rates for rate in window):
             raise PolicyError("sglang_throughput state: rates must be within 0..1")
+        self._times.restore(profile)
         self._k = k
         self._windows = PositionWindows(len(rates), self._options.window_size)
         for window, saved in zip(self._windows.windows, rates, strict=True):

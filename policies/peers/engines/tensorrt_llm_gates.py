@@ -34,13 +34,13 @@ from collections import deque
 from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
-import numpy as np
 
 from adaptive_spec.policies.peers.engines.tensorrt_llm_schedule import (
     Schedule,
     check_schedule,
     scheduled_k,
 )
+from adaptive_spec.policies.slot_arrays import integers
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.policy import Provenance
@@ -161,30 +161,18 @@ class TensorRTLLMRequestGatePolicy(_GatedPolicy):
         del seed
         window, threshold = options.acceptance_window, options.acceptance_length_threshold
         super().__init__(options, _Gate(window, threshold))
-        self._tokens: IntArray = np.zeros(0, dtype=np.int64)
-        self._iterations: IntArray = np.zeros(0, dtype=np.int64)
+        self._tokens, self._iterations = integers(0), integers(0)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Count tokens and iterations of each request."""
-        if outcome.slots.size:
-            self._reach(int(outcome.slots.max()))
-            self._tokens[outcome.slots] += outcome.emitted
-            self._iterations[outcome.slots] += 1
+        self._tokens[outcome.slots] += outcome.emitted
+        self._iterations[outcome.slots] += 1
 
     def forget(self, slots: IntArray) -> None:
         """These requests have ended: each is a sample."""
-        if not slots.size:
-            return
-        self._reach(int(slots.max()))
-        for slot in slots.tolist():
-            # The prompt's pass, an iteration with one token, is counted in.
-            tokens, iterations = int(self._tokens[slot]) + 1, int(self._iterations[slot]) + 1
-            self._gate.record(tokens / iterations - 1.0)
-        self._tokens[slots] = self._iterations[slots] = 0
-
-    def _reach(self, slot: int) -> None:
-        missing = slot + 1 - len(self._tokens)
-        if missing > 0:
-            more: IntArray = np.zeros(max(missing, len(self._tokens)), dtype=np.int64)
-            self._tokens = np.concatenate((self._tokens, more))
-            self._iterations = np.concatenate((self._iterations, more))
+        # The prompt's pass, an iteration with one token, is counted in.
+        tokens, iterations = self._tokens[slots] + 1, self._iterations[slots] + 1
+        for sample in (tokens / iterations - 1.0).tolist():
+            self._gate.record(sample)
+        self._tokens.reset(slots)
+        self._iterations.reset(slots)

@@ -79,11 +79,11 @@ class VllmAcceptanceEstimator:
         x = np.where(seen, features, 0.0)
         weight = np.where(seen, predicted * (1.0 - predicted), 0.0)
         residual = np.where(seen, taken - predicted, 0.0)
-        self._xx += (weight * x * x).sum(axis=0)
-        self._x1 += (weight * x).sum(axis=0)
-        self._11 += weight.sum(axis=0)
-        self._gx += (residual * x).sum(axis=0)
-        self._g1 += residual.sum(axis=0)
+        self._slope_information += (weight * x * x).sum(axis=0)
+        self._cross_information += (weight * x).sum(axis=0)
+        self._intercept_information += weight.sum(axis=0)
+        self._slope_gradient += (residual * x).sum(axis=0)
+        self._intercept_gradient += residual.sum(axis=0)
         self._count += seen.sum(axis=0)
         self._steps += 1
         if self._steps >= REFIT_STEPS:
@@ -103,7 +103,7 @@ class VllmAcceptanceEstimator:
         try:
             slope = np.asarray(state["slope"], dtype=np.float64)
             intercept = np.asarray(state["intercept"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"acceptance estimator's state does not fit: {error!r}") from error
         shape = self.slope.shape
         if slope.shape != shape or intercept.shape != shape:
@@ -114,24 +114,28 @@ class VllmAcceptanceEstimator:
 
     def _refit_shared(self) -> None:
         """Newton on (w, b_1..b_K): only w is coupled to the others, so b is eliminated."""
-        diagonal = self._11 + _RIDGE
-        gradient = self._gx.sum() - (self._x1 * self._g1 / diagonal).sum()
-        curvature = self._xx.sum() + _RIDGE - (self._x1**2 / diagonal).sum()
+        diagonal = self._intercept_information + _RIDGE
+        cross, by_intercept = self._cross_information, self._intercept_gradient
+        gradient = self._slope_gradient.sum() - (cross * by_intercept / diagonal).sum()
+        curvature = self._slope_information.sum() + _RIDGE - (cross**2 / diagonal).sum()
         total = self._count.sum()
         change = gradient / curvature * (total / (total + _DAMPING))
         if not np.isfinite(change) or self.slope[0] + change < 0.0:
             change = 0.0
-        shift = (self._g1 - self._x1 * change) / diagonal
+        shift = (by_intercept - cross * change) / diagonal
         shift *= self._count / (self._count + _DAMPING)
         self.slope = self.slope + change
         self.intercept = self.intercept + np.where(np.isfinite(shift), shift, 0.0)
 
     def _refit_per_position(self) -> None:
         """Newton on (w_j, b_j), position by position."""
-        xx, ones = self._xx + _RIDGE, self._11 + _RIDGE
-        determinant = xx * ones - self._x1**2
-        slope = self.slope + (ones * self._gx - self._x1 * self._g1) / determinant
-        intercept = self.intercept + (xx * self._g1 - self._x1 * self._gx) / determinant
+        of_slope = self._slope_information + _RIDGE
+        of_intercept = self._intercept_information + _RIDGE
+        cross = self._cross_information
+        by_slope, by_intercept = self._slope_gradient, self._intercept_gradient
+        determinant = of_slope * of_intercept - cross**2
+        slope = self.slope + (of_intercept * by_slope - cross * by_intercept) / determinant
+        intercept = self.intercept + (of_slope * by_intercept - cross * by_slope) / determinant
         good = (self._count >= _NEEDED) & (slope >= 0.0)
         good &= np.isfinite(slope) & np.isfinite(intercept)
         self.slope = np.where(good, slope, self.slope)
@@ -139,6 +143,9 @@ class VllmAcceptanceEstimator:
 
     def _begin_round(self) -> None:
         positions = len(self.slope)
-        self._xx, self._x1, self._11 = (np.zeros(positions) for _ in range(3))
-        self._gx, self._g1 = np.zeros(positions), np.zeros(positions)
+        self._slope_information: FloatArray = np.zeros(positions)
+        self._intercept_information: FloatArray = np.zeros(positions)
+        self._cross_information: FloatArray = np.zeros(positions)
+        self._slope_gradient: FloatArray = np.zeros(positions)
+        self._intercept_gradient: FloatArray = np.zeros(positions)
         self._count = np.zeros(positions)

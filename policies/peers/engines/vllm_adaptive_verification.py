@@ -35,11 +35,11 @@ from adaptive_spec.policies.peers.engines.vllm_acceptance_estimator import (
 )
 from adaptive_spec.policies.peers.engines.vllm_cost_tables import CostCurve, profiled_curves
 from adaptive_spec.policies.peers.parts.log_odds import log_odds
-from adaptive_spec.policies.peers.parts.round_memory import RoundMemory
 from adaptive_spec.policies.peers.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
+from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import Capability, FloatArray, Level, StepContext, StepOutcome
 
@@ -80,10 +80,10 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         """Make estimator and cost tables."""
         super().begin(capability)
         self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens, self._form)
-        if self._restored is not None:
-            self._estimator.restore(self._restored)
         if self._profile is not None:
             self._tables = profiled_curves(self._profile, capability)
+        if self._restored is not None:
+            self._estimator.restore(self._restored)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """The estimator's acceptance."""

@@ -146,13 +146,14 @@ class VllmDynamicPolicy:
             drafted = np.array(state["drafted"], dtype=np.int64)
             accepted = np.array(state["accepted"], dtype=np.int64)
             steps = int(state["steps"])
-            self._times.restore(state["profile"])
+            profile = state["profile"]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"vllm_dynamic state does not fit: {error!r}") from error
         if drafted.ndim != 1 or drafted.shape != accepted.shape or (accepted > drafted).any():
             raise PolicyError("vllm_dynamic state: accepted must be within drafted by position")
         if (accepted < 0).any() or steps < 0:
             raise PolicyError("vllm_dynamic state: counts must not be negative")
+        self._times.restore(profile)
         self._drafted, self._accepted, self._steps = drafted, accepted, steps
 
     def _rates(self) -> FloatArray | None:

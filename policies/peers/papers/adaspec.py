@@ -235,11 +235,12 @@ class AdaSpecPolicy:
             return
         try:
             total, count = float(state["sum"]), int(state["count"])
-            self._times.restore(state["profile"])
-        except (KeyError, TypeError, ValueError) as error:
+            profile = state["profile"]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"adaspec state does not fit: {error!r}") from error
         if not 0.0 <= total <= count:
             raise PolicyError("adaspec state: the sum of confidences must be within 0..count")
+        self._times.restore(profile)
         self._sum, self._count = total, count
 
     # --------------------------------------------------------------- internals

@@ -164,7 +164,7 @@ class _BanditSpecPolicy:
             arms = tuple(int(arm) for arm in state["arms"])
             saved_round, emitted = int(state["round"]), float(state["emitted"])
             columns = [np.array(state[name], dtype=np.float64) for name in names]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"BanditSpec state does not fit: {error!r}") from error
         fits = all(
             column.shape == (len(arms),) and np.isfinite(column).all() and (column >= 0).all()

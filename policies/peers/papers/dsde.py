@@ -36,8 +36,8 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.peers.parts.observed_positions import observed
 from adaptive_spec.policies.peers.parts.per_request_plan import per_request_plan
-from adaptive_spec.policies.peers.parts.round_memory import RoundMemory
-from adaptive_spec.policies.peers.parts.slot_arrays import floats, integers
+from adaptive_spec.policies.round_memory import RoundMemory
+from adaptive_spec.policies.slot_arrays import floats, integers
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import (
     BoolArray,

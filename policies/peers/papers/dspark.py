@@ -29,11 +29,11 @@ import msgspec
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.peers.papers.temperature_scaling import TemperatureScaling
 from adaptive_spec.policies.peers.parts.log_odds import log_odds
-from adaptive_spec.policies.peers.parts.round_memory import RoundMemory
 from adaptive_spec.policies.peers.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
+from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import Capability, FloatArray, Level, StepContext, StepOutcome
 

@@ -42,6 +42,7 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.peers.parts.batch_rounds import BatchRounds
+from adaptive_spec.policies.slot_arrays import integers
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
 
@@ -145,7 +146,7 @@ class NightjarPolicy:
         self._contexts: dict[int, BinGreedy] = {}
         self._last_k: int | None = None
         self._pending: int | None = None
-        self._behind: IntArray = np.zeros(64, dtype=np.int64)
+        self._behind = integers(0)
         self._restored: State = {}
 
     def plan(self, context: StepContext) -> SpecPlan:
@@ -171,11 +172,10 @@ class NightjarPolicy:
 
     def observe(self, outcome: StepOutcome) -> None:
         """Reward the arm that ran with tokens per request and second."""
-        if outcome.slots.size:
-            self._reach(int(outcome.slots.max()))
-            drafted = outcome.draft_depth > 0
-            behind = 0 if drafted else self._behind[outcome.slots] + outcome.emitted
-            self._behind[outcome.slots] = behind
+        if outcome.draft_depth > 0:
+            self._behind.reset(outcome.slots)
+        else:
+            self._behind[outcome.slots] += outcome.emitted
         k = self._rounds.ran(outcome.step)
         if k is None or k not in self._arms or not outcome.seconds > 0.0:
             return
@@ -184,7 +184,7 @@ class NightjarPolicy:
 
     def forget(self, slots: IntArray) -> None:
         """These requests have ended."""
-        self._behind[slots[slots < len(self._behind)]] = 0
+        self._behind.reset(slots)
 
     def state(self) -> State:
         """Counts and means of each batch size's arms."""
@@ -240,15 +240,8 @@ class NightjarPolicy:
         arms = np.array(self._arms, dtype=np.float64)
         cost = np.zeros(len(arms))
         if self._last_k == 0:
-            self._reach(int(context.slots.max()))
             behind = int(self._behind[context.slots].max())
             seconds = self._options.switch_seconds
             seconds += self._options.switch_seconds_per_token * behind * context.batch_size
             np.divide(seconds, arms, out=cost, where=arms > 0)
         return cost
-
-    def _reach(self, slot: int) -> None:
-        missing = slot + 1 - len(self._behind)
-        if missing > 0:
-            more = np.zeros(max(missing, len(self._behind)), dtype=np.int64)
-            self._behind = np.concatenate((self._behind, more))

@@ -80,7 +80,7 @@ class TemperatureScaling:
         """Take up saved temperatures. Raises PolicyError if they don't fit."""
         try:
             temperature = np.asarray(state["temperature"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"temperatures' state does not fit: {error!r}") from error
         if temperature.shape != self.temperature.shape:
             raise PolicyError(f"temperatures' state is not for Kmax {len(self.temperature)}")

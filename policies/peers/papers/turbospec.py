@@ -131,11 +131,12 @@ class TurboSpecPolicy:
         try:
             acceptance = float(state["acceptance"])
             accepted, judged = int(state["accepted"]), int(state["judged"])
-            self._times.restore(state["profile"])
-        except (KeyError, TypeError, ValueError) as error:
+            profile = state["profile"]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PolicyError(f"turbospec state does not fit: {error!r}") from error
         if not (0.0 <= acceptance <= 1.0 and 0 <= accepted <= judged):
             raise PolicyError("turbospec state: acceptance must be within 0..1, counts ascend")
+        self._times.restore(profile)
         self._acceptance, self._accepted, self._judged = acceptance, accepted, judged
 
     def _first_maximum(self, context: StepContext) -> int:

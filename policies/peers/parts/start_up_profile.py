@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost import CostModel
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.untimed_depths import UntimedDepths
 from adaptive_spec.values import Capability, FloatArray, StepContext, StepOutcome
 
 _ATTEMPTS = 12
-"""Steps in which a K is tried at a load; requests near their end may never reach it."""
-
-
-_MOST = 0.75
+"""Steps in which a K is tried at a load."""
+_ROOM = 0.75
 """Fraction of the requests that must have room for a K for it to be tried."""
 
 
@@ -38,7 +37,7 @@ class StartUpProfile:
         self._profile = None if path is None else load_profile(path)
         self._capability: Capability | None = None
         self._cost: CostModel | None = None
-        self._attempts: dict[tuple[int, int], int] = {}
+        self._untimed = UntimedDepths(_ATTEMPTS)
 
     def start(self, capability: Capability) -> None:
         """Say what the engine allows; before the first plan. Further calls do nothing."""
@@ -58,14 +57,12 @@ class StartUpProfile:
         """
         if self._cost is None or context.batch_size == 0 or context.prefill_tokens:
             return None
-        load = load_bin(context.batch_size)
-        for k in self._cost.missing_depths(context.batch_size):
-            tried = self._attempts.get((load, k), 0)
-            able = np.count_nonzero(context.draft_possible >= k)
-            if tried < _ATTEMPTS and able >= _MOST * context.batch_size:
-                self._attempts[load, k] = tried + 1
-                return k
-        return None
+        least = _ROOM * context.batch_size
+
+        def has_room(k: int) -> bool:
+            return bool(np.count_nonzero(context.draft_possible >= k) >= least)
+
+        return self._untimed.offer(self._cost, context.batch_size, has_room)
 
     def round_seconds(
         self, batch_size: int, context_tokens: int, *, off_without_drafter: bool = False

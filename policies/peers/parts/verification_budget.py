@@ -18,11 +18,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost import CostModel
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.policies.peers.parts.draft_ranking import most_likely, survival_of
-from adaptive_spec.policies.peers.parts.slot_arrays import SlotArray, floats
+from adaptive_spec.policies.slot_arrays import SlotArray, floats
 from adaptive_spec.policies.static import fixed_plan
+from adaptive_spec.policies.untimed_depths import UntimedDepths
 from adaptive_spec.values import (
     Capability,
     FloatArray,
@@ -59,7 +60,7 @@ class BudgetedVerification:
     def __init__(self, profile: str | None) -> None:
         self._profile: CostProfile | None = None if profile is None else load_profile(Path(profile))
         self._capability: Capability | None = None
-        self._attempts: dict[tuple[int, int], int] = {}
+        self._untimed = UntimedDepths(_MEASURING_ATTEMPTS)
 
     def begin(self, capability: Capability) -> None:
         """The engine is known, and gives confidences; called once, before the first decision."""
@@ -89,8 +90,9 @@ class BudgetedVerification:
         if context.confidence is None:
             return fixed_plan(context, context.engine_k, "no confidence signal, engine's K")
         if self._capability is None:
-            self.begin(context.capability)
+            # First, so that a saved state that doesn't fit is said once and not in every step.
             self._capability = context.capability
+            self.begin(context.capability)
         available = context.draft_available
         live = self.calibrated(context, context.confidence)
         old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
@@ -150,13 +152,7 @@ class BudgetedVerification:
             return None
         if context.prefill_tokens:  # such a step would measure its prompts
             return None
-        for k in self._cost.missing_depths(batch):
-            key = (load_bin(batch), k)
-            tried = self._attempts.get(key, 0)
-            if tried < _MEASURING_ATTEMPTS:
-                self._attempts[key] = tried + 1
-                return k
-        return None
+        return self._untimed.offer(self._cost, batch)
 
 
 def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:

@@ -23,12 +23,12 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.peers.parts.slot_arrays import floats
 from adaptive_spec.policies.peers.stopping.live_stopping import (
     LiveStoppingPolicy,
     StoppingOptions,
     Stops,
 )
+from adaptive_spec.policies.slot_arrays import floats
 from adaptive_spec.policy import Provenance
 from adaptive_spec.values import FloatArray, IntArray, Level, StepOutcome
 

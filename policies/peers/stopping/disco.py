@@ -26,12 +26,12 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.peers.parts.log_odds import log_odds, sigmoid
 from adaptive_spec.policies.peers.parts.observed_positions import observed
-from adaptive_spec.policies.peers.parts.round_memory import RoundMemory
 from adaptive_spec.policies.peers.stopping.live_stopping import (
     LiveStoppingPolicy,
     StoppingOptions,
     Stops,
 )
+from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import FloatArray, IntArray, Level, StepContext, StepOutcome
 
@@ -121,7 +121,7 @@ class DiscoPolicy(LiveStoppingPolicy):
         found: Any = state.get("weights", self._weights)
         try:
             weights = np.asarray(found, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             weights = np.zeros(0)
         fits = weights.shape == (_FEATURES,) and bool(np.isfinite(weights).all())
         if not fits or set(state) - {"weights"}:

@@ -29,12 +29,12 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.peers.parts.observed_positions import observed
-from adaptive_spec.policies.peers.parts.round_memory import RoundMemory
 from adaptive_spec.policies.peers.stopping.live_stopping import (
     LiveStoppingPolicy,
     StoppingOptions,
     Stops,
 )
+from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import (
     BoolArray,

@@ -22,7 +22,7 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.peers.parts.per_request_plan import per_request_plan
-from adaptive_spec.policies.peers.parts.slot_arrays import integers
+from adaptive_spec.policies.slot_arrays import integers
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.values import IntArray, Level, SpecPlan, StepContext, StepOutcome
 

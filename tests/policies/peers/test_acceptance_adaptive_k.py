@@ -14,8 +14,7 @@ from adaptive_spec.policies.peers.engines.acceptance_adaptive_k import (
     AcceptanceAdaptiveKOptions,
     PositionRates,
 )
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.scenario import Scenario
+from tests.policies.peers.short_simulation import simulated_mean_k
 from tests.policies.peers.tiny_engine import TinyEngine
 
 NAME = "acceptance_adaptive_k"
@@ -170,15 +169,4 @@ def test_wrong_options_are_one_clear_error(options: dict[str, Any], said: str) -
 def test_simulated_it_drafts_with_a_good_drafter_and_only_probes_a_dead_one(
     model: str, low: float, high: float
 ) -> None:
-    scenario = Scenario(
-        load="closed:4",
-        acceptance=(f"model:{model}",),
-        drafter="eagle",
-        hardware="h100-llama-8b",
-        engine=EngineOptions(max_draft_tokens=5),
-        tokens=8000,
-        warmup_steps=150,
-    )
-    result = scenario.run(adaptive(), "acceptance_adaptive_k")
-    assert result.fail_opens == 0
-    assert low <= result.mean_k <= high
+    assert low <= simulated_mean_k(adaptive(), model) <= high

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec import Level, Mode, PolicyError, build_policy, check_policy
+from adaptive_spec import Level, Mode, PolicyError, build_policy
 from adaptive_spec.policy import DraftStopper
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.values import DraftPass
+from tests.policies.peers.short_simulation import simulated_mean_k
 from tests.policies.peers.tiny_engine import TinyEngine, linear, profile_file
 
 NAME = "adaptive_spec.policies.peers.papers.adaspec:AdaSpecPolicy"
@@ -61,10 +60,6 @@ def draft(machine: TinyEngine, probabilities: list[float] | np.ndarray) -> int:
 def goodput(survival: list[float], batch: int = 4, cost: dict[str, float] = COST) -> float:
     k = len(survival)
     return batch * (1 + sum(survival)) / linear(**cost)(batch * (k + 1), k)
-
-
-def test_it_keeps_the_contract_of_a_policy() -> None:
-    check_policy(lambda seed: build_policy(NAME, seed=seed))
 
 
 def test_it_sees_every_pass(tmp_path: Path) -> None:
@@ -251,19 +246,7 @@ def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
 def test_simulated_it_drafts_deeper_with_a_good_drafter_than_with_a_dead_one(
     auc: float | None,
 ) -> None:
-    def mean_k(model: str) -> float:
-        scenario = Scenario(
-            load="closed:4",
-            acceptance=(f"model:{model}",),
-            drafter="eagle",
-            hardware="h100-llama-8b",
-            engine=EngineOptions(max_draft_tokens=5),
-            tokens=8000,
-            warmup_steps=150,
-            confidence_auc=auc,
-        )
-        result = scenario.run(build_policy(NAME), "adaspec")
-        assert result.fail_opens == 0
-        return result.mean_k
-
-    assert mean_k("good") > mean_k("dead") + 0.7
+    good, dead = (
+        simulated_mean_k(build_policy(NAME), model, auc=auc) for model in ("good", "dead")
+    )
+    assert good > dead + 0.7

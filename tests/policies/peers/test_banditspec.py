@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import PolicyError, build_policy, check_policy
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.scenario import Scenario
+from tests.policies.peers.short_simulation import simulated_mean_k
 from tests.policies.peers.tiny_engine import TinyEngine, linear
 
 UCB = "adaptive_spec.policies.peers.papers.banditspec:BanditSpecUcbPolicy"
@@ -146,19 +145,9 @@ def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [UCB, EXP3])
 def test_simulated_it_drafts_deeper_with_a_good_drafter_than_with_a_dead_one(name: str) -> None:
-    def mean_k(model: str) -> float:
-        scenario = Scenario(
-            load="closed:4",
-            acceptance=(f"model:{model}",),
-            drafter="eagle",
-            hardware="h100-llama-8b",
-            engine=EngineOptions(max_draft_tokens=5),
-            tokens=12000,
-            warmup_steps=300,
-        )
-        options = {"generation_tokens": 0, "corrected": True}
-        result = scenario.run(build_policy(name, options), name)
-        assert result.fail_opens == 0
-        return result.mean_k
-
-    assert mean_k("good") > mean_k("dead") + 0.3
+    options = {"generation_tokens": 0, "corrected": True}
+    good, dead = (
+        simulated_mean_k(build_policy(name, options), model, tokens=12000, warmup_steps=300)
+        for model in ("good", "dead")
+    )
+    assert good > dead + 0.3

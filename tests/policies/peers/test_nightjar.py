@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec import Mode, PolicyError, build_policy, check_policy
+from adaptive_spec import Mode, PolicyError, build_policy
 from adaptive_spec.policies.peers.papers.nightjar import BinGreedy
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.scenario import Scenario
+from tests.policies.peers.short_simulation import simulated_mean_k
 from tests.policies.peers.tiny_engine import TinyEngine, linear
 
 NAME = "adaptive_spec.policies.peers.papers.nightjar:NightjarPolicy"
@@ -28,10 +27,6 @@ def known(means: list[float], *, inverse: bool = False) -> BinGreedy:
     bandit.counts[:] = 10**6
     bandit.means[:] = means
     return bandit
-
-
-def test_it_keeps_the_contract_of_a_policy() -> None:
-    check_policy(lambda seed: build_policy(NAME, seed=seed))
 
 
 def test_an_arm_is_held_for_its_bin() -> None:
@@ -185,18 +180,8 @@ def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
 
 
 def test_simulated_it_drafts_deeper_with_a_good_drafter_than_with_a_dead_one() -> None:
-    def mean_k(model: str) -> float:
-        scenario = Scenario(
-            load="closed:4",
-            acceptance=(f"model:{model}",),
-            drafter="eagle",
-            hardware="h100-llama-8b",
-            engine=EngineOptions(max_draft_tokens=5),
-            tokens=12000,
-            warmup_steps=300,
-        )
-        result = scenario.run(nightjar(), "nightjar")
-        assert result.fail_opens == 0
-        return result.mean_k
-
-    assert mean_k("good") > mean_k("dead") + 0.7
+    good, dead = (
+        simulated_mean_k(nightjar(), model, tokens=12000, warmup_steps=300)
+        for model in ("good", "dead")
+    )
+    assert good > dead + 0.7

@@ -1,76 +1,22 @@
-"""Hints, clock, widths, log lines, the overrides list, the run-time switch, confidence."""
+"""Clock, limit on changes, ladders, log lines, the overrides list, confidence."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import math
-import sys
-import types
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policies_for_tests import RecordingPolicy
-from scheduler_loop import Loop
 
-from adaptive_spec.adapters.sglang import hooks
 from adaptive_spec.adapters.sglang.clock import MAX_GAP_SECONDS, StepClock
-from adaptive_spec.adapters.sglang.hints import MAX_TASKS, NO_HINTS, HintReader, Hints
-from adaptive_spec.adapters.sglang.hooks import Hook, contained
 from adaptive_spec.adapters.sglang.housekeeping import Quiet, trim
-from adaptive_spec.adapters.sglang.ngram_worker import first_nodes
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule, ladder_below
-from adaptive_spec.adapters.sglang.runtime_switch import KEY, set_internal_state
-from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.adapters.sglang.steps import round_down
 from adaptive_spec.adapters.sglang.switch_limit import BURST, SwitchLimit
-from adaptive_spec.config import Config
-
-
-def test_hints_are_read_from_one_dict() -> None:
-    reader = HintReader(lambda key: pytest.fail(key))
-    assert reader.read(None) is NO_HINTS
-    assert reader.read({"another": {"k_cap": 1}}) is NO_HINTS
-    hints = reader.read({"adaptive_spec": {"k_cap": 3, "tpot_ms": 40, "task": "code"}})
-    assert hints == Hints(3, 0.04, 0)
-    assert reader.read({"adaptive_spec": {"off": True, "k_cap": 5}}).draft_cap == 0
-    assert reader.read({"adaptive_spec": {"off": 0, "k_cap": 5.0}}).draft_cap == 5
-    assert reader.read({"adaptive_spec": {"task": "chat"}}).task == 1
-    assert reader.read({"adaptive_spec": {"task": "code"}}).task == 0
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "off",
-        {"k_cap": -1},
-        {"k_cap": 1.5},
-        {"k_cap": True},
-        {"off": 2},
-        {"tpot_ms": 0},
-        {"tpot_ms": math.nan},
-        {"task": ""},
-        {"task": "x" * 65},
-        {"task": 3},
-        {"unknown": 1},
-    ],
-)
-def test_a_bad_hint_is_ignored_and_counted(given: Any) -> None:
-    ignored: list[str] = []
-    assert HintReader(ignored.append).read({"adaptive_spec": given}) == NO_HINTS
-    assert len(ignored) == 1
-
-
-def test_the_table_of_task_labels_is_bounded() -> None:
-    ignored: list[str] = []
-    reader = HintReader(ignored.append)
-    found = [reader.read({"adaptive_spec": {"task": f"t{i}"}}).task for i in range(MAX_TASKS + 5)]
-    assert found == [*range(MAX_TASKS), *[-1] * 5]
-    assert len(ignored) == 5
 
 
 def test_a_step_lasts_from_the_completion_before_it() -> None:
@@ -127,16 +73,6 @@ def test_a_k_is_cut_never_raised_unless_there_is_no_smaller(k: int, ladder: set[
     assert found == max((x for x in ladder if x <= k), default=min(ladder))
 
 
-def test_a_narrower_ngram_tree_keeps_the_first_nodes() -> None:
-    rng = np.random.default_rng(0)
-    tokens, mask = rng.integers(0, 99, (3, 6)), rng.random((3, 6, 6)) < 0.5
-    kept, seen = first_nodes(tokens.reshape(-1), mask.reshape(-1), 3, 6, 2)
-    assert kept.tolist() == tokens[:, :2].reshape(-1).tolist()
-    assert seen.reshape(3, 2, 2).tolist() == mask[:, :2, :2].tolist()
-    assert kept.flags.c_contiguous
-    assert seen.flags.c_contiguous
-
-
 def test_repeated_overrides_are_dropped_and_the_resolved_values_stay() -> None:
     log: list[tuple[str, dict[str, Any]]] = [("start", {"a": 1})]
     for k in range(100):
@@ -167,116 +103,6 @@ def test_log_lines_of_every_switch_are_dropped_only_while_we_steer() -> None:
     assert passes("Built adaptive runtime state")
     steering[0] = False
     assert passes("Switch adaptive runtime state: 1 -> 2")
-
-
-class SetRequest:
-    def __init__(self, **values: Any) -> None:
-        self.server_args = values
-
-
-class Answer:
-    def __init__(self, updated: bool) -> None:
-        self.updated = updated
-
-
-def test_the_switch_takes_its_key_and_leaves_the_rest_to_sglang() -> None:
-    loop = Loop()
-    driver = loop.attach(RecordingPolicy(), config=Config(mode="on"))
-    assert driver.controller is not None
-    seen = []
-
-    def own(owner: Any, request: Any) -> Answer:
-        seen.append(dict(request.server_args))
-        return Answer(KEY not in request.server_args and "bad" not in request.server_args)
-
-    request = SetRequest(**{KEY: 1, "other": 3})
-    assert set_internal_state(own, None, request, driver).updated
-    assert seen == [{"other": 3}]
-    assert request.server_args == {KEY: 1, "other": 3}
-    assert driver.controller.mode == "shadow"
-    assert set_internal_state(own, None, SetRequest(**{KEY: 2.0}), driver).updated
-    assert driver.controller.mode == "on"
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 5}), driver).updated
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 0, "bad": 1}), driver).updated
-    assert driver.controller.mode == "on"
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 0}), None).updated
-
-
-def test_a_hook_that_fails_is_said_and_returns_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    @contained
-    def hook(value: int) -> None:
-        raise ValueError("planted")
-
-    with caplog.at_level(logging.ERROR):
-        assert hook(1) is None
-    assert "hook hook failed (ValueError: planted)" in caplog.text
-
-
-class Owner:
-    def hooked(self) -> str:
-        return "own"
-
-    def plain(self) -> str:
-        return "own"
-
-
-class Registry:
-    """Wraps as SGLang's registry does, what it is told to; forgets what it fails to wrap."""
-
-    fails: ClassVar[set[str]] = set()
-    asked: ClassVar[list[Hook]] = []
-
-    @classmethod
-    def apply_hooks(cls) -> None:
-        for hook in cls.asked:
-            name = hook.target.rpartition(".")[2]
-            if name not in cls.fails:
-                setattr(Owner, name, wrapped(getattr(Owner, name), hook.function))
-
-
-def wrapped(function: Any, hook: Any) -> Any:
-    @functools.wraps(function)
-    def wrapper(*args: Any) -> Any:
-        hook(*args)
-        return function(*args)
-
-    return wrapper
-
-
-@pytest.mark.parametrize("fails", [set(), {"hooked"}])
-def test_hooks_that_sglang_did_not_apply_are_named_once_it_has_tried(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: set[str]
-) -> None:
-    def ours(*args: Any) -> None: ...
-
-    for name in ("hooked", "plain"):
-        monkeypatch.setattr(Owner, name, vars(Owner)[name])
-    targets = [f"{__name__}:Owner.{name}" for name in ("hooked", "plain")]
-    monkeypatch.setattr(Registry, "asked", [Hook(target, ours, "BEFORE") for target in targets])
-    monkeypatch.setattr(Registry, "fails", fails)
-    monkeypatch.setattr(hooks, "SHARED", hooks.Shared())
-    hooks.SHARED.settings = Settings(config=Config())
-    own = vars(Registry)["apply_hooks"]
-    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__, this_module()))
-    hooks._check_after(Registry, Registry.asked)
-    with caplog.at_level(logging.ERROR):
-        Registry.apply_hooks()
-    assert vars(Registry)["apply_hooks"] is own
-    if fails:
-        assert "Owner.hooked" in caplog.text
-        assert hooks.SHARED.settings is None
-        assert hooks.SHARED.applied == "1/2"
-    else:
-        assert caplog.messages == []
-        assert hooks.SHARED.settings is not None
-        assert hooks.SHARED.applied == "2/2"
-
-
-def this_module() -> Any:
-    """pytest imports tests under names that cannot be imported again."""
-    module = types.ModuleType(__name__)
-    vars(module).update(globals())
-    return module
 
 
 def test_confidence_is_that_of_the_drafters_next_token() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.values import Capability, Level, StepContext, StepOutcome
-from benchmarks.sglang_sim import FILE, LADDER, Restricted, SGLangSchedule, sglang_classes
+from benchmarks.sglang_arms import FILE, LADDER, Restricted, SGLangSchedule, sglang_classes
 
 SOURCE = """
 from __future__ import annotations

@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_loop import LADDER, OwnSchedule
 
-from adaptive_spec.adapters.sglang import doctor, plugin, signatures, versions
-from adaptive_spec.adapters.sglang.attach import params_of
-from adaptive_spec.adapters.sglang.capability import (
-    NGRAM_NAME,
-    SKIP_VARIABLE,
-    detect,
-    unsupported_here,
+from adaptive_spec.adapters.sglang import (
+    doctor,
+    facts,
+    ngram_algorithm,
+    plugin,
+    signatures,
+    versions,
 )
 from adaptive_spec.adapters.sglang.settings import DEFAULT_DWELL, requested
-from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
 
 
@@ -149,7 +147,7 @@ def test_doctor_says_what_is_installed_and_enabled(
     assert "will refuse" in doctor.describe().detail
     monkeypatch.setattr(doctor, "installed_version", lambda: "0.5.18")
     monkeypatch.setattr(signatures, "installed_folder", lambda: tmp_path)
-    features = frozenset({signatures.BASE, signatures.STANDALONE})
+    features = frozenset({facts.BASE, facts.STANDALONE})
     monkeypatch.setattr(signatures, "available_features", lambda folder: features)
     monkeypatch.setenv("SGLANG_PLUGINS", "another")
     monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", config_file(tmp_path, policy="goodput"))
@@ -162,185 +160,16 @@ def test_doctor_says_what_is_installed_and_enabled(
     assert report.enabled.startswith("mode on, policy goodput")
 
 
-# --------------------------------------------------------------------- signatures
-
-
-def tree(folder: Path, text: str) -> Path:
-    file = folder / "managers" / "scheduler.py"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    signatures._parse.cache_clear()
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [
-        ("class S:\n    def run(self, batch, *, extra=None): self.b(self.a())", True),
-        ("class S:\n    def run(self, batches): self.a(); self.b()", False),
-        ("class T:\n    def run(self, batch): ...", False),
-        ("class S:\n    run = None", False),
-        ("class S(", False),
-    ],
-)
-def test_a_changed_symbol_is_noticed(tmp_path: Path, text: str, fits: bool) -> None:
-    fact = signatures.Fact(
-        feature="f", file="managers/scheduler.py", symbol="S.run", parameters=("self", "batch")
-    )
-    assert signatures._holds(tree(tmp_path, text), fact) is fits
-
-
-def test_a_changed_order_of_calls_is_noticed(tmp_path: Path) -> None:
-    fact = signatures.Fact(
-        feature="f", file="managers/scheduler.py", symbol="run", order=("first", "second")
-    )
-    assert signatures._holds(tree(tmp_path, "def run():\n  x.first()\n  second()"), fact)
-    assert not signatures._holds(tree(tmp_path, "def run():\n  second()\n  first()"), fact)
-
-
-def test_one_of_two_places_is_enough(tmp_path: Path) -> None:
-    fact = signatures.Fact(
-        feature="f", file="gone.py|managers/scheduler.py", symbol="A.set|S.set", parameters=("x",)
-    )
-    assert signatures._holds(tree(tmp_path, "class S:\n  def set(self, x): ..."), fact)
-    assert not signatures._holds(tree(tmp_path, "class A:\n  def set(self, x): ..."), fact)
-
-
-def test_without_a_base_fact_nothing_is_switched_on(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedEngineError, match="changed where we hook in") as caught:
-        signatures.available_features(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-# --------------------------------------------------------------------- capability
-
-
-class Algorithm:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def is_none(self) -> bool:
-        return self.name == "NONE"
-
-    def is_eagle(self) -> bool:
-        return self.name.startswith("EAGLE")
-
-    def is_ngram(self) -> bool:
-        return "NGRAM" in self.name
-
-    def is_dspark(self) -> bool:
-        return self.name == "DSPARK"
-
-
-class Arguments:
-    device = "cpu"
-    disable_cuda_graph = False
-
-
-class Scheduler:
-    enable_overlap = True
-
-    def __init__(self, name: str, **arguments: Any) -> None:
-        self.spec_algorithm = Algorithm(name)
-        self.server_args = Arguments()
-        for key, value in arguments.items():
-            setattr(self.server_args, key, value)
-
-
-def test_eagle_is_steered_over_sglangs_own_candidates() -> None:
-    support = detect(Scheduler("EAGLE3"), SteeredParams(OwnSchedule()))
-    capability = support.capability
-    assert capability is not None
-    assert capability.uniform_values == LADDER
-    assert capability.level.name == "UNIFORM"
-    assert capability.off_pass
-    assert not capability.cold_off
-    assert (support.scheduling, support.shadow, support.notes) == ("overlap", (), ())
-
-
-def test_a_skipped_draft_extend_makes_off_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SKIP_VARIABLE, "1")
-    support = detect(Scheduler("EAGLE"), SteeredParams(OwnSchedule()))
-    assert support.capability is not None
-    assert not support.capability.off_pass
-    assert support.capability.cold_off
-    assert SKIP_VARIABLE in support.notes[0]
-
-
-def test_without_k_0_as_a_candidate_it_is_said() -> None:
-    own = OwnSchedule()
-    own.candidate_steps = [1, 3]
-    assert "K = 0 is no candidate" in detect(Scheduler("EAGLE"), SteeredParams(own)).notes[0]
-    own.candidate_steps = [0]
-    assert "only candidate" in detect(Scheduler("EAGLE"), SteeredParams(own)).inert
-
-
-@pytest.mark.parametrize(
-    ("name", "reason", "said"),
-    [
-        ("NONE", "", "no speculation is configured"),
-        ("DSPARK", "", "left alone"),
-        ("NGRAM", "", f"use --speculative-algorithm {NGRAM_NAME}"),
-        ("DFLASH", "", "DFLASH has a fixed K"),
-        ("STANDALONE", "not with attention DP", "not with attention DP"),
-    ],
-)
-def test_what_is_left_alone_is_said(name: str, reason: str, said: str) -> None:
-    support = detect(Scheduler(name), None, reason)
-    assert support.capability is None
-    assert said in support.inert
-    assert "\n" not in support.inert
-
-
-def test_dspark_is_left_alone_even_with_parameters() -> None:
-    assert detect(Scheduler("DSPARK"), SteeredParams(OwnSchedule())).capability is None
-
-
-def test_ngram_with_graphs_is_only_watched() -> None:
-    params = SteeredParams(OwnSchedule())
-    support = detect(Scheduler(NGRAM_NAME), params)
-    assert support.shadow == ()
-    assert support.capability is not None
-    assert not support.capability.off_pass
-    watched = detect(Scheduler(NGRAM_NAME, device="cuda"), params)
-    assert "captured graphs" in watched.shadow[0]
-    assert (
-        detect(Scheduler(NGRAM_NAME, device="cuda", disable_cuda_graph=True), params).shadow == ()
-    )
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("enable_dp_attention", True, "attention DP"),
-        ("attn_dp_size", 2, "attention DP"),
-        ("enable_two_batch_overlap", True, "two-batch overlap"),
-        ("enable_pdmux", True, "pdmux"),
-        ("pp_size", 2, "pipeline parallelism"),
-    ],
-)
-def test_set_ups_without_adaptivity_are_named(key: str, value: Any, said: str) -> None:
-    arguments = Arguments()
-    assert unsupported_here(arguments) == ""
-    setattr(arguments, key, value)
-    assert said in unsupported_here(arguments)
-
-
-def test_a_pipeline_is_left_alone() -> None:
-    support = detect(Scheduler("EAGLE", pp_size=2), SteeredParams(OwnSchedule()))
-    assert support.inert == "not with pipeline parallelism"
-
-
-def test_parameters_are_found_on_either_kind_of_worker() -> None:
-    class Worker:
-        adaptive_controller: Any = None
-        steered_params: Any = None
-
-    worker = Worker()
-    assert params_of(worker) is None
-    assert params_of(None) is None
-    worker.steered_params = SteeredParams(OwnSchedule())
-    assert params_of(worker) is worker.steered_params
-    worker.adaptive_controller = Worker()
-    worker.adaptive_controller.params = SteeredParams(OwnSchedule())
-    assert params_of(worker) is worker.adaptive_controller.params
+@pytest.mark.parametrize("values", [{"mode": "sometimes"}, {"policy": "magic"}])
+def test_a_server_launched_with_our_ngram_starts_whatever_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    registered = []
+    monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", config_file(tmp_path, **values))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.5.23")
+    monkeypatch.setattr(signatures, "installed_folder", lambda: tmp_path)
+    features = frozenset({facts.NGRAM})
+    monkeypatch.setattr(signatures, "available_features", lambda folder: features)
+    monkeypatch.setattr(ngram_algorithm, "register_algorithm", lambda: registered.append(True))
+    plugin.register()
+    assert registered == [True]

@@ -1,11 +1,8 @@
-"""The step driver in a scheduler loop: sync and overlapped, with faults and with ranks."""
+"""The step driver in a scheduler loop: sync and overlapped, and with faults."""
 
 from __future__ import annotations
 
 import itertools
-import random
-import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +10,7 @@ from policies_for_tests import RecordingPolicy
 from scheduler_loop import LADDER, Batch, Loop, Result
 
 from adaptive_spec import check_adapter
-from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE
 from adaptive_spec.config import Config, FailOpen
-from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["sync", "overlap"])
 
@@ -236,101 +231,12 @@ def test_dwell_limits_the_rate_of_changes() -> None:
     assert driver.limit.held > 0
 
 
-class Ranks:
-    """Two ranks as threads; the second gets what the first one sent."""
-
-    def __init__(self) -> None:
-        self.barrier = threading.Barrier(2, timeout=20)
-        self.message = OWN_SCHEDULE
-
-    def of(self, rank: int) -> Any:
-        ranks = self
-
-        class OneRank:
-            size = 2
-            decides = rank == 0
-
-            def settle(self, proposal: int) -> int:
-                if rank == 0:
-                    ranks.message = proposal
-                ranks.barrier.wait()
-                told = ranks.message
-                ranks.barrier.wait()
-                return told
-
-        return OneRank()
-
-
-@OVERLAP
-@pytest.mark.parametrize("mode", ["on", "shadow"])
-def test_ranks_with_noisy_clocks_run_the_same_k_for_thousands_of_steps(
-    overlap: bool, mode: Any
-) -> None:
-    ranks = Ranks()
-    loops = [Loop(seed=7, overlap=overlap) for _ in range(2)]
-    errors: list[BaseException] = []
-
-    def noisy(seed: int) -> Any:
-        source = random.Random(seed)
-        now = [1000.0 * seed]
-
-        def clock() -> float:
-            now[0] += source.expovariate(100.0)
-            return now[0]
-
-        return clock
-
-    def serve(rank: int) -> None:
-        try:
-            policy: Any = GoodputPolicy(GoodputOptions(), seed=rank)
-            if rank == 0:
-                # A policy that fails now and then: every rank must fall back alike.
-                plan, count = policy.plan, [0]
-
-                def fails(context: Any) -> Any:
-                    count[0] += 1
-                    if count[0] % 7 == 0:
-                        raise RuntimeError("planted")
-                    return plan(context)
-
-                policy.plan = fails
-            config = Config(mode=mode, fail_open=FailOpen(failures_to_bench=10**9))
-            loops[rank].attach(
-                policy,
-                config=config,
-                agreement=ranks.of(rank),
-                clock=noisy(rank + 1),
-                watching=mode != "on",
-                dwell=4,
-            )
-            loops[rank].run(2000 if mode == "on" else 300)
-        except BaseException as error:
-            errors.append(error)
-            ranks.barrier.abort()
-
-    threads = [threading.Thread(target=serve, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert loops[0].history == loops[1].history
-    assert loops[0].own.fed == loops[1].own.fed
-    if mode == "on":
-        assert len(loops[0].history) > 1000
-        assert len({k for _, k in loops[0].history}) > 2
-
-
-def test_a_rank_that_cannot_reach_the_others_leaves_k_alone() -> None:
-    class Broken:
-        size, decides = 2, True
-
-        def settle(self, proposal: int) -> int:
-            raise ConnectionError("gone")
-
-    loop, stock = Loop(), Loop()
-    driver = loop.attach(RecordingPolicy(), agreement=Broken())
-    for each in (loop, stock):
-        each.run(100)
-    assert loop.history == stock.history
-    assert driver.watching
+def test_a_batch_that_was_not_planned_runs_the_own_k_and_is_counted() -> None:
+    loop = Loop()
+    driver = loop.attach(RecordingPolicy(), config=Config(memory_guard=False))
+    loop.run(30)
+    driver.before_run(Batch(loop.running_batch.reqs[:1]))
+    assert driver.decided_k(1) is not None
+    assert driver.decided_k(2) is None
+    assert driver.controller is not None
+    assert driver.controller.counters.failures == {"hook decided_k raised ValueError": 1}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from records import plans, read
-from serving import HERE, PATIENT, Job, environment
+from serving import HERE, PATIENT, Job, environment, write_config
 from traffic import prompts
 
 pytestmark = pytest.mark.engine
@@ -34,54 +34,58 @@ def schedule_of(engine: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def stock(shelf: Any) -> Any:
-    answered, changes = schedule_of(shelf.get("EAGLE", variables=WITHOUT_US))
+def not_enabled(shelf: Any) -> Any:
+    engine = shelf.get("EAGLE")
+    answered, changes = schedule_of(engine)
     assert len(changes) > 2, "SGLang's own K should have moved"
+    assert "adaptive_spec:" not in engine.log
     return answered, changes
 
 
-def test_not_enabled_schedules_as_stock(shelf: Any, stock: Any) -> None:
-    engine = shelf.get("EAGLE")
-    assert schedule_of(engine) == stock
-    assert "adaptive_spec:" not in engine.log
+@pytest.mark.long
+def test_not_enabled_schedules_as_without_the_plugin(shelf: Any, not_enabled: Any) -> None:
+    """That no function is changed is tested below in less time."""
+    assert schedule_of(shelf.get("EAGLE", variables=WITHOUT_US)) == not_enabled
 
 
-def test_shadow_schedules_as_stock_and_decides_all_the_same(shelf: Any, stock: Any) -> None:
+def test_shadow_schedules_as_not_enabled_and_decides_all_the_same(
+    shelf: Any, not_enabled: Any
+) -> None:
     watching = {"mode": "shadow", "policy": "recorded_policies:CyclePolicy", "fail_open": PATIENT}
     engine = shelf.get("EAGLE", adaptive=watching)
-    assert schedule_of(engine) == stock
+    assert schedule_of(engine) == not_enabled
     record = plans(read(engine.record_file))
     assert len(record) > 100
     assert any(line["k"] != line["engine_k"] for line in record)
 
 
-def test_not_enabled_no_function_of_sglang_is_changed() -> None:
-    described = json.loads(run_probe(environment()))
-    assert described["ours"] == [], described
-    assert described["functions"] > 100
-    assert described["hooks"] == []
-    assert "adaptive_spec.adapters.sglang.hooks" not in described["modules"]
-
-
-def test_enabled_functions_of_sglang_are_hooked(tmp_path: Any) -> None:
-    """So that the test before this one can fail."""
-    from serving import write_config
-
-    config = write_config(tmp_path, policy="static", options={"k": 1})
-    described = json.loads(run_probe(environment(config=config)))
-    assert "Scheduler.run_batch" in described["ours"]
-    assert described["hooks"]
-
-
-def run_probe(variables: dict[str, str]) -> str:
-    """What a process that has loaded its plugins as a scheduler does looks like."""
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """A scheduler process with its plugins: nothing switched on, and switched on."""
+    config = write_config(tmp_path_factory.mktemp("probe"), policy="static", options={"k": 1})
     done = subprocess.run(
-        [sys.executable, str(HERE / "probe.py")],
-        env=variables,
+        [sys.executable, str(HERE / "probe.py"), str(config)],
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()[-1]
+    return [json.loads(line) for line in done.stdout.splitlines()[-2:]]
+
+
+def test_not_enabled_no_function_of_sglang_is_changed(probed: list[dict[str, Any]]) -> None:
+    described = probed[0]
+    assert described["ours"] == [], described
+    assert described["functions"] > 100
+    assert described["hooks"] == []
+    assert "adaptive_spec.adapters.sglang.plugin" in described["modules"]
+    assert "adaptive_spec.adapters.sglang.hooks" not in described["modules"]
+
+
+def test_enabled_functions_of_sglang_are_hooked(probed: list[dict[str, Any]]) -> None:
+    """So that the test before this one can fail."""
+    described = probed[1]
+    assert "Scheduler.run_batch" in described["ours"]
+    assert described["hooks"]

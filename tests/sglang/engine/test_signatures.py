@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.adapters.sglang import signatures, versions
+from adaptive_spec.adapters.sglang import facts, signatures, versions
 from adaptive_spec.errors import UnsupportedEngineError
 
 pytestmark = pytest.mark.engine
@@ -26,9 +26,9 @@ def installed() -> Path:
 
 
 @pytest.mark.parametrize(
-    "fact", signatures.FACTS, ids=[f"{fact.file}-{fact.describe()}" for fact in signatures.FACTS]
+    "fact", facts.FACTS, ids=[f"{fact.file}-{fact.describe()}" for fact in facts.FACTS]
 )
-def test_sglang_has(fact: signatures.Fact, installed: Path) -> None:
+def test_sglang_has(fact: facts.Fact, installed: Path) -> None:
     missing = [
         each.text for each in signatures.mismatches(installed) if fact.describe() in each.text
     ]
@@ -43,7 +43,7 @@ def test_the_installed_version_is_one_that_was_executed() -> None:
 
 def test_a_moved_symbol_is_named(installed: Path, tmp_path: Path) -> None:
     copy = tmp_path / "srt"
-    for fact in signatures.FACTS:
+    for fact in facts.FACTS:
         for name in fact.file.split("|"):
             if (installed / name).exists():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -61,6 +61,6 @@ def test_a_moved_symbol_is_named(installed: Path, tmp_path: Path) -> None:
 if __name__ == "__main__":
     for tree in map(Path, sys.argv[1:]):
         found = signatures.mismatches(tree)
-        print(f"{tree}: {len(signatures.FACTS) - len(found)} of {len(signatures.FACTS)} hold")
+        print(f"{tree}: {len(facts.FACTS) - len(found)} of {len(facts.FACTS)} hold")
         for mismatch in found:
             print(f"  {mismatch.feature}: {mismatch.text}")

@@ -13,10 +13,9 @@ from traffic import prompts
 
 pytestmark = pytest.mark.engine
 
-STEPS = 1000
 
-
-def test_ranks_run_the_same_k(shelf: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [150, pytest.param(1000, marks=pytest.mark.long)])
+def test_ranks_run_the_same_k(shelf: Any, tmp_path: Path, steps: int) -> None:
     noisy: dict[str, Any] = {
         "policy": "recorded_policies:NoisyClockPolicy",
         "memory_guard": False,
@@ -34,17 +33,18 @@ def test_ranks_run_the_same_k(shelf: Any, tmp_path: Path) -> None:
         max_total_tokens=6000,
     )
     turn = 0
-    while len(plans(read(engine.record_file))) < STEPS:
+    while len(plans(read(engine.record_file))) < steps:
         jobs = [
-            Job(f"{turn}-{index}", text, {"max_new_tokens": 300 + 250 * index})
+            Job(f"{turn}-{index}", text, {"max_new_tokens": (index + 1) * steps // 4})
             for index, text in enumerate(prompts(3, 51 + turn))
         ]
         answers = engine.run(jobs)
         assert all(len(answers[job.name].tokens) == job.options["max_new_tokens"] for job in jobs)
         turn += 1
     first, second = (path.read_text().splitlines() for path in sorted(tmp_path.glob("rank.*")))
-    assert len(first) >= STEPS
-    assert first == second
+    shared = min(len(first), len(second))  # a rank may be a line ahead
+    assert shared >= steps
+    assert first[:shared] == second[:shared]
     assert {int(line.split()[1]) for line in first} == set(LADDER)
     assert "ranks=2" in engine.log
     assert engine.log.count("adaptive_spec: mode=on") == 1

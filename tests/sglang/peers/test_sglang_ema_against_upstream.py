@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from upstream import upstream_module
 
 from adaptive_spec.policies.peers.engines.sglang_ema import (
     EmaTier,
@@ -20,11 +21,7 @@ from adaptive_spec.policies.peers.engines.sglang_ema import (
 )
 from adaptive_spec.values import Capability, Level
 
-try:
-    from sglang.srt.speculative import adaptive_spec_params as upstream
-except Exception as error:
-    # Not only ImportError: a half-usable installation fails in many ways.
-    pytest.skip(f"SGLang can't be imported: {error!r:.200}", allow_module_level=True)
+upstream = upstream_module("sglang.srt.speculative.adaptive_spec_params")
 
 KMAX = 7
 ENGINE = Capability(level=Level.UNIFORM, max_draft_tokens=KMAX)

@@ -1,9 +1,15 @@
-"""Loads SGLang's plugins as a scheduler process does, and prints what they changed, as JSON."""
+"""Loads SGLang's plugins as a scheduler process does, and prints what they changed, as JSON.
+
+    python probe.py CONFIG
+
+One line for a process in which nothing is switched on, one for a process with that configuration.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from typing import Any
 
@@ -23,8 +29,23 @@ MODULES = (
 
 
 def main() -> None:
-    """Import first, as the scheduler does, then load."""
+    """Import first, as the scheduler does, then load: twice, since importing takes longest."""
     modules = [importlib.import_module(f"sglang.srt.{name}") for name in MODULES]
+    print(flush=True)
+    for config in ("", sys.argv[1]):
+        child = os.fork()
+        if child == 0:
+            if config:
+                os.environ["ADAPTIVE_SPEC_CONFIG"] = config
+            describe(modules)
+            sys.stdout.flush()
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            sys.exit(f"a process with configuration {config!r} has failed")
+
+
+def describe(modules: list[Any]) -> None:
+    """Load the plugins; what of SGLang is ours then."""
     from sglang.srt.plugins import load_plugins
     from sglang.srt.plugins.hook_registry import HookRegistry
 
@@ -37,7 +58,6 @@ def main() -> None:
                     count += 1
                     if is_ours(value):
                         changed.append(f"{owner.__name__}.{name}")
-    print()
     print(
         json.dumps(
             {

@@ -119,22 +119,30 @@ class LargestPolicy(RecordedPolicy):
         return max(k for k in ladder if k <= most) if most >= ladder[0] else ladder[0]
 
 
-class RaisingPolicy(RecordedPolicy):
-    """Raises in every method."""
+class FragilePolicy(LargestPolicy):
+    """The same; raises in every method while a request's name begins with `fails`."""
 
-    name: ClassVar[str] = "raising"
+    name: ClassVar[str] = "fragile"
+    _fails = False
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Never a plan."""
-        raise RuntimeError("planned failure")
+        """No plan for such requests."""
+        self._fails = any(name.startswith("fails") for name in context.request_ids)
+        self._check()
+        return super().plan(context)
 
     def observe(self, outcome: StepOutcome) -> None:
-        """Never learns."""
-        raise RuntimeError("planned failure")
+        """Nothing learnt from them."""
+        self._check()
+        super().observe(outcome)
 
     def forget(self, slots: Any) -> None:
-        """Nor forgets."""
-        raise RuntimeError("planned failure")
+        """Nor forgotten."""
+        self._check()
+
+    def _check(self) -> None:
+        if self._fails:
+            raise RuntimeError("planned failure")
 
 
 class NoisyClockPolicy(RecordedPolicy):

@@ -58,3 +58,12 @@ def status(file: Path) -> dict[str, Any]:
     """The adapter's status file; it follows within about a second of decoding."""
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
+
+
+def settled_status(file: Path, steps: int) -> dict[str, Any]:
+    """The same once it counts this many steps."""
+    for _ in range(200):
+        if file.exists() and status(file)["steps"] >= steps:
+            break
+        time.sleep(0.05)
+    return status(file)

@@ -9,7 +9,7 @@ from typing import Any
 from serving import Job
 from traffic import prompts
 
-SAMPLES_PER_PROMPT = 512
+SAMPLES_PER_PROMPT = 256
 PROMPTS = 3
 RARE = 20
 """A value seen less often than this in both samples together is counted with the rare ones."""
@@ -32,30 +32,43 @@ def sample(engine: Any) -> Samples:
 
 
 def p_values(one: Samples, other: Samples) -> list[float]:
-    """For each prompt: the pair of second and third token, and the fourth token.
+    """For all prompts together: the pair of second and third token, and the fourth token.
 
     The first token comes from the prompt's own pass; speculation can bias the ones after it.
     """
     return [
         p_value(
-            Counter(tuple(tokens[low:high]) for tokens in ours),
-            Counter(tuple(tokens[low:high]) for tokens in theirs),
+            [
+                (
+                    Counter(tuple(tokens[low:high]) for tokens in ours),
+                    Counter(tuple(tokens[low:high]) for tokens in theirs),
+                )
+                for ours, theirs in zip(one, other, strict=True)
+            ]
         )
-        for ours, theirs in zip(one, other, strict=True)
         for low, high in ((1, 3), (3, 4))
     ]
 
 
-def p_value(one: Counter[Any], other: Counter[Any]) -> float:
-    """Chi-square test of homogeneity of two samples."""
-    from scipy.stats import chi2_contingency
+def p_value(pairs: list[tuple[Counter[Any], Counter[Any]]]) -> float:
+    """Chi-square test that the two samples of each pair have one distribution, all pairs at once.
 
-    columns: dict[Hashable, list[int]] = {}
-    for value in {*one, *other}:
-        key = value if one[value] + other[value] >= RARE else "rare"
-        column = columns.setdefault(key, [0, 0])
-        column[0] += one[value]
-        column[1] += other[value]
-    if len(columns) < 2:
-        return 1.0
-    return float(chi2_contingency(list(zip(*columns.values(), strict=True))).pvalue)
+    The statistics of independent pairs add up, and so do their degrees of freedom: a bias that
+    all prompts share is noticed with all their samples.
+    """
+    from scipy.stats import chi2, chi2_contingency
+
+    statistic, freedom = 0.0, 0
+    for one, other in pairs:
+        columns: dict[Hashable, list[int]] = {}
+        for value in {*one, *other}:
+            key = value if one[value] + other[value] >= RARE else "rare"
+            column = columns.setdefault(key, [0, 0])
+            column[0] += one[value]
+            column[1] += other[value]
+        if len(columns) > 1:
+            table = list(zip(*columns.values(), strict=True))
+            found = chi2_contingency(table, correction=False)
+            statistic += float(found.statistic)
+            freedom += int(found.dof)
+    return float(chi2.sf(statistic, freedom)) if freedom else 1.0

@@ -76,6 +76,16 @@ def test_a_damaged_trace(tmp_path: Path, columns: dict, message: str) -> None:
         list(LoggedTrace(trace).steps())
 
 
+def test_confidences_of_different_numbers_of_positions(tmp_path: Path) -> None:
+    [segment] = traced(tmp_path, steps=5).iterdir()
+    records = [json.loads(line) for line in segment.read_text().splitlines()]
+    for line in records:
+        line["confidence"] = [[0.5] * (1 + row % 2) for row in range(len(line["ids"]))]
+    segment.write_text("".join(json.dumps(line) + "\n" for line in records))
+    with pytest.raises(DataError, match=r"step \d+: rows of confidence differ in length"):
+        list(LoggedTrace(tmp_path).steps())
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder"):
         LoggedTrace(tmp_path / "none")

@@ -1,0 +1,119 @@
+"""Where our hooks go, and whether SGLang has applied them."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import pkgutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from adaptive_spec.adapters.sglang import facts, hooks
+from adaptive_spec.adapters.sglang.settings import Settings
+
+_LOG = logging.getLogger("sglang.adaptive_spec")
+_SRT = "sglang.srt."
+_EAGLE = _SRT + "speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode"
+
+
+class Hook(NamedTuple):
+    """One hook: where, what, and when (a member of SGLang's HookType)."""
+
+    target: str
+    function: Callable[..., Any]
+    when: str
+
+
+def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
+    """The hooks for what was asked for and what this SGLang has."""
+    speculative, managers = _SRT + "speculative.", _SRT + "managers."
+    found = [
+        Hook(
+            speculative + "adaptive_runtime_state.AdaptiveController.__init__",
+            hooks.after_controller_init,
+            "AFTER",
+        ),
+        Hook(managers + "scheduler.Scheduler.__init__", hooks.after_scheduler_init, "AFTER"),
+        Hook(managers + "scheduler.Scheduler.run_batch", hooks.before_run_batch, "BEFORE"),
+        Hook(managers + "scheduler.Scheduler.process_batch_result", hooks.after_process, "AFTER"),
+        Hook(
+            managers + "scheduler_components.batch_result_processor."
+            "SchedulerBatchResultProcessor._resolve_spec_v2_tokens",
+            hooks.before_resolve,
+            "BEFORE",
+        ),
+    ]
+    if facts.STANDALONE in features:
+        target = speculative + "standalone_worker_v2.StandaloneWorkerV2.__init__"
+        found.append(Hook(target, hooks.after_standalone_init, "AFTER"))
+    if settings.confidence and facts.CONFIDENCE in features:
+        found += [
+            Hook(_EAGLE, hooks.before_extend, "BEFORE"),
+            Hook(_EAGLE, hooks.after_extend, "AFTER"),
+        ]
+    if facts.RUNTIME_SWITCH in features:
+        found.append(Hook(_internal_state_target(), hooks.around_set_internal_state, "AROUND"))
+    return found
+
+
+def install(settings: Settings, features: frozenset[str]) -> None:
+    """Register the hooks, and check them once SGLang has applied them."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    wanted = hooks_for(settings, features)
+    for hook in wanted:
+        HookRegistry.register(hook.target, hook.function, HookType[hook.when])
+    hooks.SHARED.settings, hooks.SHARED.features = settings, features
+    _check_after(HookRegistry, wanted)
+
+
+def not_applied(wanted: list[Hook]) -> list[str]:
+    """Targets without our hook. SGLang logs a failure to apply one and goes on."""
+    missing = []
+    for target in {hook.target for hook in wanted}:
+        functions = {hook.function for hook in wanted if hook.target == target}
+        try:
+            found = _hooked_with(pkgutil.resolve_name(target))
+        except (ImportError, AttributeError):
+            found = set()
+        if not functions <= found:
+            missing.append(target)
+    return sorted(missing)
+
+
+def _check_after(registry: Any, wanted: list[Hook]) -> None:
+    """Look at the hooks when SGLang has applied them: right after the plugins have run."""
+    own = vars(registry)["apply_hooks"]
+
+    def apply_hooks() -> None:
+        registry.apply_hooks = own
+        registry.apply_hooks()
+        missing = not_applied(wanted)
+        targets = len({hook.target for hook in wanted})
+        hooks.SHARED.applied = f"{targets - len(missing)}/{targets}"
+        if missing:
+            hooks.SHARED.settings = None
+            _LOG.error(
+                "adaptive_spec: nothing is switched on: SGLang did not apply our hooks to %s; "
+                "its log says why",
+                ", ".join(missing),
+            )
+
+    registry.apply_hooks = apply_hooks
+
+
+def _hooked_with(function: Any) -> set[Any]:
+    """The hooks that SGLang's registry wrapped around a function."""
+    found: set[Any] = set()
+    while function is not None:
+        for cell in getattr(function, "__closure__", None) or ():
+            found.add(cell.cell_contents)
+        function = getattr(function, "__wrapped__", None)
+    return found
+
+
+def _internal_state_target() -> str:
+    components = _SRT + "managers.scheduler_components"
+    if importlib.util.find_spec(components + ".internal_state") is None:
+        return _SRT + "managers.scheduler.Scheduler.set_internal_state"
+    return components + ".internal_state.SchedulerInternalStateController.set_internal_state"

@@ -1,0 +1,133 @@
+"""A policy may end drafting early; what it gets wrong is drafted in full."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Config, Controller, Level
+from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.sim.early_stop import drafts_made, modelled_entropy
+from adaptive_spec.values import DraftPass, DraftVerdict
+
+FULL = Capability(level=Level.FULL, max_draft_tokens=4, stops_drafting=True)
+
+
+class Stopper(StaticPolicy):
+    """Keeps drafts shown with .5 or more, and goes on after .7 or more."""
+
+    name: ClassVar[str] = "stopper"
+    wrong: ClassVar[Any] = None
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        if self.wrong is not None:
+            raise self.wrong
+        shown = draft.confidence[:, draft.position]
+        return DraftVerdict(shown >= 0.5, shown >= 0.7)
+
+
+class Broken(Stopper):
+    wrong: ClassVar[Any] = RuntimeError("no")
+
+
+def controller(policy: type[StaticPolicy] = Stopper, **config: Any) -> Controller:
+    return Controller(policy(StaticOptions(k=4)), FULL, Config(**config))
+
+
+def draft(confidence: list[float], drafting: list[bool] | None = None) -> DraftPass:
+    shown = np.array([confidence]).T
+    return DraftPass(
+        step=1,
+        position=0,
+        slots=np.arange(len(shown)),
+        drafting=np.array(drafting or [True] * len(shown)),
+        confidence=shown,
+        entropy=modelled_entropy(shown),
+    )
+
+
+def test_the_policy_decides_what_is_kept_and_who_goes_on() -> None:
+    verdict = controller().after_draft_pass(draft([0.9, 0.6, 0.1]))
+    assert verdict.admitted.tolist() == [True, True, False]
+    assert verdict.drafting.tolist() == [True, False, False]
+
+
+def test_nothing_comes_back_that_had_been_given_up() -> None:
+    verdict = controller().after_draft_pass(draft([0.9, 0.9], [True, False]))
+    assert verdict.admitted.tolist() == [True, False]
+    assert verdict.drafting.tolist() == [True, False]
+
+
+def test_a_policy_that_raises_lets_everything_be_drafted_and_is_counted() -> None:
+    control = controller(Broken)
+    verdict = control.after_draft_pass(draft([0.9, 0.1]))
+    assert verdict.admitted.all()
+    assert verdict.drafting.all()
+    assert sum(control.counters.failures.values()) == 1
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_a_policy_that_does_not_act_is_not_asked(mode: str) -> None:
+    assert controller().stops_drafting
+    assert not controller(mode=mode).stops_drafting
+    assert not controller(StaticPolicy).stops_drafting
+
+
+class _Batch:
+    slots = np.arange(3)
+
+    def __len__(self) -> int:
+        return 3
+
+    def cursor_after(self, emitted: Any) -> Any:
+        return self.slots
+
+
+class _Shown:
+    has_confidence = True
+
+    def confidence_at(self, positions: Any) -> Any:
+        return np.array([[0.9, 0.9, 0.1, 0.9], [0.6, 0.9, 0.9, 0.9], [0.9, 0.6, 0.9, 0.9]])
+
+
+def test_the_drafter_runs_as_many_passes_as_somebody_wants() -> None:
+    batch: Any = _Batch()
+    shown: Any = _Shown()
+    drafted, passes = drafts_made(controller(), 1, batch, shown, np.ones(3, dtype=np.int64), 4)
+    assert drafted.tolist() == [2, 1, 2]
+    assert passes == 3
+
+
+def test_modelled_entropy_falls_as_the_maximum_rises() -> None:
+    entropy = modelled_entropy(np.array([[0.2, 0.5, 0.9, 1.0]]))[0]
+    assert (np.diff(entropy) < 0.0).all()
+    assert entropy[-1] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_modes_and_engines_that_cannot_stop_draft_to_the_end() -> None:
+    from adaptive_spec.sim.options import EngineOptions
+    from adaptive_spec.sim.scenario import Scenario
+
+    def passes(**options: Any) -> float:
+        scenario = Scenario(
+            load="closed:4",
+            acceptance=("model:good",),
+            drafter="eagle",
+            hardware="h100-llama-8b",
+            engine=EngineOptions(max_draft_tokens=4, **options),
+            tokens=400,
+            confidence_auc=0.9,
+        )
+        engine = scenario.engine_for(Stopper(StaticOptions(k=4)))
+        drafted = []
+        for _ in range(60):
+            engine._arrivals()
+            engine.step()
+            drafted.extend(engine.batch.drafted.tolist())
+        return float(np.mean(drafted))
+
+    assert passes() < 3.5
+    assert passes(stops_drafting=False) == 4.0
+    assert passes(level=Level.VERIFY) == 4.0

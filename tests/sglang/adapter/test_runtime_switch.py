@@ -1,0 +1,68 @@
+"""The operator's switch, a number for SGLang's own route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from policies_for_tests import RecordingPolicy
+from scheduler_loop import Loop
+
+from adaptive_spec.adapters.sglang.runtime_switch import KEY, set_internal_state
+from adaptive_spec.config import Config
+
+
+class SetRequest:
+    def __init__(self, **values: Any) -> None:
+        self.server_args = values
+
+
+class Answer:
+    def __init__(self, updated: bool) -> None:
+        self.updated = updated
+
+
+def test_the_switch_takes_its_key_and_leaves_the_rest_to_sglang() -> None:
+    loop = Loop()
+    driver = loop.attach(RecordingPolicy(), config=Config(mode="on"))
+    assert driver.controller is not None
+    seen = []
+
+    def own(owner: Any, request: Any) -> Answer:
+        seen.append(dict(request.server_args))
+        return Answer(KEY not in request.server_args and "bad" not in request.server_args)
+
+    request = SetRequest(**{KEY: 1, "other": 3})
+    assert set_internal_state(own, None, request, driver).updated
+    assert seen == [{"other": 3}]
+    assert request.server_args == {KEY: 1, "other": 3}
+    assert driver.controller.mode == "shadow"
+    assert set_internal_state(own, None, SetRequest(**{KEY: 2.0}), driver).updated
+    assert driver.controller.mode == "on"
+    assert not set_internal_state(own, None, SetRequest(**{KEY: 5}), driver).updated
+    assert not set_internal_state(own, None, SetRequest(**{KEY: 0, "bad": 1}), driver).updated
+    assert driver.controller.mode == "on"
+    assert not set_internal_state(own, None, SetRequest(**{KEY: 0}), None).updated
+
+
+def test_where_we_may_only_watch_the_switch_does_not_steer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = Loop()
+    shadow = Config(mode="shadow")
+    driver = loop.attach(RecordingPolicy(), config=shadow, watching=True, only_watch="graphs")
+    stock = Loop()
+    assert driver.controller is not None
+
+    def own(owner: Any, request: Any) -> Answer:
+        return Answer(KEY not in request.server_args)
+
+    assert not set_internal_state(own, None, SetRequest(**{KEY: 2}), driver).updated
+    assert "stays shadow, not tested with: graphs" in caplog.text
+    assert driver.controller.mode == "shadow"
+    driver.set_mode("on")
+    for each in (loop, stock):
+        each.run(100)
+    assert loop.history == stock.history
+    assert set_internal_state(own, None, SetRequest(**{KEY: 0}), driver).updated
+    assert driver.controller.mode == "off"
