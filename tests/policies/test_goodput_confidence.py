@@ -44,10 +44,14 @@ def test_confidence_gains_where_the_engine_asks_while_drafting(
     assert throughput(setting) > gain * throughput(setting, confidence=False)
 
 
-@pytest.mark.parametrize("options", [{"stops_drafting": False}, {"level": Level.VERIFY}])
-def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "gain"),
+    # At level VERIFY all Kmax drafts are made in every step, whatever comes of them.
+    [({"stops_drafting": False}, 1.01), ({"level": Level.VERIFY}, 1.003)],
+)
+def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
     setting = scenario(128, **options)
-    assert throughput(setting) > 1.01 * throughput(setting, confidence=False)
+    assert throughput(setting) > gain * throughput(setting, confidence=False)
 
 
 def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:
