@@ -87,7 +87,7 @@ def broken(change: str) -> Policy:
                 return {"x": float("nan")}
             if change == "growing":
                 self.seen = getattr(self, "seen", 0) + 1
-                return {"x": [0] * 1000 * 5**self.seen}
+                return {"x": [0] * 1000 * self.seen**2}
             return {}
 
         def restore(self, state: dict[str, Any]) -> None:
