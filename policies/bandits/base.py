@@ -7,6 +7,7 @@ which both are the same arm measure it. A change of load draws anew at once.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, NamedTuple, Protocol
 
 import msgspec
@@ -106,7 +107,7 @@ class Learner(Protocol):
         ...
 
 
-class BanditPolicy:
+class BanditPolicy(ABC):
     """One K for the batch, by a learner."""
 
     name: ClassVar[str] = "bandit"
@@ -123,9 +124,9 @@ class BanditPolicy:
         self._held = 0
         self._decisions: dict[int, Decision] = {}
 
+    @abstractmethod
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
         """The learner of the form that was asked for."""
-        raise NotImplementedError
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Verify the arm that was drafted for, draft to the next one."""

@@ -16,7 +16,7 @@ HOPELESS = Prospect(gain=0.0, break_even=1.5, worthwhile=0.97)
 
 def capability(**changes: object) -> Capability:
     settings = {"level": Level.FULL, "max_draft_tokens": 4, "cold_off": True, **changes}
-    return Capability(**settings)  # type: ignore[arg-type]
+    return Capability(**settings)
 
 
 class Server:

@@ -53,7 +53,7 @@ def test_every_installed_policy_keeps_the_contract(name: str) -> None:
 def broken(change: str) -> Policy:
     policy: Any = build_policy("static", {"k": 2})
 
-    class Broken(type(policy)):  # type: ignore[misc]
+    class Broken(type(policy)):
         def plan(self, context: StepContext) -> SpecPlan:
             plan = super().plan(context)
             if change == "too many":
@@ -119,7 +119,7 @@ def test_a_policy_that_breaks_the_contract_is_found_out(change: str, said: str) 
     assert "\n" not in str(failure.value)
 
 
-class Failing(type(build_policy("svip"))):  # type: ignore[misc]
+class Failing(type(build_policy("svip"))):
     """Raises, or answers nonsense, in one of its methods."""
 
     def __init__(self, where: str, nonsense: bool) -> None:

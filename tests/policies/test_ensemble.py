@@ -19,7 +19,7 @@ from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.values import DraftPass, DraftVerdict, SpecPlan
 
-from .closed_loop import GPU, LAPTOP, alike, mixed, run  # type: ignore[import-not-found]
+from .closed_loop import GPU, LAPTOP, alike, mixed, run
 
 ENSEMBLE = "adaptive_spec.policies.ensemble.policy:EnsemblePolicy"
 KMAX = 6

@@ -29,7 +29,7 @@ from adaptive_spec.policies.regression.model_file import (
 )
 from adaptive_spec.policy import Policy, build_policy
 
-from .closed_loop import GPU, LAPTOP, alike, run  # type: ignore[import-not-found]
+from .closed_loop import GPU, LAPTOP, alike, run
 
 REGRESSION = "adaptive_spec.policies.regression.policy:RegressionPolicy"
 

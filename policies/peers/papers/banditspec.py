@@ -32,6 +32,7 @@ Faults kept as they are, and what `corrected: true` does about them:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -73,7 +74,7 @@ class BanditSpecExp3Options(
     """Options of `banditspec_exp3`."""
 
 
-class _BanditSpecPolicy:
+class _BanditSpecPolicy(ABC):
     """Rounds and generations; the bandits differ in how they choose and what they record."""
 
     def __init__(self, options: BanditSpecOptions) -> None:
@@ -143,16 +144,19 @@ class _BanditSpecPolicy:
         self._pending = None
         self._begin(len(self._arms))
 
+    @abstractmethod
     def _begin(self, arms: int) -> None:
-        raise NotImplementedError
+        """A generation begins with so many arms."""
 
+    @abstractmethod
     def _choose(self) -> tuple[int, float]:
-        raise NotImplementedError
+        """The arm to run next, and the probability with which it was drawn."""
 
+    @abstractmethod
     def _record(
         self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
     ) -> None:
-        raise NotImplementedError
+        """An arm has run."""
 
     def _saved(self, columns: dict[str, FloatArray]) -> State:
         names = {name: column.tolist() for name, column in columns.items()}

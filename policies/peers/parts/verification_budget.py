@@ -13,6 +13,7 @@ own K, because the originals need one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import msgspec
@@ -47,7 +48,7 @@ class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     step times are learned online, measuring K that a load has not been timed with."""
 
 
-class BudgetedVerification:
+class BudgetedVerification(ABC):
     """Full drafts, a budget from old confidences, the live best within it.
 
     Subclasses turn the drafter's confidence into acceptance (`calibrated`), learn from outcomes
@@ -69,9 +70,9 @@ class BudgetedVerification:
         # New requests are expected to accept everything.
         self._old: list[SlotArray[np.float64]] = [floats(1.0, kmax) for _ in range(self.lag)]
 
+    @abstractmethod
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """[B, Kmax] acceptance given that the drafts before are accepted, from max q."""
-        raise NotImplementedError
 
     def learn(self, outcome: StepOutcome) -> None:
         """Learn from a finished step, beyond its duration."""

@@ -16,6 +16,7 @@ distribution.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -55,7 +56,7 @@ class Stops(NamedTuple):
     goes_on: BoolArray
 
 
-class LiveStoppingPolicy(StatelessPolicy):
+class LiveStoppingPolicy(StatelessPolicy, ABC):
     """Drafts until a rule stops it. Subclasses implement `stops`; those that adapt, `freeze`."""
 
     needs_confidence = False
@@ -64,9 +65,9 @@ class LiveStoppingPolicy(StatelessPolicy):
     def __init__(self, max_drafts: int | None) -> None:
         self._max_drafts = max_drafts
 
+    @abstractmethod
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
         """The rule, on [B, J] maximum probability and entropy (nats); nan where unknown."""
-        raise NotImplementedError
 
     def freeze(self, slots: IntArray) -> None:
         """From now on the drafts of the next step are made: adapted values are fixed for them."""

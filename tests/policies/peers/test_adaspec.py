@@ -41,7 +41,7 @@ def draft(machine: TinyEngine, probabilities: list[float] | np.ndarray) -> int:
     depth = machine.step().draft_depth
     drafting = np.ones(batch, dtype=np.bool_)
     for position in range(depth):
-        verdict = policy.after_draft_pass(  # type: ignore[attr-defined]
+        verdict = policy.after_draft_pass(
             DraftPass(
                 step=0,
                 position=position,
@@ -157,7 +157,7 @@ def test_the_verification_is_cut_to_the_size_below(tmp_path: Path) -> None:
     # 4 requests with 2 drafts each are 12 tokens; the size below is 8.
     steep = {"fixed": 0.001, "token": 2e-3, "draft_pass": 1e-4}
     machine = ready(tmp_path, steep)
-    machine.depth = machine.policy._depth = 2  # type: ignore[attr-defined]
+    machine.depth = machine.policy._depth = 2
     machine.confidence = np.array([[0.9, 0.9], [0.9, 0.1], [0.2, 0.2], [0.9, 0.8]])
     machine.confidence = np.pad(machine.confidence, ((0, 0), (0, 3)), constant_values=np.nan)
     # The smallest a_i2 are .04 and .09: requests 2 and 1 lose all they have, 4 drafts in all.
@@ -166,7 +166,7 @@ def test_the_verification_is_cut_to_the_size_below(tmp_path: Path) -> None:
 
 def test_a_cut_that_would_cost_goodput_is_not_made(tmp_path: Path) -> None:
     machine = ready(tmp_path)
-    machine.depth = machine.policy._depth = 2  # type: ignore[attr-defined]
+    machine.depth = machine.policy._depth = 2
     machine.confidence = np.full((4, 5), 0.9)
     assert machine.step().verify.tolist() == [2] * 4
 
@@ -174,7 +174,7 @@ def test_a_cut_that_would_cost_goodput_is_not_made(tmp_path: Path) -> None:
 def test_a_batch_at_a_captured_size_is_cut_to_the_one_below(tmp_path: Path) -> None:
     steep = {"fixed": 0.001, "token": 2e-3, "draft_pass": 1e-4}
     machine = ready(tmp_path, steep, batch=8)
-    machine.depth = machine.policy._depth = 1  # type: ignore[attr-defined]
+    machine.depth = machine.policy._depth = 1
     machine.confidence = np.full((8, 5), 0.3)
     # 16 tokens would fit the size of 16; the rule goes to 8, that is to no drafts at all.
     assert machine.step().verify.tolist() == [0] * 8
@@ -183,7 +183,7 @@ def test_a_batch_at_a_captured_size_is_cut_to_the_one_below(tmp_path: Path) -> N
 def test_the_cut_goes_to_the_engines_captured_sizes(tmp_path: Path) -> None:
     steep = {"fixed": 0.001, "token": 2e-3, "draft_pass": 1e-4}
     machine = ready(tmp_path, steep, token_buckets=(4, 9, 10, 32))
-    machine.depth = machine.policy._depth = 2  # type: ignore[attr-defined]
+    machine.depth = machine.policy._depth = 2
     machine.confidence = np.tile([0.2, 0.2, np.nan, np.nan, np.nan], (4, 1))
     # 12 tokens run as 32; 10 fit the size below, two drafts less.
     assert int(machine.step().verify.sum()) == 6
@@ -220,7 +220,7 @@ def test_where_all_is_drafted_the_stop_decides_what_is_verified(tmp_path: Path) 
 def test_a_uniform_engine_is_never_cut(tmp_path: Path) -> None:
     steep = {"fixed": 0.001, "token": 2e-3, "draft_pass": 1e-4}
     machine = ready(tmp_path, steep, level=Level.UNIFORM, ladder=(0, 1, 3))
-    machine.depth = machine.policy._depth = 3  # type: ignore[attr-defined]
+    machine.depth = machine.policy._depth = 3
     machine.confidence = np.tile(np.linspace(0.1, 0.9, 4)[:, None], (1, 5))
     assert machine.step().verify.tolist() == [3] * 4
 

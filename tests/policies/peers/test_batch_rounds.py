@@ -14,7 +14,7 @@ from tests.policies.peers.tiny_engine import TinyEngine, linear, profile_file
 
 
 def engine(**options: object) -> TinyEngine:
-    return TinyEngine(None, **options)  # type: ignore[arg-type]
+    return TinyEngine(None, **options)
 
 
 def context_of(machine: TinyEngine, step: int, drafted: int):
@@ -90,20 +90,19 @@ def test_without_a_profile_each_new_load_is_measured_and_then_left_alone() -> No
     times, rounds = StartUpProfile(None), BatchRounds()
     times.start(machine.capability)
 
-    class Profiling:
-        ks: list[int | None] = []  # noqa: RUF012
+    asked: list[int | None] = []
 
+    class Profiling:
         def plan(self, context):
             k = times.unmeasured(context)
-            self.ks.append(k)
+            asked.append(k)
             return rounds.next_round(context, 2 if k is None else k, "")
 
         def observe(self, outcome) -> None:
             times.learn(outcome)
 
-    machine.policy = Profiling()  # type: ignore[assignment]
+    machine.policy = Profiling()
     machine.run(60)
-    asked = Profiling.ks
     assert {0, 1, 3, 5} <= set(asked)
     assert asked[-20:] == [None] * 20
     wanted = [linear(0.01, 1e-4, 1e-3)(4 * (k + 1), k) for k in (0, 1, 3, 5)]

@@ -83,7 +83,9 @@ def test_switching_on_costs_less_per_token_the_larger_k_is() -> None:
     assert greedy == {0}
 
 
-def test_the_price_counts_the_tokens_that_were_not_drafted_for() -> None:
+def test_the_price_counts_the_tokens_that_were_not_drafted_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     policy = nightjar(switch_seconds=0.5, switch_seconds_per_token=0.001)
     engine = TinyEngine(policy, batch=4)
     seen = []
@@ -94,11 +96,8 @@ def test_the_price_counts_the_tokens_that_were_not_drafted_for() -> None:
         original(self, cost, random)
         return 0
 
-    BinGreedy.select = select  # type: ignore[method-assign]
-    try:
-        engine.run(11)
-    finally:
-        BinGreedy.select = original  # type: ignore[method-assign]
+    monkeypatch.setattr(BinGreedy, "select", select)
+    engine.run(11)
     assert not seen[0].any()
     # Step 0 chose 0 and emitted one token each without drafting; so did all ten before this one.
     seconds = 0.5 + 0.001 * 10 * 4

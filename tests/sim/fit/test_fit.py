@@ -126,7 +126,7 @@ def test_what_is_exported_predicts_what_scikit_learn_predicts(
         "boosting": (sklearn.ensemble, "GradientBoostingClassifier"),
     }[kind]
 
-    class Kept(getattr(module, name)):  # type: ignore[misc]
+    class Kept(getattr(module, name)):
         def fit(self, x: Any, y: Any) -> Any:
             kept.extend([self, x])
             return super().fit(x, y)

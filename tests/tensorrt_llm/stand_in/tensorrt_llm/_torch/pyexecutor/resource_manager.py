@@ -15,13 +15,13 @@ class BaseResourceManager(ABC):
     def get_needed_resource_to_completion(self, request):
         raise NotImplementedError
 
-    def prepare_resources(self, scheduled_batch):  # noqa: B027
+    def prepare_resources(self, scheduled_batch):
         pass
 
-    def update_resources(self, scheduled_batch):  # noqa: B027
+    def update_resources(self, scheduled_batch):
         pass
 
-    def free_resources(self, request):  # noqa: B027
+    def free_resources(self, request):
         pass
 
 
