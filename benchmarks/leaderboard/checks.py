@@ -25,7 +25,9 @@ LOSS, RECOVERY_STEPS = 0.01, 50
 HISTORY = ("core", "more loads", "hardware", "arrivals", "results a step late")
 """Groups without confidence in which peers take part."""
 WITH_PEERS = (*HISTORY, "confidence")
-STEADY = (*WITH_PEERS, "acceptance sets", "poor drafter, saturated", "ablations")
+SETS = ("acceptance sets", "further acceptance sets")
+"""Five seeds of the main ones, one of the rest."""
+STEADY = (*WITH_PEERS, *SETS, "further arrivals", "poor drafter, saturated", "ablations")
 CONFIDENCE = {"closed:1": 1.06, "closed:64": 1.02, "closed:256": 1.04}
 
 
@@ -103,7 +105,7 @@ class Board:
 
 
 def _against_best_static(board: Board) -> list[Demand]:
-    ratios = board.best(["acceptance sets"], OURS)
+    ratios = board.best(SETS, OURS)
     wanted = "history only, 1-256 clients, every acceptance set: mean >= .99 of the best fixed K"
     if not ratios:
         return [Demand(wanted, "not run", None)]
