@@ -70,6 +70,8 @@ class AcceptanceModel:
         """Sum of h (1 - h) over the same observations."""
         self.observed = 0
         """How many those were."""
+        self._seen = 0
+        """Of all positions together."""
         self._position = np.arange(max_draft_tokens)[:, None]
         self._ended = 0
         self._effect: FloatArray = np.zeros(64)
@@ -90,7 +92,11 @@ class AcceptanceModel:
             signal: [Kmax, B] z from `confidence.signal`, nan where unknown: there, and without a
                 signal, the mean over what the drafter may show.
         """
-        effect = self._request_effect(slots)
+        return self._hazard(self._request_effect(slots), task, signal)
+
+    def _hazard(
+        self, effect: FloatArray, task: IntArray | None, signal: FloatArray | None
+    ) -> FloatArray:
         if task is not None and self._task_effect.size:
             effect = effect + self._task_effect_of(task)
         hazard: FloatArray = self.position_effect[:, None] + effect
@@ -101,12 +107,7 @@ class AcceptanceModel:
             else:
                 hazard += self.confidence.weight[:, None] * signal
                 hazard = np.where(np.isnan(hazard), mean, hazard)
-        np.negative(hazard, out=hazard)
-        np.exp(hazard, out=hazard)
-        hazard += 1.0
-        np.reciprocal(hazard, out=hazard)
-        np.maximum(hazard, _HAZARD_FLOOR, out=hazard)
-        np.minimum(hazard, _HAZARD_CEILING, out=hazard)
+        active_kernel().hazards(hazard, _HAZARD_FLOOR, _HAZARD_CEILING)
         return hazard
 
     def survival(
@@ -114,7 +115,7 @@ class AcceptanceModel:
     ) -> FloatArray:
         """Predicted probability [Kmax, B] that all drafts up to a position are accepted."""
         hazard = self.hazard(slots, task, signal)
-        np.cumprod(hazard, axis=0, out=hazard)
+        active_kernel().survive(hazard)
         return hazard
 
     def learn(
@@ -128,10 +129,10 @@ class AcceptanceModel:
         """Take up one step's outcomes, [B] each, and the signal [Kmax, B] its drafts came with."""
         if slots.size == 0:
             return
-        hazard = self.hazard(slots, task, signal)
-        before = int(self.observations.sum())
-        effect = self._effect[slots]
+        effect = self._request_effect(slots)
+        hazard = self._hazard(effect, task, signal)
         information = self._information[slots]
+        seen_before = self._seen
         active_kernel().learn(
             hazard,
             verified,
@@ -150,10 +151,11 @@ class AcceptanceModel:
         evidence = np.minimum(self._position_evidence, self._evidence_limit)
         self._position_evidence = evidence + self._step_information
         self.position_effect = self.position_effect + self._gradient / self._position_evidence
-        self.surprise = float(self._gradient.sum())
-        self.expected_variance = float(self._step_information.sum())
-        self.observed = int(self.observations.sum()) - before
-        labelled = task is not None and bool(task.max() >= 0)
+        self.surprise = float(np.add.reduce(self._gradient))
+        self.expected_variance = float(np.add.reduce(self._step_information))
+        self._seen = int(np.add.reduce(self.observations))
+        self.observed = self._seen - seen_before
+        labelled = task is not None and bool(np.maximum.reduce(task) >= 0)
         if signal is not None or labelled:
             seen = self._position < np.minimum(accepted + 1, verified)
             residual = np.where(seen, (self._position < accepted) - hazard, 0.0)
@@ -189,6 +191,7 @@ class AcceptanceModel:
         self._information = np.minimum(self._information, 1.0)
         self._task_evidence = np.minimum(self._task_evidence, evidence)
         self.observations[:] = 0
+        self._seen = 0
 
     def state(self) -> dict[str, Any]:
         """What holds beyond single requests, JSON-compatible.
@@ -222,6 +225,7 @@ class AcceptanceModel:
         self.confidence.restore(confidence)
         self.position_effect, self._position_evidence = effect, evidence
         self.observations, self.prior_variance = observations, variance
+        self._seen = int(observations.sum())
 
     def _request_effect(self, slots: IntArray) -> FloatArray:
         """u_i [B]; makes room for slots not seen before."""

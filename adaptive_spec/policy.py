@@ -16,6 +16,7 @@ import msgspec
 from adaptive_spec.config import Config
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.values import (
+    Capability,
     DraftPass,
     DraftVerdict,
     IntArray,
@@ -52,10 +53,23 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     greedy_drafts_only: bool = False
 
 
-def provenance_of(policy: type[Policy]) -> Provenance:
-    """Where a policy comes from; our own, if it doesn't say."""
+def provenance_of(policy: type[Policy] | Policy) -> Provenance:
+    """Where a policy comes from; our own, if it doesn't say.
+
+    An instance may differ from its class, as one that runs other policies does.
+    """
     found = getattr(policy, "provenance", None)
     return found if isinstance(found, Provenance) else Provenance()
+
+
+def refuse_biased(policy: Policy, capability: Capability) -> None:
+    """Raise PolicyError, one line, if the policy would change what this engine's output is like."""
+    if capability.sampled_drafts and provenance_of(policy).greedy_drafts_only:
+        raise PolicyError(
+            f"policy {policy.name!r} is for greedy drafts only: with this engine's sampled drafts "
+            "it would change the distribution of the output; let the engine draft greedily or "
+            "choose another policy"
+        )
 
 
 @runtime_checkable

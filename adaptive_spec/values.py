@@ -72,6 +72,9 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             (`adaptive_spec.policy.DraftStopper`), so that D is the most it may run.
         off_pass: K = 0 still runs one drafter pass (OFF-warm). False for drafters without a
             model, such as n-gram.
+        sampled_drafts: drafts are drawn from the drafter's distribution, so that verification
+            uses their probability. False where each is the drafter's likeliest token, or a copied
+            one, and is verified as such. Policies for greedy drafts only are refused if true.
         cold_off: the engine can leave that pass out as well (OFF-cold). Requests alive at that
             time are not drafted for any more if the drafter has a state.
         ragged_penalty: relative extra verify time of a batch whose K differ from each other,
@@ -87,6 +90,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     depth_follows: bool = True
     stops_drafting: bool = False
     off_pass: bool = True
+    sampled_drafts: bool = False
     cold_off: bool = False
     ragged_penalty: float = 0.0
     can_unload: bool = False
@@ -138,6 +142,8 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         prefill_tokens: prompt tokens that share this step.
         kv_free_tokens: free tokens of the KV pool.
         kv_total_tokens: size of the KV pool in tokens.
+        kv_draft_limit: [B] drafts for which the engine finds KV blocks in this step without
+            preempting a request, where it can say so block by block; None: go by `kv_free_tokens`.
         now: monotonic clock of the deciding process, seconds.
     """
 
@@ -158,6 +164,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     prefill_tokens: int = 0
     kv_free_tokens: int = 1 << 40
     kv_total_tokens: int = 1 << 40
+    kv_draft_limit: IntArray | None = None
     now: float = 0.0
 
     @property
@@ -209,6 +216,9 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         ragged: K differed between the requests.
         seconds: duration of the step; nan if it could not be measured cleanly.
         now: monotonic clock of the deciding process when results arrived, seconds.
+        confidence: [B, Kmax] confidence of the verified drafts, where it came too late for the
+            step's `StepContext`; None where it was there, or isn't known.
+        entropy: [B, Kmax] entropy of the draft distributions in nats, likewise.
     """
 
     step: int
@@ -224,6 +234,8 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ragged: bool
     seconds: float
     now: float = 0.0
+    confidence: FloatArray | None = None
+    entropy: FloatArray | None = None
 
 
 class DraftPass(msgspec.Struct, frozen=True, kw_only=True, eq=False):

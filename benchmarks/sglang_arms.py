@@ -64,7 +64,10 @@ class SGLangSchedule:
 
 
 class Restricted(GoodputPolicy):
-    """`goodput` behind what the adapter puts after it: runnable K and a limit on changes.
+    """`goodput` between what the adapter tells it and what it puts after it.
+
+    K is cut to what may run, changes of it are limited, and OFF keeps the drafter in step: SGLang
+    has no K = 0 without a drafter pass that leaves the drafter usable.
 
     The adapter tells the policy that what its last plan asked for is at hand, and SGLang drafts
     what the adapter settles on at the beginning of the step. The simulator drafts at the end of the
@@ -84,16 +87,17 @@ class Restricted(GoodputPolicy):
         plan = super().plan(
             msgspec.structs.replace(
                 context,
+                capability=msgspec.structs.replace(context.capability, cold_off=False),
                 draft_available=np.minimum(possible, self._asked),
                 draft_possible=possible,
             )
         )
         self._asked = plan.draft_depth
-        k = self._limit.settle(round_down(wanted_k(plan), allowed))
+        k = self._limit.settle(round_down(wanted_k(plan), allowed), allowed)
         return msgspec.structs.replace(
             plan,
             verify=np.minimum(context.draft_available, k),
-            draft_depth=self._limit.foresee(round_down(plan.draft_depth, allowed)),
+            draft_depth=self._limit.foresee(round_down(plan.draft_depth, allowed), allowed),
         )
 
 

@@ -29,14 +29,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-for folder in (ROOT, ROOT / "tests" / "sglang" / "support"):
-    sys.path.insert(0, str(folder))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sglang" / "support"))
 
-from serving import Engine, Job, arguments, environment, write_config  # noqa: E402
-from sglang_models import build_models  # noqa: E402
+from serving import Engine, Job, arguments, environment, write_config
+from sglang_models import build_models
 
-from benchmarks.bench_pair.prompts import load_prompts  # noqa: E402
+from benchmarks.bench_pair.prompts import load_prompts
 
 CLIENTS = (1, 8, 32)
 LAUNCH_K = 3

@@ -12,8 +12,8 @@ EAGLE on the H100 profile of an 8B model, closed loops. Simulated throughput; no
 
 * `sglang`: its default file, which allows fewer K the larger the batch, and none from 64 on;
 * `sglang, one list`: the same code with all five candidates at every batch size;
-* `goodput`: ours, all candidates at every batch size, as on an engine without captured graphs or
-  with that one list;
+* `goodput`: ours as the adapter runs it, with all candidates at every batch size, as on an engine
+  without captured graphs or with that one list;
 * `goodput, default file`: ours, held to the candidates of the default file at each batch size; the
   adapter does that where graphs are captured for those only;
 * `goodput, dwell N`: ours with the adapter's limit of one change of K in N steps on average.
@@ -189,7 +189,7 @@ def run(sglang: dict[str, Any], one_list: Path, arguments: argparse.Namespace) -
         bench.run(fixed(k), lambda seed, k=k: parse_policy(fixed(k)).build(seed))
     bench.run(SGLANG, lambda _: bench.own(None))
     bench.run(ONE, lambda _: bench.own(one_list))
-    bench.run(OURS, lambda seed: parse_policy(OURS).build(seed))
+    bench.run(OURS, lambda seed: Restricted(lambda _: LADDER, 1, seed))
     bench.run(DEFAULT_FILE, lambda seed: Restricted(bench.default_candidates, 1, seed))
     labels = [SGLANG, ONE, OURS, DEFAULT_FILE]
     for dwell in DWELLS:

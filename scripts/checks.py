@@ -29,6 +29,9 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
+NO_ENGINE = ("tests/losslessness",)
+"""What has `long` tests that need no engine."""
+
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_WAIT_POLICY": "passive",
@@ -195,6 +198,9 @@ ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
 """Environments that `all` needs besides `dev`, and what runs in them."""
 
 LONG = {
+    "dev": lambda run: run.stage(
+        "long, core", [python_of("dev"), *"-m pytest -v --durations=10 -m long".split(), *NO_ENGINE]
+    ),
     "vllm": lambda run: _vllm_stage(run, "long, vLLM", "long"),
     "sglang": lambda run: _sglang_stage(run, "long, SGLang", "long"),
 }

@@ -12,6 +12,7 @@ would leave the others waiting, or answer their messages with SGLang's.
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +23,7 @@ WATCHING = -2
 """Instead of a K: we only watch, SGLang's own schedule runs and learns as without us."""
 
 PATIENCE_SECONDS = 60.0
-"""How long rank 0 waits for the other ranks to be ready; these wait twice as long for its word."""
+"""How long rank 0 waits for all other ranks; these wait twice as long for its word."""
 
 _KEY = "adaptive_spec/ready"
 
@@ -61,7 +62,9 @@ class Agreement:
         """Is every rank of the group ready? The answer is the same on all that ask.
 
         Not a collective: a rank that never asks counts as not ready. Over PyTorch's store, which
-        all processes share, since a collective that is given up would break SGLang's group.
+        all processes share, since a collective that is given up would break SGLang's group. There
+        the first word counts, whether it is rank 0's or of one that gave up: however late a rank
+        asks, it hears what the others heard.
 
         Args:
             ready: this rank is.
@@ -74,12 +77,16 @@ class Agreement:
         store = _get_default_store()
         mine = f"{_KEY}/{self._root}"
         store.set(f"{mine}/{self._rank}", str(int(ready)))
-        if not self.decides:
-            return _word(store, f"{mine}/all", 2 * patience)
-        others = [f"{mine}/{rank}" for rank in range(1, self.size)]
-        together = ready and all(_word(store, key, patience) for key in others)
-        store.set(f"{mine}/all", str(int(together)))
-        return together
+        if self.decides:
+            until = time.monotonic() + patience
+            others = [f"{mine}/{rank}" for rank in range(1, self.size)]
+            word = ready and all(_word(store, key, until) for key in others)
+        else:
+            word = _word(store, f"{mine}/all", time.monotonic() + 2 * patience)
+        try:
+            return bytes(store.compare_set(f"{mine}/all", "", str(int(word)))) == b"1"
+        except RuntimeError:
+            return False
 
     def settle(self, proposal: int) -> int:
         """What all ranks run. A collective: every rank calls it once per decode step."""
@@ -90,10 +97,18 @@ class Agreement:
         return int(self._message[0])
 
 
-def _word(store: Any, key: str, patience: float) -> bool:
-    """What a rank has left under a key; False if it leaves nothing in time."""
+def _word(store: Any, key: str, until: float) -> bool:
+    """What a rank has left under a key; False if it leaves nothing in time.
+
+    Args:
+        store: PyTorch's.
+        key: the key.
+        until: monotonic seconds.
+    """
     try:
-        store.wait([key], timedelta(seconds=patience))
+        # A wait of no time at all would be one without end.
+        left = max(until - time.monotonic(), 0.001)
+        store.wait([key], timedelta(seconds=left))
         return bytes(store.get(key)) == b"1"
     except RuntimeError:  # which PyTorch's own exceptions are
         return False

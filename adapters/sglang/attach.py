@@ -10,7 +10,7 @@ import msgspec
 
 from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.agreement import Agreement
-from adaptive_spec.adapters.sglang.capability import Support, detect
+from adaptive_spec.adapters.sglang.capability import Support, detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
 from adaptive_spec.adapters.sglang.metrics import Metrics, metrics_for
@@ -119,7 +119,9 @@ def _build(
     tap = controller = None
     if agreement.decides and support.capability is not None:
         tap = _confidence(scheduler, settings, features)
-        controller = Controller.from_config(config, support.capability, logger=LOG)
+        controller = Controller.from_config(
+            config, support.capability, only_watch=", ".join(support.shadow), logger=LOG
+        )
     driver = StepDriver(
         scheduler,
         params,
@@ -192,7 +194,7 @@ def _confidence(
         why = "this SGLang has changed where it is read"
     elif not hasattr(draft_worker, "draft_runner"):
         why = "there is no draft model"
-    elif getattr(scheduler.server_args, "speculative_use_rejection_sampling", False):
+    elif drafts_are_sampled(scheduler.server_args):
         why = "drafts are sampled"
     if why:
         LOG.warning("adaptive_spec: confidence is not read: %s", why)

@@ -18,6 +18,7 @@ SKIP_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 NGRAM_NAME = "ADAPTIVE_NGRAM"
 """Our registered algorithm, for ``--speculative-algorithm``."""
 
+_SAMPLES = "speculative_use_rejection_sampling"
 _OWN_PLANNER = "plans its own verify lengths and is left alone"
 _FIXED = "has a fixed K in SGLang"
 _NO_PIPELINE = "not with pipeline parallelism"
@@ -74,12 +75,28 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
             ladder=ladder,
             off_pass=warm,
             cold_off=not stateless and skips,
+            sampled_drafts=not stateless and drafts_are_sampled(scheduler.server_args),
         ),
         algorithm=name,
         scheduling="overlap" if scheduler.enable_overlap else "sync",
         shadow=tuple(_shadow_reasons(scheduler, stateless)),
         notes=tuple(_notes(scheduler, params, skips=skips and not stateless)),
     )
+
+
+def drafts_are_sampled(server_args: Any) -> bool:
+    """Drafts are drawn, and verified by their probability; SGLang takes the likeliest otherwise.
+
+    Also where nobody asked: SGLang switches it on with block verification, and on ROCm.
+    """
+    if getattr(server_args, _SAMPLES, False):
+        return True
+    try:
+        from sglang.srt.runtime_context import get_spec
+
+        return bool(getattr(get_spec(), _SAMPLES, False))
+    except (ImportError, ValueError):  # older, or nothing is resolved yet
+        return False
 
 
 def unsupported_here(server_args: Any) -> str:

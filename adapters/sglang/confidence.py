@@ -43,6 +43,7 @@ class ConfidenceTap:
     """
 
     def __init__(self) -> None:
+        self._extending = False
         self._caught: Any = None
         self._names: list[str] = []
         self._values: Any = None
@@ -50,13 +51,17 @@ class ConfidenceTap:
         self.late = 0
 
     def watch(self, draft_worker: Any) -> None:
-        """Wrap the draft runner's forward pass, on the object: it notes the last output."""
+        """Wrap the draft runner's forward pass, on the object: it notes the last output.
+
+        Only during draft-extend: what is noted while drafting would keep its memory.
+        """
         runner = draft_worker.draft_runner
         own = runner.forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             output = own(*args, **kwargs)
-            self._caught = getattr(output, "logits_output", None)
+            if self._extending:
+                self._caught = getattr(output, "logits_output", None)
             return output
 
         runner.forward = forward
@@ -68,19 +73,21 @@ class ConfidenceTap:
         own = graph_runner.execute
 
         def execute(*args: Any, **kwargs: Any) -> Any:
-            self._caught = own(*args, **kwargs)
-            return self._caught
+            output = own(*args, **kwargs)
+            if self._extending:
+                self._caught = output
+            return output
 
         graph_runner.execute = execute
         graph_runner._adaptive_spec_watched = True
 
     def before_extend(self) -> None:
-        """Draft-extend begins: forget outputs of drafting."""
-        self._caught = None
+        """Draft-extend begins."""
+        self._caught, self._extending = None, True
 
     def after_extend(self, batch: Any) -> None:
         """Draft-extend has run: SGLang has left one row of logits per request."""
-        caught, self._caught = self._caught, None
+        caught, self._caught, self._extending = self._caught, None, False
         self._values = None
         logits = getattr(caught, "next_token_logits", None)
         if logits is None or logits.shape[0] != len(batch.reqs):

@@ -7,11 +7,7 @@ import os
 
 from adaptive_spec.adapters.sglang import facts, signatures
 from adaptive_spec.adapters.sglang.settings import requested
-from adaptive_spec.adapters.sglang.versions import (
-    KNOWN_VERSIONS,
-    in_range,
-    was_executed,
-)
+from adaptive_spec.adapters.sglang.versions import in_range, known_range, was_executed
 from adaptive_spec.config import ENVIRONMENT_VARIABLE
 from adaptive_spec.doctor import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError
@@ -48,11 +44,10 @@ def plugin_allowed() -> bool:
 
 
 def _support(version: str | None) -> tuple[bool, str]:
-    known = f"{KNOWN_VERSIONS[0].version} to {KNOWN_VERSIONS[-1].version}"
     if version is None:
-        return False, f"not installed; known versions: {known}"
+        return False, f"not installed; known versions: {known_range()}"
     if not in_range(version):
-        return False, f"untested version, will refuse to switch on; known: {known}"
+        return False, f"untested version, will refuse to switch on; known: {known_range()}"
     folder = signatures.installed_folder()
     if folder is None:
         return False, "its source is not where its package says"

@@ -8,6 +8,7 @@ BASE = "base"
 """Without it nothing is switched on."""
 STANDALONE, NGRAM, CONFIDENCE = "STANDALONE", "NGRAM", "confidence"
 RUNTIME_SWITCH, OVERRIDES = "run-time switch", "overrides"
+RESOLVED = "what SGLang resolves itself"
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +229,7 @@ FACTS: tuple[Fact, ...] = (
         symbol="SchedulerInternalStateController.set_internal_state|Scheduler.set_internal_state",
         parameters=("self", "recv_req"),
     ),
+    Fact(feature=RESOLVED, file="runtime_context.py", symbol="get_spec"),
     Fact(
         feature=OVERRIDES,
         file="runtime_context.py",

@@ -145,7 +145,13 @@ def after_extend(result: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) 
         tap.after_extend(batch)
 
 
-def around_set_internal_state(own: Callable[..., Any], self: Any, request: Any) -> Any:
+def around_set_internal_state(
+    own: Callable[..., Any], self: Any, recv_req: Any, *args: Any, **kwargs: Any
+) -> Any:
     """The operator sets a value while the server runs."""
     driver = SHARED.attached.driver if SHARED.attached is not None else None
-    return set_internal_state(own, self, request, driver)
+
+    def answer(request: Any) -> Any:
+        return own(self, request, *args, **kwargs)
+
+    return set_internal_state(answer, recv_req, driver)

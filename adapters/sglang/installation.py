@@ -63,8 +63,9 @@ def install(settings: Settings, features: frozenset[str]) -> None:
     wanted = hooks_for(settings, features)
     for hook in wanted:
         HookRegistry.register(hook.target, hook.function, HookType[hook.when])
-    hooks.SHARED.settings, hooks.SHARED.features = settings, features
     _check_after(HookRegistry, wanted)
+    # Last: whatever raises before leaves hooks that do nothing.
+    hooks.SHARED.settings, hooks.SHARED.features = settings, features
 
 
 def not_applied(wanted: list[Hook]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class RunningStep:
 
     __slots__ = ("context", "k", "names", "not_before")
 
-    def __init__(self, context: StepContext | None, names: list[str], k: int) -> None:
+    def __init__(self, context: StepContext | None, names: Sequence[str], k: int) -> None:
         self.context = context
         self.names = names
         self.k = k

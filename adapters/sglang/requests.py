@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.sglang.hints import NO_CAP, HintReader
+from adaptive_spec.adapters.sglang.hints import HintReader
+from adaptive_spec.hints import NO_CAP
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.values import FloatArray, IntArray
 
@@ -46,20 +47,23 @@ class RequestTable:
         return self._enter(request) if slot is None else slot
 
     def _enter(self, request: Any) -> int:
+        # All is read before there is a slot: what raises must not leave the last owner's values.
+        sampling = request.sampling_params
+        hints = self._reader.read(getattr(sampling, "custom_params", None))
+        # SGLang writes greedy decoding as top_k = 1 at temperature 1.
+        temperature = 0.0 if sampling.top_k == 1 else float(sampling.temperature)
+        prompt = len(request.origin_input_ids)
+        most = NO_CAP if sampling.max_new_tokens is None else int(sampling.max_new_tokens)
         slot = self._slots.assign(request.rid)
         self.names.add(request.rid)
         if slot >= len(self.draft_cap):
             self._grow(2 * slot + 64)
-        sampling = request.sampling_params
-        hints = self._reader.read(getattr(sampling, "custom_params", None))
         self.draft_cap[slot] = hints.draft_cap
         self.tpot_target[slot] = hints.tpot_seconds
         self.task[slot] = hints.task
-        # SGLang writes greedy decoding as top_k = 1 at temperature 1.
-        self.temperature[slot] = 0.0 if sampling.top_k == 1 else float(sampling.temperature)
-        self.prompt_tokens[slot] = len(request.origin_input_ids)
-        most = sampling.max_new_tokens
-        self.most_output[slot] = NO_CAP if most is None else int(most)
+        self.temperature[slot] = temperature
+        self.prompt_tokens[slot] = prompt
+        self.most_output[slot] = most
         return slot
 
     def _grow(self, size: int) -> None:

@@ -33,11 +33,13 @@ from adaptive_spec.adapters.sglang.requests import RequestTable
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.controller import Controller
+from adaptive_spec.run_time_switch import SwitchRequest
 from adaptive_spec.values import Mode, SpecPlan
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 
 _SWEEP_ABOVE = 64
+"""Requests that may be remembered beside twice those that were left after the last sweep."""
 
 
 class StepDriver:
@@ -88,6 +90,7 @@ class StepDriver:
         self._ran_own_k = True
         self._detached = False
         self._said: set[str] = set()
+        self._sweep_above = _SWEEP_ABOVE
         self._watching = watching
         self.only_watch = only_watch
         if controller is not None:
@@ -170,15 +173,19 @@ class StepDriver:
             self._finish([r.rid for r in batch.reqs if r.finished()])
             if reading is not None and not self._table.names:
                 self._flush()
-            if len(self._table.names) > 2 * len(batch.reqs) + _SWEEP_ABOVE:
+            if len(self._table.names) > self._sweep_above:
                 self._sweep(batch)
         except Exception as error:
             self.fault("applied", error)
 
     def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
         """The operator switches, from the next step on; not to `on` where we may only watch."""
-        if self.controller is not None and not (mode == "on" and self.only_watch):
-            self.controller.mode = mode
+        if self.controller is None or (mode == "on" and self.only_watch):
+            return
+        try:
+            self.controller.switch(SwitchRequest(mode=mode))
+        except Exception as error:
+            self.fault("set_mode", error)
 
     def close(self) -> None:
         """The process ends: write what is buffered."""
@@ -206,6 +213,8 @@ class StepDriver:
         runnable = self._params.runnable(size)
         own = int(self._params.own.get_steps_for_batch(size))
         now = self._now()
+        # Only here: the other ranks hear what this one decides.
+        controller.poll_control_file(now)
         tap = self._confidence
         context = self._builder.build(
             self._step,
@@ -222,10 +231,10 @@ class StepDriver:
         acts = plan.mode is not Mode.ENGINE and plan.mode is not Mode.SHADOW
         k = own
         if acts:
-            k = self.limit.settle(round_down(wanted_k(plan), runnable))
+            k = self.limit.settle(round_down(wanted_k(plan), runnable), runnable)
         else:
             self.limit.ran(own)
-        step = RunningStep(context, list(context.request_ids), k)
+        step = RunningStep(context, context.request_ids, k)
         step.not_before = self._clock.launched(now, in_flight=len(self._in_flight))
         self._in_flight.launched(step)
         if controller.mode != "on":
@@ -263,6 +272,8 @@ class StepDriver:
                 known.update(request.rid for request in others.reqs)
         known.update(request.rid for request in scheduler.waiting_queue)
         self._finish([name for name in self._table.names if name not in known])
+        # The queue may be long: it is looked through once for many requests, not at each batch.
+        self._sweep_above = 2 * len(self._table.names) + _SWEEP_ABOVE
 
 
 def is_decoding(batch: Any) -> bool:

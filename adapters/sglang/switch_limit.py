@@ -7,6 +7,8 @@ is one step up and one step back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 BURST = 8
 """Changes that may follow each other at once after a quiet time."""
 
@@ -26,23 +28,30 @@ class SwitchLimit:
         self.changes = 0
         self.held = 0
 
-    def foresee(self, k: int) -> int:
+    def foresee(self, k: int, runnable: Collection[int]) -> int:
         """What `settle` would answer in the next step."""
         saved = min(self._saved + 1, self._burst)
-        return k if self._k is None or saved >= self._dwell else self._k
+        if self._k is None or saved >= self._dwell or self._k not in runnable:
+            return k
+        return self._k
 
     def ran(self, k: int) -> None:
         """A K that was not ours to choose ran in this step."""
         self._saved = min(self._saved + 1, self._burst)
         self._k = k
 
-    def settle(self, k: int) -> int:
-        """The K to run, given the one that is wanted. Once per step, unless `ran` was called."""
+    def settle(self, k: int, runnable: Collection[int]) -> int:
+        """The K to run, given the one that is wanted. Once per step, unless `ran` was called.
+
+        Args:
+            k: the one that is wanted.
+            runnable: what may run with this many requests; a K that isn't in it is never kept.
+        """
         self._saved = min(self._saved + 1, self._burst)
         if self._k is None or k == self._k:
             self._k = k
-        elif self._saved >= self._dwell:
-            self._saved -= self._dwell
+        elif self._saved >= self._dwell or self._k not in runnable:
+            self._saved = max(self._saved - self._dwell, 0)
             self.changes += 1
             self._k = k
         else:

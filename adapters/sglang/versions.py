@@ -6,11 +6,10 @@ A version between the oldest and the newest of the table is used if its source f
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
-from adaptive_spec.errors import UnsupportedEngineError
+from adaptive_spec import engine_versions
+from adaptive_spec.engine_versions import release, release_number, untested
 
 
 class KnownVersion(msgspec.Struct, frozen=True):
@@ -38,32 +37,32 @@ KNOWN_VERSIONS: tuple[KnownVersion, ...] = (
     KnownVersion(
         version="0.5.20",
         route="policy protocol",
-        checked="executed on CPU, greedy only, same four",
+        checked="executed on CPU, greedy only: EAGLE, EAGLE3, STANDALONE, NGRAM",
     ),
     KnownVersion(
         version="0.5.23",
         route="policy protocol",
-        checked="executed on CPU: EAGLE, EAGLE3, STANDALONE, NGRAM; TP = 2",
+        checked="executed on CPU, sampled as well: the same four; each with TP = 2",
     ),
 )
 
 EXECUTED = ("0.5.20", "0.5.23")
 
 
-def release(version: str) -> str:
-    """The version without its local part: ``0.5.23+cpu`` is ``0.5.23``."""
-    return version.partition("+")[0]
+def known_range() -> str:
+    """The oldest and the newest version of the table, for people."""
+    return f"{KNOWN_VERSIONS[0].version} to {KNOWN_VERSIONS[-1].version}"
 
 
 def in_range(version: str) -> bool:
     """Is this version between the oldest and the newest of the table?"""
-    number = _number(version)
+    number = release_number(version)
     if number is None:
         return False
-    oldest, newest = (_number(row.version) for row in (KNOWN_VERSIONS[0], KNOWN_VERSIONS[-1]))
-    assert oldest is not None
-    assert newest is not None
-    return oldest <= number <= newest
+    oldest, newest = (
+        release_number(row.version) for row in (KNOWN_VERSIONS[0], KNOWN_VERSIONS[-1])
+    )
+    return oldest is not None and newest is not None and oldest <= number <= newest
 
 
 def was_executed(version: str) -> bool:
@@ -74,23 +73,10 @@ def was_executed(version: str) -> bool:
 def require_in_range(version: str) -> None:
     """Raise UnsupportedEngineError, one line with the remedy, for a version outside the table."""
     if not in_range(version):
-        raise UnsupportedEngineError(
-            f"SGLang {version} is untested (known: {KNOWN_VERSIONS[0].version} to "
-            f"{KNOWN_VERSIONS[-1].version}); install one of these, upgrade adaptive-spec, or "
-            "unset ADAPTIVE_SPEC_CONFIG"
-        )
+        tested = f"{known_range()}, see docs/sglang.md"
+        raise untested("SGLang", version, tested, "unset ADAPTIVE_SPEC_CONFIG")
 
 
 def markdown_table() -> str:
     """The table of versions, for the documentation."""
-    lines = ["| SGLang | route | what was checked |", "| --- | --- | --- |"]
-    lines += [f"| {row.version} | {row.route} | {row.checked} |" for row in KNOWN_VERSIONS]
-    return "\n".join(lines)
-
-
-def _number(version: str) -> tuple[int, int, int] | None:
-    match = re.match(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?(?:\+.*)?$", version)
-    if match is None:
-        return None
-    major, minor, patch = match.groups()
-    return int(major), int(minor), int(patch)
+    return engine_versions.markdown_table(("SGLang", "route", "what was checked"), KNOWN_VERSIONS)

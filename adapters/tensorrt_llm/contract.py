@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-import msgspec
+from adaptive_spec import source_facts
 
 Route: TypeAlias = Literal["one-engine", "host drafter"]
 ROUTES: tuple[Route, ...] = ("one-engine", "host drafter")
@@ -29,58 +29,22 @@ ENGINE = (
 GRAPHS = ("_torch/pyexecutor/cuda_graph_runner.py", "_torch/pyexecutor/engine/cuda_graph.py")
 
 
-class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A function or method, and its first parameters.
-
-    Attributes:
-        route: which route needs it.
-        files: files it may be in, relative to the package; any one will do.
-        name: ``function``, ``Class.method``, or ``*.method`` for a method of any class.
-        parameters: the leading parameters, by name.
-        more: parameters that may follow. Any other that has no default is a mismatch.
-        why: what it is relied on for.
-    """
+class Function(source_facts.Function, frozen=True, kw_only=True):
+    """A function or method, and its first parameters; `route` needs it."""
 
     route: Route
-    files: tuple[str, ...]
-    name: str
-    parameters: tuple[str, ...]
-    more: tuple[str, ...] = ()
-    why: str
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """Attributes or names that a file's code must use.
-
-    Attributes:
-        route: which route needs them.
-        files: files they may be in; all names in one of them.
-        names: the names.
-        why: what they are relied on for.
-    """
+class Names(source_facts.Names, frozen=True, kw_only=True):
+    """Attributes or names that a file's code must use; `route` needs them."""
 
     route: Route
-    files: tuple[str, ...]
-    names: tuple[str, ...]
-    why: str
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that a function makes, in the order they are written in.
-
-    Attributes:
-        route: which route needs it.
-        file: the file.
-        function: ``Class.method``.
-        calls: last part of the called names; other calls may stand in between.
-        why: what the order is relied on for.
-    """
+class Order(source_facts.Order, frozen=True, kw_only=True):
+    """Calls that a function makes, in the order they are written in; `route` needs it."""
 
     route: Route
-    file: str
-    function: str
-    calls: tuple[str, ...]
-    why: str
 
 
 Fact: TypeAlias = Function | Names | Order

@@ -6,28 +6,16 @@ checkout, an unpacked wheel or the installed package alike.
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.adapters.tensorrt_llm.contract import (
-    FACTS,
-    ROUTES,
-    Fact,
-    Function,
-    Names,
-    Order,
-    Route,
-)
+from adaptive_spec.adapters.tensorrt_llm.contract import FACTS, ROUTES, Fact, Route
 from adaptive_spec.errors import DataError, UnsupportedEngineError
+from adaptive_spec.source_facts import look_up
 
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-
-_Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -137,115 +125,4 @@ def _usable(findings: list[Finding], route: Route) -> str:
 
 
 def _find(fact: Fact, package: Path) -> Finding:
-    if isinstance(fact, Function):
-        what = f"{fact.name}({', '.join(fact.parameters)})"
-        file, problem = _function_problem(fact, package)
-    elif isinstance(fact, Names):
-        what = f"{len(fact.names)} names in {Path(fact.files[0]).name}"
-        file, problem = _names_problem(fact, package)
-    else:
-        what = f"order of calls in {fact.function}"
-        file, problem = fact.file, _order_problem(fact, package)
-    return Finding(fact.route, what, file, problem, fact.why)
-
-
-def _function_problem(fact: Function, package: Path) -> tuple[str, str]:
-    for file in fact.files:
-        for function in _functions(package / file, fact.name):
-            return file, _signature_problem(fact, function)
-    return " or ".join(fact.files), "is missing"
-
-
-def _signature_problem(fact: Function, function: _Def) -> str:
-    arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    names = tuple(argument.arg for argument in positional)
-    count = len(fact.parameters)
-    if names[:count] != fact.parameters:
-        return f"has the parameters ({', '.join(names)})"
-    defaults = len(arguments.defaults)
-    required = set(names[: len(names) - defaults])
-    required |= {
-        argument.arg
-        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is None
-    }
-    strangers = sorted(required - set(fact.parameters) - set(fact.more))
-    return f"also needs {', '.join(strangers)}" if strangers else ""
-
-
-def _names_problem(fact: Names, package: Path) -> tuple[str, str]:
-    missing: set[str] = set(fact.names)
-    for file in fact.files:
-        left = set(fact.names) - _names_in(package / file)
-        if not left:
-            return file, ""
-        missing = min(missing, left, key=len)
-    return " or ".join(fact.files), f"lack {', '.join(sorted(missing))}"
-
-
-def _order_problem(fact: Order, package: Path) -> str:
-    function = next(_functions(package / fact.file, fact.function), None)
-    if function is None:
-        return "is not there: the function is missing"
-    calls = sorted(
-        (node.lineno, node.col_offset, name)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call) and (name := _last_part(node.func))
-    )
-    at = 0
-    for _, _, name in calls:
-        if at < len(fact.calls) and name == fact.calls[at]:
-            at += 1
-    if at == len(fact.calls):
-        return ""
-    before = f"after {fact.calls[at - 1]}" if at else "at all"
-    return f"differs: {fact.calls[at]} is not called {before}"
-
-
-def _functions(file: Path, name: str) -> Iterator[_Def]:
-    """Functions of that qualified name; ``*.method`` is a method of any class."""
-    owner, _, own_name = name.rpartition(".")
-    for node in _parsed(file).body:
-        if not owner and isinstance(node, _Def) and node.name == own_name:
-            yield node
-        if isinstance(node, ast.ClassDef) and owner in (node.name, "*"):
-            for member in node.body:
-                if isinstance(member, _Def) and member.name == own_name:
-                    yield member
-
-
-def _names_in(file: Path) -> set[str]:
-    """Names and attributes that a file's code uses, imports and keyword arguments included."""
-    found: set[str] = set()
-    for node in ast.walk(_parsed(file)):
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name.rpartition(".")[2])
-        elif isinstance(node, ast.keyword | ast.arg) and node.arg:
-            found.add(node.arg)
-    return found
-
-
-def _last_part(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-@functools.lru_cache(maxsize=16)
-def _parse(file: Path, modified: float) -> ast.Module:
-    return ast.parse(file.read_bytes(), str(file))
-
-
-def _parsed(file: Path) -> ast.Module:
-    """A file's syntax tree, empty if there is no such file. Raises DataError if it isn't Python."""
-    if not file.is_file():
-        return ast.Module(body=[], type_ignores=[])
-    try:
-        return _parse(file, file.stat().st_mtime)
-    except SyntaxError as error:
-        raise DataError(f"{file}:{error.lineno}: not Python that this interpreter reads") from error
+    return Finding(fact.route, *look_up(fact, package), fact.why)

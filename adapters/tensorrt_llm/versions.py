@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
+from adaptive_spec import engine_versions
+
 
 class ReadVersion(msgspec.Struct, frozen=True):
     """One row of the table in the documentation."""
@@ -64,12 +66,5 @@ READ_VERSIONS: tuple[ReadVersion, ...] = (
 
 def markdown_table() -> str:
     """The table of versions, for the documentation."""
-    lines = [
-        "| TensorRT-LLM | route | source that was read | outcome | executed |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| {row.version} | {row.route} | {row.source} | {row.outcome} | {row.executed} |"
-        for row in READ_VERSIONS
-    ]
-    return "\n".join(lines)
+    headings = ("TensorRT-LLM", "route", "source that was read", "outcome", "executed")
+    return engine_versions.markdown_table(headings, READ_VERSIONS)

@@ -9,11 +9,19 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.values import Capability, Level
 
-DEPTH_FOLLOWS = frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"})
-"""Methods whose V1 proposer drafts as many tokens as the scheduler asks for. The others assert
-that they are asked for the configured number, or take no number at all."""
+DEPTH_FOLLOWS = {
+    "V1": frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"}),
+    "V2": frozenset({"eagle", "eagle3", "mtp"}),
+}
+"""Methods that draft as many tokens as the scheduler asks for, by model runner. Of the others, V1's
+assert that they are asked for the configured number, V2's draft that many and drop the rest."""
+
+RUN_ON_V2 = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
+"""Methods whose V2 speculator was executed: `StandaloneARSpeculator` with draft_model, and
+`TargetDependentARSpeculator`, which eagle shares with eagle3 and single-module mtp, with eagle."""
 
 WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
 """Methods that draft without running a model: K = 0 costs them nothing."""
@@ -41,33 +49,56 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def detect(vllm_config: Any) -> Support:
-    """Read a resolved `VllmConfig`."""
+def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
+    """Read a resolved `VllmConfig`.
+
+    Args:
+        vllm_config: vLLM's.
+        ragged_penalty: what the operator measured and configured (`adaptive_spec.config.Config`):
+            with captured graphs, each request may have its own K only if that is known.
+    """
     model, speculation = vllm_config.model_config, vllm_config.speculative_config
     inert = _inert_reason(model, speculation)
     if inert:
         return Support(capability=None, inert=inert)
     method = str(speculation.method)
-    fixed_depth = _fixed_depth_reason(vllm_config, method)
-    uniform = _uniform_reason(vllm_config)
+    runner = "V2" if vllm_config.use_v2_model_runner else "V1"
+    graphs = _graphs_at_all(vllm_config)
+    ladder = graph_ladder.captured(vllm_config)
+    fixed_depth = _fixed_depth_reason(vllm_config, method, runner)
+    uniform = _uniform_reason(vllm_config, ragged_penalty) if graphs else ""
     level = Level.FULL
     if fixed_depth:
         level = Level.VERIFY
     if uniform:
         level = Level.UNIFORM
+    sizes = vllm_config.compilation_config.cudagraph_capture_sizes if graphs else None
     return Support(
         capability=Capability(
             level=level,
             max_draft_tokens=int(vllm_config.num_speculative_tokens),
+            ladder=ladder.values if ladder is not None else (),
+            token_buckets=tuple(sorted(set(sizes or ()))),
             depth_follows=not fixed_depth,
             off_pass=method not in WITHOUT_MODEL,
+            cold_off=not (fixed_depth or runner == "V2" or method in WITHOUT_MODEL),
+            ragged_penalty=ragged_penalty or 0.0 if graphs else 0.0,
         ),
         method=method,
-        runner="V2" if vllm_config.use_v2_model_runner else "V1",
+        runner=runner,
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
-        shadow=tuple(_shadow_reasons(vllm_config)),
-        notes=tuple(note for note in (fixed_depth, uniform, _lora_note(vllm_config)) if note),
+        shadow=tuple(_shadow_reasons(vllm_config, method, runner)),
+        notes=tuple(note for note in (fixed_depth, uniform) if note),
     )
+
+
+def ragged_refusal(vllm_config: Any) -> str:
+    """Why requests of one batch can't have different K whatever was measured; empty if they can."""
+    from vllm.config import CUDAGraphMode
+
+    if vllm_config.compilation_config.cudagraph_mode == CUDAGraphMode.FULL_DECODE_ONLY:
+        return "cudagraph_mode=FULL_DECODE_ONLY has no graph for a batch whose K differ"
+    return ""
 
 
 def _inert_reason(model: Any, speculation: Any) -> str:
@@ -80,35 +111,57 @@ def _inert_reason(model: Any, speculation: Any) -> str:
     return ""
 
 
-def _fixed_depth_reason(vllm_config: Any, method: str) -> str:
+def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
     """Why the number of draft passes can't follow the decision; empty if it can."""
-    speculation = vllm_config.speculative_config
-    if method not in DEPTH_FOLLOWS:
-        return f"draft depth is fixed with {method}, only verification is trimmed"
-    if speculation.parallel_drafting:
-        return "draft depth is fixed with parallel drafting, only verification is trimmed"
-    if speculation.use_multi_module_mtp():
-        return "draft depth is fixed with several MTP modules, only verification is trimmed"
-    if vllm_config.parallel_config.data_parallel_size > 1:
-        return "draft depth is fixed with data parallelism, only verification is trimmed"
-    return ""
-
-
-def _uniform_reason(vllm_config: Any) -> str:
-    """Why all requests must run one K; empty if each may have its own."""
     from vllm.config import CUDAGraphMode
 
-    if vllm_config.compilation_config.cudagraph_mode == CUDAGraphMode.NONE:
+    speculation = vllm_config.speculative_config
+    reason = ""
+    if method not in DEPTH_FOLLOWS[runner]:
+        reason = f"{method} on model runner {runner}"
+    elif speculation.parallel_drafting:
+        reason = "parallel drafting"
+    elif _multi_module_mtp(speculation):
+        reason = "several MTP modules"
+    elif vllm_config.parallel_config.data_parallel_size > 1:
+        # Of a dense model each rank is an engine of its own, which says 1 here.
+        reason = "data parallelism of a mixture of experts"
+    elif (
+        runner == "V2"
+        and vllm_config.compilation_config.cudagraph_mode.decode_mode() == CUDAGraphMode.FULL
+        and graph_ladder.captured(vllm_config) is None
+    ):
+        reason = "a draft loop captured for Kmax only"
+    return f"draft depth is fixed with {reason}, only verification is trimmed" if reason else ""
+
+
+def _multi_module_mtp(speculation: Any) -> bool:
+    """vLLM 0.24 does not know them."""
+    return hasattr(speculation, "use_multi_module_mtp") and speculation.use_multi_module_mtp()
+
+
+def _graphs_at_all(vllm_config: Any) -> bool:
+    from vllm.config import CUDAGraphMode
+
+    return bool(vllm_config.compilation_config.cudagraph_mode != CUDAGraphMode.NONE)
+
+
+def _uniform_reason(vllm_config: Any, ragged_penalty: float | None) -> str:
+    """Why all requests must run one K; empty if each may have its own."""
+    refusal = ragged_refusal(vllm_config)
+    if ragged_penalty is not None and not refusal:
         return ""
     return "captured graphs: one K per batch"
 
 
-def _shadow_reasons(vllm_config: Any) -> list[str]:
+def _shadow_reasons(vllm_config: Any, method: str, runner: str) -> list[str]:
     """Set-ups in which acting has not been tested."""
     speculation, model = vllm_config.speculative_config, vllm_config.model_config
     reasons = []
-    if vllm_config.use_v2_model_runner:
-        reasons.append("model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
+    if runner == "V2" and (
+        method not in RUN_ON_V2 or _multi_module_mtp(speculation) or speculation.use_gemma4_mtp()
+    ):
+        reasons.append(f"this {method} on model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
     if vllm_config.parallel_config.pipeline_parallel_size > 1:
         reasons.append("pipeline parallelism")
     if model.is_hybrid or model.has_inner_state:
@@ -117,10 +170,6 @@ def _shadow_reasons(vllm_config: Any) -> list[str]:
         reasons.append("KV connector or prefill/decode disaggregation")
     if speculation.rejection_sample_method != "standard":
         reasons.append(f"rejection_sample_method={speculation.rejection_sample_method}")
-    if speculation.enable_adaptive_verification:
+    if getattr(speculation, "enable_adaptive_verification", False):
         reasons.append("enable_adaptive_verification already trims")
     return reasons
-
-
-def _lora_note(vllm_config: Any) -> str:
-    return "LoRA adapters share one acceptance model" if vllm_config.lora_config else ""

@@ -19,6 +19,7 @@ class StepClock:
     def __init__(self) -> None:
         self._in_flight = 0
         self._completed = -math.inf
+        self._not_clean = 0
 
     def scheduled(self, now: float) -> float:
         """A step is scheduled at `now`; returns the earliest time its work can be counted from."""
@@ -36,8 +37,15 @@ class StepClock:
         began = max(not_before, self._completed)
         self._in_flight -= 1
         self._completed = now
+        if self._not_clean:
+            self._not_clean -= 1
+            return math.nan
         seconds = now - began
         return seconds if 0 < seconds < math.inf else math.nan
+
+    def interrupted(self) -> None:
+        """The steps under way and the one after them give no sample."""
+        self._not_clean = self._in_flight + 1
 
     def withdrawn(self) -> None:
         """A scheduled step turned out to run nothing."""

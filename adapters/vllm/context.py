@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.requests import RequestTable
 from adaptive_spec.slots import RequestSlots
-from adaptive_spec.values import Capability, IntArray, StepContext
+from adaptive_spec.values import Capability, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):
@@ -37,6 +38,7 @@ class ContextBuilder:
         self._kmax = capability.max_draft_tokens
         self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
+        self._blocks = BlockBudget(scheduler, self._kmax)
 
     def build(self, step: int, now: float) -> Batch:
         """The batch about to be scheduled.
@@ -85,14 +87,18 @@ class ContextBuilder:
             np.array(rows, dtype=np.int64).reshape(len(rows), 4).T
         )
         slots, context_tokens, drafted, left_tokens = columns
+        if self._capability.level is Level.UNIFORM:
+            # Requests about to end would make every batch ragged, and cost it its graph.
+            left_tokens = np.full_like(left_tokens, self._kmax + 2)
         cap = np.minimum(self._table.draft_cap[slots], self._kmax)
+        available = np.minimum(np.minimum(drafted, cap), left_tokens - 1).clip(0)
         context = StepContext(
             step=step,
             capability=self._capability,
             request_ids=ids,
             slots=slots,
             context_tokens=context_tokens,
-            draft_available=np.minimum(np.minimum(drafted, cap), left_tokens - 1).clip(0),
+            draft_available=available,
             draft_possible=np.minimum(cap, left_tokens - 2).clip(0),
             engine_k=self._engine_k(len(rows)),
             tpot_target=self._table.tpot_target[slots],
@@ -103,6 +109,7 @@ class ContextBuilder:
             kv_free_tokens=scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
             * scheduler.block_size,
             kv_total_tokens=self._kv_total,
+            kv_draft_limit=self._blocks.draft_limit(requests, available.tolist(), prompt_left),
             now=now,
         )
         return Batch(requests, context)

@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from adaptive_spec.adapters.vllm.interplay import INTERPLAY
 from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS, is_tested
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.doctor import EngineReport
@@ -35,6 +36,7 @@ def describe() -> EngineReport:
         supported=version is not None and is_tested(version),
         detail=detail,
         enabled=_enabled(),
+        interplay=INTERPLAY,
     )
 
 

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from adaptive_spec.adapters.vllm.capability import detect
+from adaptive_spec.adapters.vllm import graph_ladder
+from adaptive_spec.adapters.vllm.capability import detect, ragged_refusal
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.signatures import require_known_signatures
 from adaptive_spec.adapters.vllm.versions import require_tested
@@ -52,7 +53,7 @@ def install() -> None:
         finally:
             self.additional_config = given
         if config is not None and config.mode != "off":
-            switch_on(vllm_config, config)
+            switch_on(vllm_config, config, own_sizes=_own_sizes(self))
         return vllm_config
 
     setattr(create_engine_config, _MARK, True)
@@ -69,9 +70,17 @@ def requested_config(additional_config: object) -> Config | None:
     return config_from_environment()
 
 
-def switch_on(vllm_config: Any, config: Config) -> None:
-    """Name our scheduler in a resolved configuration, unless there is nothing to decide."""
-    support = detect(vllm_config)
+def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> None:
+    """Name our scheduler in a resolved configuration, unless there is nothing to decide.
+
+    Args:
+        vllm_config: vLLM's, resolved.
+        config: ours.
+        own_sizes: the user has given the sizes of CUDA graphs to capture; they stay.
+
+    Raises ConfigError, one line, if the two configurations contradict each other.
+    """
+    support = detect(vllm_config, config.ragged_penalty)
     if support.capability is None:
         _LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
         return
@@ -81,10 +90,59 @@ def switch_on(vllm_config: Any, config: Config) -> None:
             f"--scheduler-cls {scheduler_config.scheduler_cls}: adaptive_spec brings its own "
             "scheduler; remove --scheduler-cls or the `adaptive_spec` configuration"
         )
+    if config.ragged_penalty is not None and (refusal := ragged_refusal(vllm_config)):
+        raise ConfigError(
+            f"adaptive_spec `ragged_penalty`: {refusal}; remove the key or choose "
+            "cudagraph_mode=FULL_AND_PIECEWISE"
+        )
+    if config.mode == "on" and not support.shadow:
+        try:
+            _capture_ladder(vllm_config, own_sizes)
+        except Exception as error:
+            # One K per batch runs all the same, only not in full graphs.
+            _LOG.warning(
+                "adaptive_spec: no ladder is captured (%s: %s)", type(error).__name__, error
+            )
     name = "AdaptiveAsyncScheduler" if scheduler_config.async_scheduling else "AdaptiveScheduler"
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(scheduler_config, ATTRIBUTE, config)
     scheduler_config.scheduler_cls = f"{_SCHEDULERS}.{name}"
+
+
+def _own_sizes(engine_arguments: Any) -> bool:
+    """Has the user given `cudagraph_capture_sizes`?"""
+    compilation = engine_arguments.compilation_config
+    return bool(
+        getattr(engine_arguments, "cudagraph_capture_sizes", None)
+        or getattr(compilation, "cudagraph_capture_sizes", None)
+    )
+
+
+def _capture_ladder(vllm_config: Any, own_sizes: bool) -> None:
+    if not graph_ladder.can_capture(vllm_config):
+        return
+    if own_sizes:
+        _LOG.warning(
+            "adaptive_spec: only K = %d has full CUDA graphs: cudagraph_capture_sizes are given, "
+            "and the ladder needs sizes of its own; leave them out to capture it",
+            vllm_config.num_speculative_tokens,
+        )
+        return
+    before = len(vllm_config.compilation_config.cudagraph_capture_sizes)
+    ladder = graph_ladder.capture(vllm_config)
+    if ladder is None:
+        _LOG.warning(
+            "adaptive_spec: only the configured K have full CUDA graphs: those of others would not "
+            "fit beside them (max_num_seqs, or 1 + K without a small common multiple)"
+        )
+        return
+    _LOG.info(
+        "adaptive_spec: %d decode graphs are captured, for K = %s; the sizes are %d, of vLLM's %d",
+        ladder.graphs,
+        ", ".join(map(str, ladder.values)),
+        len(vllm_config.compilation_config.cudagraph_capture_sizes),
+        before,
+    )
 
 
 def _require_usable(config: Config) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder
 from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller import Controller
@@ -60,10 +62,18 @@ class AdaptiveScheduling:
         self.adaptive_spec.freed(request.request_id)
         return freed
 
+    def set_pause_state(self, pause_state: Any) -> None:
+        """Sleep mode and reloads of weights pause the scheduler and resume it."""
+        engine: Any = super()
+        engine.set_pause_state(pause_state)
+        self.adaptive_spec.paused()
+
     def shutdown(self) -> None:
-        """Write what is buffered, then shut down."""
+        """Write what is buffered, take our hooks away, then shut down."""
         engine: Any = super()
         self.adaptive_spec.close()
+        control.uninstall()
+        drafter_state.uninstall()
         engine.shutdown()
 
 
@@ -71,12 +81,18 @@ def attach(scheduler: Any) -> StepDriver:
     """Build controller and driver for a scheduler. Start-up: errors reach the operator."""
     vllm_config = scheduler.vllm_config
     config: Config = getattr(vllm_config.scheduler_config, ATTRIBUTE)
-    support = detect(vllm_config)
+    graph_ladder.give_back_schedule(scheduler)
+    support = detect(vllm_config, config.ragged_penalty)
     assert support.capability is not None, support.inert
     effective = msgspec.structs.replace(config, mode="shadow") if support.shadow else config
-    controller = Controller.from_config(effective, support.capability, logger=LOG)
+    controller = Controller.from_config(
+        effective, support.capability, only_watch=", ".join(support.shadow), logger=LOG
+    )
+    control.install()
+    if support.capability.cold_off:
+        drafter_state.install()
     LOG.info("%s", start_line(controller, support))
-    return StepDriver(scheduler, controller)
+    return StepDriver(scheduler, controller, Metrics(vllm_config, controller))
 
 
 def start_line(controller: Controller, support: Support) -> str:

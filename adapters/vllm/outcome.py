@@ -81,7 +81,9 @@ def read_results(
         verified = len(drafts.get(request_id, ()))
         smallest, largest = min(smallest, verified), max(largest, verified)
         request = alive.get(request_id)
-        if request is None or request.num_stale_output_tokens > 0 or request.is_finished():
+        if request is None or request.is_finished():
+            continue
+        if getattr(request, "num_stale_output_tokens", 0) > 0:  # vLLM 0.24 keeps no count
             continue
         generated = sampled[index_of[request_id]] if sampled else ()
         if not len(generated):
@@ -118,7 +120,7 @@ def build_outcome(reading: Reading) -> StepOutcome:
         batch_tokens=reading.batch_tokens,
         context_tokens=reading.context_tokens,
         prefill_tokens=output.total_num_scheduled_tokens - reading.batch_tokens,
-        draft_depth=output.num_spec_tokens_to_schedule,
+        draft_depth=int(output.num_spec_tokens_to_schedule),  # a plain one, also after OFF-cold
         ragged=reading.ragged,
         seconds=reading.seconds,
         now=reading.now,

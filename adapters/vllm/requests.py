@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.hints import NO_CAP, HintReader
+from adaptive_spec.adapters.vllm.hints import HintReader
+from adaptive_spec.hints import MAX_TASKS, NO_CAP
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.values import FloatArray, IntArray
+
+MAX_ADAPTERS = 64
+"""LoRA adapters (with a task label: pairs of both) that get a number; later ones share the rest."""
 
 
 class RequestTable:
@@ -23,7 +27,8 @@ class RequestTable:
     Attributes:
         draft_cap: [slot] most drafts to verify, `NO_CAP` without a cap.
         tpot_target: [slot] seconds per output token asked for; inf if none.
-        task: [slot] number of the task label; -1 without one.
+        task: [slot] number of the task label, another for each LoRA adapter it comes with: what
+            an adapter says is accepted or not for reasons of its own; -1 without either.
         temperature: [slot] sampling temperature.
     """
 
@@ -34,6 +39,7 @@ class RequestTable:
         self.tpot_target: FloatArray = np.empty(0)
         self.task: IntArray = np.empty(0, dtype=np.int64)
         self.temperature: FloatArray = np.empty(0)
+        self._adapters: dict[tuple[int, str], int] = {}
 
     def enter(self, request: Any) -> int:
         """Give a request its slot and read its constants."""
@@ -44,9 +50,25 @@ class RequestTable:
         hints = self._reader.read(sampling.extra_args if sampling is not None else None)
         self.draft_cap[slot] = hints.draft_cap
         self.tpot_target[slot] = hints.tpot_seconds
-        self.task[slot] = hints.task
+        adapter = request.lora_request
+        self.task[slot] = (
+            hints.task if adapter is None else self._task_of(hints.task, adapter.lora_name)
+        )
         self.temperature[slot] = sampling.temperature if sampling is not None else 0.0
         return slot
+
+    def stop_drafting(self, slot: int) -> bool:
+        """No drafts for this request to its end; False if it had none already."""
+        stopped = bool(self.draft_cap[slot] > 0)
+        self.draft_cap[slot] = 0
+        return stopped
+
+    def _task_of(self, task: int, adapter: str) -> int:
+        """The number of a task label under a LoRA adapter; the label's own beyond the table."""
+        known = self._adapters
+        if (task, adapter) not in known and len(known) < MAX_ADAPTERS:
+            known[task, adapter] = MAX_TASKS + len(known)
+        return known.get((task, adapter), task)
 
     def _grow(self, size: int) -> None:
         extra = size - len(self.draft_cap)

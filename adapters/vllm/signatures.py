@@ -1,73 +1,138 @@
-"""Does this vLLM still have the methods and fields we hook into?
+"""Is vLLM still what we were written for?
 
-Checked once at start-up, before anything is patched, so that a changed vLLM is one clear refusal
-and not a fault in its step loop.
+`facts` are looked up in a source tree without importing it: in the installed vLLM before anything
+is patched, so that a changed one is one clear refusal and not a fault in its step loop; and in the
+wheels of versions that cannot be executed here.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from typing import Any
+import functools
+import importlib.util
+import re
+from pathlib import Path
 
-from adaptive_spec.errors import UnsupportedEngineError
+import msgspec
 
-_METHODS: dict[str, tuple[str, ...]] = {
-    "schedule": ("self", "throttle_prefills"),
-    "_update_after_schedule": ("self", "scheduler_output"),
-    "update_from_output": ("self", "scheduler_output", "model_runner_output"),
-    "_free_request": ("self", "request", "delay_free_blocks"),
-    "shutdown": ("self",),
-}
-_OUTPUT_FIELDS = (
-    "num_scheduled_tokens",
-    "total_num_scheduled_tokens",
-    "scheduled_spec_decode_tokens",
-    "num_invalid_spec_tokens",
-    "num_spec_tokens_to_schedule",
-)
-_REQUEST_ATTRIBUTES = (
-    "is_prefill_chunk",
-    "max_tokens",
-    "num_computed_tokens",
-    "num_output_placeholders",
-    "num_prompt_tokens",
-    "num_stale_output_tokens",
-    "spec_token_ids",
-)
+from adaptive_spec.adapters.vllm.facts import BASE, FACTS
+from adaptive_spec.errors import DataError, UnsupportedEngineError
+from adaptive_spec.source_facts import forget_files, look_up
+
+_VERSION = re.compile(r"__version__ = .*?['\"]([^'\"]+)['\"]")
 
 
-def mismatches(scheduler: type[Any], output: type[Any], request: type[Any]) -> list[str]:
-    """What differs from what we were written against; empty if nothing does.
+class Finding(msgspec.Struct, frozen=True):
+    """One fact, looked up.
+
+    Attributes:
+        feature: what does not work without it.
+        what: the fact, in a few words.
+        file: where it was found, or looked for.
+        problem: what differs; empty if it is as expected.
+        why: what it is relied on for.
+    """
+
+    feature: str
+    what: str
+    file: str
+    problem: str
+    why: str
+
+
+class SourceReport(msgspec.Struct, frozen=True):
+    """What was found in a tree.
+
+    Attributes:
+        engine: name of the engine.
+        version: of the tree; empty if it does not say.
+        tree: the package folder that was looked at.
+        findings: all facts.
+        routes: feature -> ``usable``, or its first problem.
+        problems: what somebody should act on; empty if K can be steered at all.
+    """
+
+    engine: str
+    version: str
+    tree: str
+    findings: list[Finding]
+    routes: dict[str, str]
+    problems: list[str]
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For a table: feature, fact, file, outcome."""
+        return [(f.feature, f.what, f.file, f.problem or "as expected") for f in self.findings]
+
+
+def check_tree(path: Path) -> SourceReport:
+    """Look for every fact in a tree.
 
     Args:
-        scheduler: vLLM's `Scheduler` class.
-        output: its `SchedulerOutput` dataclass.
-        request: its `Request` class.
+        path: a checkout or an unpacked wheel, or its folder ``vllm``.
+
+    Raises DataError, one line, if that is no vLLM source.
     """
-    found = []
-    for name, expected in _METHODS.items():
-        method = getattr(scheduler, name, None)
-        actual = tuple(inspect.signature(method).parameters) if callable(method) else None
-        if actual != expected:
-            found.append(f"Scheduler.{name}{actual or ' is missing'}")
-    fields = {field.name for field in dataclasses.fields(output)}
-    found += [f"SchedulerOutput.{name} is missing" for name in _OUTPUT_FIELDS if name not in fields]
-    # Attributes of Request are set in its constructor, so they are looked up in its code.
-    known = set(dir(request)) | set(request.__init__.__code__.co_names)
-    found += [f"Request.{name} is missing" for name in _REQUEST_ATTRIBUTES if name not in known]
-    return found
+    package = package_folder(path)
+    findings = []
+    for feature, facts in FACTS.items():
+        for fact in facts:
+            findings.append(Finding(feature, *look_up(fact, package), fact.why))
+    routes = {feature: _first_problem(findings, feature) or "usable" for feature in FACTS}
+    return SourceReport(
+        engine="vllm",
+        version=version_of(package),
+        tree=str(package),
+        findings=findings,
+        routes=routes,
+        problems=[f"{BASE}: {routes[BASE]}"] if routes[BASE] != "usable" else [],
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def mismatches(package: Path) -> tuple[str, ...]:
+    """What differs in a package folder from what we were written against; empty if nothing does."""
+    found = [look_up(fact, package) for facts in FACTS.values() for fact in facts]
+    forget_files()
+    return tuple(f"{fact.what} {fact.problem} [{fact.file}]" for fact in found if fact.problem)
 
 
 def require_known_signatures() -> None:
     """Raise UnsupportedEngineError, one line, if the installed vLLM differs."""
-    from vllm.v1.core.sched.output import SchedulerOutput
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.request import Request
-
-    found = mismatches(Scheduler, SchedulerOutput, Request)
+    package = installed_folder()
+    found = mismatches(package) if package is not None else ("its source is not there",)
     if found:
         raise UnsupportedEngineError(
-            f"adaptive_spec: this vLLM has changed where we hook in ({'; '.join(found)}); install "
-            "a tested version or remove the `adaptive_spec` configuration"
+            f"adaptive_spec: this vLLM has changed where we hook in ({'; '.join(found[:3])}); "
+            "install a tested version or remove the `adaptive_spec` configuration"
         )
+
+
+def installed_folder() -> Path | None:
+    """The folder of the installed vLLM, without importing it."""
+    spec = importlib.util.find_spec("vllm")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return Path(folders[0]) if folders else None
+
+
+def package_folder(path: Path) -> Path:
+    """The folder `vllm` in, or at, a path. Raises DataError if there is none."""
+    for folder in (path, path / "vllm"):
+        if (folder / "v1" / "core").is_dir():
+            return folder
+    raise DataError(f"{path}: no vLLM source; give a checkout, an unpacked wheel or its folder")
+
+
+def version_of(package: Path) -> str:
+    """Version that a package says it has; empty without one (a checkout)."""
+    file = package / "_version.py"
+    match = _VERSION.search(file.read_text(errors="replace")) if file.is_file() else None
+    return match.group(1) if match else ""
+
+
+def _first_problem(findings: list[Finding], feature: str) -> str:
+    problems = [finding for finding in findings if finding.feature == feature and finding.problem]
+    if not problems:
+        return ""
+    return f"{problems[0].what} {problems[0].problem}" + (
+        f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    )

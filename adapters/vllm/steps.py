@@ -18,7 +18,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from adaptive_spec.adapters.vllm.clock import StepClock
 from adaptive_spec.adapters.vllm.context import ContextBuilder
+from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.hints import HintReader
+from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import PlannedStep, Reading, build_outcome, read_results
 from adaptive_spec.adapters.vllm.requests import RequestTable
 from adaptive_spec.controller import Controller
@@ -47,14 +49,17 @@ def fail_open(
 class StepDriver:
     """One per scheduler."""
 
-    def __init__(self, scheduler: Any, controller: Controller) -> None:
+    def __init__(
+        self, scheduler: Any, controller: Controller, metrics: Metrics | None = None
+    ) -> None:
         self.controller = controller
         self._scheduler = scheduler
-        slots = controller.slots
-        reader = HintReader(controller.counters.ignored_hint)
-        self._builder = ContextBuilder(
-            scheduler, controller.capability, slots, RequestTable(slots, reader)
-        )
+        self._metrics = metrics
+        slots, counters = controller.slots, controller.counters
+        table = RequestTable(slots, HintReader(counters.ignored_hint))
+        self._builder = ContextBuilder(scheduler, controller.capability, slots, table)
+        self._drafter = DrafterState(slots, table, counters)
+        self._goes_cold = controller.capability.cold_off
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
         self._sets_depth = controller.capability.steers_depth
@@ -73,7 +78,9 @@ class StepDriver:
         if not scheduler.running and not scheduler.waiting:
             return
         self._step += 1
-        batch = self._builder.build(self._step, time.monotonic())
+        now = time.monotonic()
+        self.controller.poll_control_file(now)
+        batch = self._builder.build(self._step, now)
         plan = self.controller.plan(batch.context)
         self._planned = PlannedStep(batch.context, plan)
         if not acts(plan):
@@ -100,8 +107,17 @@ class StepDriver:
         planned.output = output
         planned.not_before = self._clock.scheduled(planned.context.now)
         self._in_flight.append(planned)
-        if self._sets_depth and acts(planned.plan):
-            output.num_spec_tokens_to_schedule = planned.plan.draft_depth
+        plan = planned.plan
+        steers = self._sets_depth and acts(plan)
+        if steers:
+            output.num_spec_tokens_to_schedule = plan.draft_depth
+        if not self._goes_cold:
+            return
+        if steers and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
+            output.num_spec_tokens_to_schedule = LEAVE_OUT
+            self._drafter.left_out(output, self._scheduler.requests)
+        else:
+            self._drafter.ran(output)
 
     @fail_open
     def after_schedule(self) -> None:
@@ -130,6 +146,7 @@ class StepDriver:
             if self._ended:
                 ended, self._ended = self._ended, []
                 self.controller.finish(ended)
+            self._publish()
 
     @fail_open
     def freed(self, request_id: str) -> None:
@@ -140,9 +157,21 @@ class StepDriver:
             self.controller.finish((request_id,))
 
     @fail_open
+    def paused(self) -> None:
+        """Scheduling has stopped or goes on: sleep, reloaded weights. Such steps take any time."""
+        self._clock.interrupted()
+
+    @fail_open
+    def weights_changed(self, version: str) -> None:
+        """The target has other weights: what was accepted with the old ones says nothing."""
+        self.controller.start_over(f"weights are now {version!r}")
+
+    @fail_open
     def close(self) -> None:
         """The scheduler shuts down."""
         self.controller.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def fault(self, hook: str, error: Exception) -> None:
         """Count an exception of ours; never raises."""
@@ -151,6 +180,19 @@ class StepDriver:
             self.controller.fault(what, time.monotonic())
         except Exception:  # not even the report may reach the engine
             return
+
+    def _publish(self) -> None:
+        """Figures for Prometheus. A disk that fails ends them; the status file remains."""
+        if self._metrics is None:
+            return
+        scheduler = self._scheduler
+        try:
+            self._metrics.refresh(
+                time.monotonic(), idle=not scheduler.running and not scheduler.waiting
+            )
+        except OSError as error:
+            self._metrics = None
+            self.fault("metrics", error)
 
     def _take(self, output: Any) -> PlannedStep | None:
         """The step this output belongs to. Steps end in the order they were scheduled in."""

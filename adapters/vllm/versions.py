@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from adaptive_spec.errors import UnsupportedEngineError
+from adaptive_spec import engine_versions
+from adaptive_spec.engine_versions import release, untested
 
 
 class TestedVersion(msgspec.Struct, frozen=True):
@@ -27,11 +28,6 @@ TESTED_VERSIONS: tuple[TestedVersion, ...] = (
 )
 
 
-def release(version: str) -> str:
-    """The version without its local part: ``0.32.0+cpu`` is ``0.32.0``."""
-    return version.partition("+")[0]
-
-
 def is_tested(version: str) -> bool:
     """Was this adapter executed with that version?"""
     return any(row.version == release(version) for row in TESTED_VERSIONS)
@@ -41,14 +37,9 @@ def require_tested(version: str) -> None:
     """Raise UnsupportedEngineError, one line with the remedy, unless the version was tested."""
     if not is_tested(version):
         known = ", ".join(row.version for row in TESTED_VERSIONS)
-        raise UnsupportedEngineError(
-            f"adaptive_spec: vLLM {version} is untested (tested: {known}); install a tested "
-            "version, upgrade adaptive-spec, or remove the `adaptive_spec` configuration"
-        )
+        raise untested("vLLM", version, known, "remove the `adaptive_spec` configuration")
 
 
 def markdown_table() -> str:
     """The table of tested versions, for the README."""
-    lines = ["| vLLM | model runner | executed |", "| --- | --- | --- |"]
-    lines += [f"| {row.version} | {row.runner} | {row.how} |" for row in TESTED_VERSIONS]
-    return "\n".join(lines)
+    return engine_versions.markdown_table(("vLLM", "model runner", "executed"), TESTED_VERSIONS)

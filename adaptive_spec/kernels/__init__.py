@@ -1,4 +1,4 @@
-"""The two inner loops of a decision, in numpy and compiled by numba.
+"""The inner loops of a decision, in numpy and compiled by numba.
 
 Both give the same plans to the last bit: sums run in the same order and ties are broken by
 counting. The compiled one is made when an engine starts, never on the step path.
@@ -36,6 +36,11 @@ LearnFunction: TypeAlias = Callable[
 ]
 AbsorbFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, float, float], None]
 DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], None]
+HazardsFunction: TypeAlias = Callable[[FloatArray, float, float], None]
+SurviveFunction: TypeAlias = Callable[[FloatArray], None]
+StepCurveFunction: TypeAlias = Callable[
+    [FloatArray, FloatArray, FloatArray, float, float, float], FloatArray
+]
 
 
 class Kernel(NamedTuple):
@@ -46,10 +51,13 @@ class Kernel(NamedTuple):
     learn: LearnFunction
     absorb: AbsorbFunction
     descend: DescendFunction
+    hazards: HazardsFunction
+    survive: SurviveFunction
+    step_curve: StepCurveFunction
 
 
 def _kernel(name: str, module: ModuleType) -> Kernel:
-    return Kernel(name, module.admit, module.learn, module.absorb, module.descend)
+    return Kernel(name, *(getattr(module, function) for function in Kernel._fields[1:]))
 
 
 NUMPY = _kernel("numpy", numpy_kernel)

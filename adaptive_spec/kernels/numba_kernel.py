@@ -15,6 +15,11 @@ _F2 = numba.float64[:, ::1]
 _I1 = numba.int64[::1]
 _RADIX_BITS = 8
 _RADIX = 1 << _RADIX_BITS
+_PASSES = 4
+_REQUEST_BITS = 32
+_REQUEST = (1 << _REQUEST_BITS) - 1
+"""An item is (position << 32) | request: dividing by the batch size would take longer than all
+the rest."""
 
 
 @numba.njit(
@@ -32,31 +37,39 @@ def _descending(values: FloatArray, limit: IntArray) -> tuple[IntArray, FloatArr
     for j in range(kmax):
         for i in range(batch):
             if j < limit[i]:
-                item[at] = j * batch + i
+                item[at] = (j << _REQUEST_BITS) | i
                 # Adding zero turns -0.0 into 0.0, whose bits sort as a number does.
                 key32[at] = np.float32(values[j, i]) + np.float32(0.0)
                 at += 1
-    key = key32.view(np.uint32)
+    # The complement, so that rising digits are falling values.
+    key = ~key32.view(np.uint32)
+    place = np.zeros((_PASSES, _RADIX), np.int64)
+    for n in range(count):
+        bits = np.int64(key[n])
+        for digit in range(_PASSES):
+            place[digit, (bits >> (digit * _RADIX_BITS)) & (_RADIX - 1)] += 1
     other_item = np.empty(count, np.int64)
     other_key = np.empty(count, np.uint32)
-    start = np.empty(_RADIX + 1, np.int64)
-    for shift in (0, _RADIX_BITS, 2 * _RADIX_BITS, 3 * _RADIX_BITS):
-        start[:] = 0
+    for digit in range(_PASSES):
+        shift = digit * _RADIX_BITS
+        if count == 0 or place[digit, (np.int64(key[0]) >> shift) & (_RADIX - 1)] == count:
+            continue  # all have this digit
+        before = 0
+        for value in range(_RADIX):
+            here = place[digit, value]
+            place[digit, value] = before
+            before += here
         for n in range(count):
-            digit = _RADIX - 1 - ((np.int64(key[n]) >> shift) & (_RADIX - 1))
-            start[digit + 1] += 1
-        for place in range(_RADIX):
-            start[place + 1] += start[place]
-        for n in range(count):
-            digit = _RADIX - 1 - ((np.int64(key[n]) >> shift) & (_RADIX - 1))
-            other_item[start[digit]] = item[n]
-            other_key[start[digit]] = key[n]
-            start[digit] += 1
+            bits = (np.int64(key[n]) >> shift) & (_RADIX - 1)
+            to = place[digit, bits]
+            other_item[to] = item[n]
+            other_key[to] = key[n]
+            place[digit, bits] = to + 1
         item, other_item = other_item, item
         key, other_key = other_key, key
     ordered = np.empty(count, np.float64)
     for n in range(count):
-        ordered[n] = values[item[n] // batch, item[n] % batch]
+        ordered[n] = values[item[n] >> _REQUEST_BITS, item[n] & _REQUEST]
     return item, ordered
 
 
@@ -77,60 +90,68 @@ def _admit(
     draft_seconds: FloatArray,
     depths: IntArray,
 ) -> tuple[IntArray, int, float, float]:
-    kmax, batch = values.shape
+    batch = values.shape[1]
     limit = np.empty(batch, np.int64)
     for i in range(batch):
         limit[i] = max(possible[i], available[i])
     item, ordered = _descending(values, limit)
 
-    best = -np.inf
-    best_depth = depths[0]
-    total = np.zeros(kmax + 1)
-    admitted = np.zeros(kmax + 1, np.int64)
-    top = np.full(kmax + 1, -np.inf)
-    for depth in depths:
-        top[depth] = base / (verify_seconds[0] + draft_seconds[depth])
+    # Each depth's items are those of the next deeper one, less its deepest position.
+    position = np.empty(len(item), np.int64)
+    value_at = np.empty(len(item), np.float64)
+    count = 0
     for n in range(len(item)):
-        j = item[n] // batch
-        if j >= possible[item[n] % batch]:
-            continue
-        for depth in depths:
-            if j < depth:
-                total[depth] += ordered[n]
-                admitted[depth] += 1
-                score = (base + total[depth]) / (
-                    verify_seconds[admitted[depth]] + draft_seconds[depth]
-                )
-                if score > top[depth]:
-                    top[depth] = score
-    for depth in depths:
-        if top[depth] > best:
-            best = top[depth]
-            best_depth = depth
-    next_step = best
+        position[count] = item[n] >> _REQUEST_BITS
+        value_at[count] = ordered[n]
+        count += int(position[count] < possible[item[n] & _REQUEST])
+    top = np.empty(len(depths), np.float64)
+    for index in range(len(depths) - 1, -1, -1):
+        depth = depths[index]
+        drafting = draft_seconds[depth]
+        kept = 0
+        for n in range(count):
+            at = position[n]
+            position[kept] = at
+            value_at[kept] = value_at[n]
+            kept += int(at < depth)
+        count = kept
+        total = 0.0
+        best = base / (verify_seconds[0] + drafting)
+        for n in range(count):
+            total += value_at[n]
+            score = (base + total) / (verify_seconds[n + 1] + drafting)
+            best = score if score > best else best
+        top[index] = best
+    next_step = -np.inf
+    best_depth = depths[0]
+    for index in range(len(depths)):
+        if top[index] > next_step:
+            next_step = top[index]
+            best_depth = depths[index]
 
-    best = base / (verify_seconds[0] + draft_seconds[best_depth])
+    drafting = draft_seconds[best_depth]
+    best = base / (verify_seconds[0] + drafting)
     take = 0
     value = 0.0
     count = 0
-    running = 0.0
+    total = 0.0
     for n in range(len(item)):
-        if item[n] // batch >= available[item[n] % batch]:
+        if item[n] >> _REQUEST_BITS >= available[item[n] & _REQUEST]:
             continue
-        running += ordered[n]
+        total += ordered[n]
         count += 1
-        score = (base + running) / (verify_seconds[count] + draft_seconds[best_depth])
+        score = (base + total) / (verify_seconds[count] + drafting)
         if score > best:
             best = score
             take = count
-            value = running
+            value = total
     verify = np.zeros(batch, np.int64)
     count = 0
     for n in range(len(item)):
         if count == take:
             break
-        i = item[n] % batch
-        if item[n] // batch >= available[i]:
+        i = item[n] & _REQUEST
+        if item[n] >> _REQUEST_BITS >= available[i]:
             continue
         verify[i] += 1
         count += 1
@@ -214,6 +235,63 @@ def _descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> 
         coefficients[p] = updated
 
 
+@numba.njit(
+    numba.void(_F2, numba.float64, numba.float64),
+    nogil=True,
+    error_model="numpy",
+    boundscheck=False,
+)
+def _share(odds_against: FloatArray, low: float, high: float) -> None:
+    for j in range(odds_against.shape[0]):
+        for i in range(odds_against.shape[1]):
+            share = 1.0 / (odds_against[j, i] + 1.0)
+            share = low if share < low else share
+            odds_against[j, i] = high if share > high else share
+
+
+@numba.njit(numba.void(_F2), nogil=True, error_model="numpy", boundscheck=False)
+def _survive(hazard: FloatArray) -> None:
+    for j in range(1, hazard.shape[0]):
+        for i in range(hazard.shape[1]):
+            hazard[j, i] *= hazard[j - 1, i]
+
+
+@numba.njit(
+    _F1(_F1, _F1, _F1, numba.float64, numba.float64, numba.float64),
+    nogil=True,
+    error_model="numpy",
+    boundscheck=False,
+)
+def _step_curve(
+    tokens: FloatArray,
+    knots: FloatArray,
+    heights: FloatArray,
+    last_slope: float,
+    fixed: float,
+    any_draft: float,
+) -> FloatArray:
+    curve = np.empty(len(tokens), np.float64)
+    last = len(knots) - 1
+    segment = 0
+    slope = 0.0
+    entered = -1
+    for m in range(len(tokens)):
+        while segment < last and tokens[m] >= knots[segment + 1]:
+            segment += 1
+        if segment != entered:
+            entered = segment
+            slope = last_slope
+            if segment < last:
+                slope = (heights[segment + 1] - heights[segment]) / (
+                    knots[segment + 1] - knots[segment]
+                )
+        seconds = slope * (tokens[m] - knots[segment]) + heights[segment] + fixed
+        if m > 0:
+            seconds += any_draft
+        curve[m] = 1e-6 if seconds < 1e-6 else seconds
+    return curve
+
+
 def _integers(array: IntArray) -> IntArray:
     """As compiled for; a copy only if it is laid out otherwise."""
     return np.ascontiguousarray(array, dtype=np.int64)
@@ -278,3 +356,28 @@ def absorb(
 def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:
     """See `numpy_kernel.descend`."""
     _descend(gram, moment, coefficients)
+
+
+def hazards(logits: FloatArray, low: float, high: float) -> None:
+    """See `numpy_kernel.hazards`."""
+    np.negative(logits, out=logits)
+    np.exp(logits, out=logits)  # numpy's own: another exp differs in the last bit
+    _share(logits, low, high)
+
+
+def survive(hazard: FloatArray) -> None:
+    """See `numpy_kernel.survive`."""
+    _survive(hazard)
+
+
+def step_curve(
+    tokens: FloatArray,
+    knots: FloatArray,
+    heights: FloatArray,
+    last_slope: float,
+    fixed: float,
+    any_draft: float,
+) -> FloatArray:
+    """See `numpy_kernel.step_curve`."""
+    curve: FloatArray = _step_curve(tokens, knots, heights, last_slope, fixed, any_draft)
+    return curve

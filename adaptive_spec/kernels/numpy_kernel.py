@@ -141,12 +141,54 @@ def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> N
     `gram` [P, P] is symmetric positive semi-definite, `moment` and `coefficients` are [P].
     """
     gradient = moment.copy()
-    for p in range(len(coefficients)):
+    for p in np.flatnonzero(coefficients):
         gradient -= coefficients[p] * gram[p]
     for p in range(len(coefficients)):
         curvature = gram[p, p]
         if curvature <= 0.0:
             continue
         updated = max(0.0, coefficients[p] + gradient[p] / curvature)
-        gradient -= (updated - coefficients[p]) * gram[p]
-        coefficients[p] = updated
+        if updated != coefficients[p]:
+            gradient -= (updated - coefficients[p]) * gram[p]
+            coefficients[p] = updated
+
+
+def hazards(logits: FloatArray, low: float, high: float) -> None:
+    """Logits [Kmax, B] become hazards, 1 / (1 + exp(-x)) held within low..high, in place."""
+    np.negative(logits, out=logits)
+    np.exp(logits, out=logits)
+    logits += 1.0
+    np.reciprocal(logits, out=logits)
+    np.maximum(logits, low, out=logits)
+    np.minimum(logits, high, out=logits)
+
+
+def survive(hazard: FloatArray) -> None:
+    """Hazards [Kmax, B] become survivals, the product up to each position, in place."""
+    np.cumprod(hazard, axis=0, out=hazard)
+
+
+def step_curve(
+    tokens: FloatArray,
+    knots: FloatArray,
+    heights: FloatArray,
+    last_slope: float,
+    fixed: float,
+    any_draft: float,
+) -> FloatArray:
+    """Verify time [M + 1] with m drafts: a piecewise linear curve over the tokens, and constants.
+
+    Args:
+        tokens: [M + 1] ascending, from the first knot on.
+        knots: [S] ascending.
+        heights: [S] of the curve at the knots.
+        last_slope: per token past the last knot.
+        fixed: seconds on top.
+        any_draft: more seconds from one draft on.
+    """
+    slopes = np.append(np.diff(heights) / np.diff(knots), last_slope)
+    segment = np.searchsorted(knots, tokens, side="right") - 1
+    curve: FloatArray = slopes[segment] * (tokens - knots[segment]) + heights[segment]
+    curve += fixed
+    curve[1:] += any_draft
+    return np.maximum(curve, 1e-6, out=curve)

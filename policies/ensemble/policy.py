@@ -33,9 +33,9 @@ from adaptive_spec.policies.ensemble.members import (
 )
 from adaptive_spec.policies.ensemble.options import EnsembleOptions
 from adaptive_spec.policies.ensemble.shared import OFF, Shared
-from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policy import State
+from adaptive_spec.policy import Provenance, State, provenance_of
 from adaptive_spec.values import (
     Capability,
     DraftPass,
@@ -92,6 +92,8 @@ class EnsemblePolicy:
         self._members = build_members(
             options.members, options.profile, forbidden=EnsemblePolicy, seed=seed
         )
+        if any(provenance_of(member.policy).greedy_drafts_only for member in self._members):
+            self.provenance = Provenance(greedy_drafts_only=True, faults="those of its members")
         self._hedge = Hedge(
             len(self._members), discount=options.discount, fixed_share=options.fixed_share
         )

@@ -16,8 +16,8 @@ from adaptive_spec.cost_profile import CostProfile
 from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, Explorer
 from adaptive_spec.planner import Admission, best_admission
 from adaptive_spec.policies.ensemble.looking_again import LookingAgain
-from adaptive_spec.policies.goodput.cost_probes import CostProbes
-from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.policies.planned.cost_probes import CostProbes
+from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.values import (
     Capability,
     FloatArray,
@@ -62,7 +62,7 @@ class Shared:
         if context.step % _MEASURED_EVERY == 0 and self.cost.missing_depths(context.batch_size):
             best = best_admission(
                 survival,
-                np.ones(context.batch_size),
+                None,
                 context.draft_possible,
                 context.draft_possible,
                 verify_seconds,
@@ -76,16 +76,15 @@ class Shared:
         self, plan: SpecPlan, context: StepContext, outlook: Outlook | None
     ) -> SpecPlan | None:
         """Run a K that this load has not been timed with; two steps, as in `goodput`."""
-        k = self._cost_probes.to_verify(context)
-        if k is not None:
-            verify = np.minimum(context.draft_available, k)
-            reason = f"measuring K = {k}"
+        verify = self._cost_probes.to_verify(context)
+        if verify is not None:
+            reason = f"measuring K = {int(verify.max(initial=0))}"
         else:
-            k = self._cost_probes.to_draft(context, outlook)
-            if k is None:
+            depth = self._cost_probes.to_draft(context, outlook)
+            if depth is None:
                 return None
-            verify, reason = plan.verify, f"drafting {k} to measure it"
-            plan = msgspec.structs.replace(plan, draft_depth=k)
+            verify, reason = plan.verify, f"drafting {depth} to measure it"
+            plan = msgspec.structs.replace(plan, draft_depth=depth)
         mode = Mode.ON if plan.draft_depth or verify.any() else plan.mode
         return msgspec.structs.replace(
             plan, verify=verify, mode=mode, propensity=None, reason=reason

@@ -25,7 +25,7 @@ import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
 from adaptive_spec.planner import value_of
-from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.values import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
 _OPTION_MEMORY = 200.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.goodput.outlook import Outlook
+from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.values import FloatArray, IntArray
 
 _ROOM = 2

@@ -249,3 +249,50 @@ def test_uniform_engines_refuse_ragged_plans() -> None:
     for verify, fine in (([2, 2, 1], True), ([2, 1, 1], False), ([3, 3, 1], False)):
         got = Controller(Answer(plan(c, verify=np.array(verify))), uniform).plan(c)
         assert (got.mode is Mode.ON) is fine
+
+
+def test_where_the_engine_knows_its_blocks_only_those_without_one_are_cut() -> None:
+    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
+    limit = np.array([0, 4, 4])
+    # `kv_free_tokens` alone would cut all of them.
+    tight = context(0, kv_free_tokens=3, kv_draft_limit=limit)
+    assert guarded.plan(tight).verify.tolist() == [0, 2, 0]
+    roomy = context(1, kv_free_tokens=3, kv_draft_limit=np.array([4, 4, 4]))
+    assert guarded.plan(roomy).verify.tolist() == [4, 2, 0]
+    queue = context(2, kv_draft_limit=limit, waiting=1)
+    assert guarded.plan(queue).verify.tolist() == [0, 2, 0]
+    assert guarded.status()["events"] == {"steps_cut_for_memory": 2}
+    unguarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config(memory_guard=False))
+    assert unguarded.plan(tight).verify.tolist() == [4, 2, 0]
+
+
+PATIENT = FailOpen(max_decision_ms=60_000)
+"""For counts that a slow machine must not change."""
+
+
+def test_reasons_are_counted_without_their_numbers_and_there_are_few() -> None:
+    odd = controller(
+        lambda c: plan(c, reason=f"table {c.step} at {c.step / 7:.2f}"), fail_open=PATIENT
+    )
+    for step in range(300):
+        odd.plan(context(step))
+    assert odd.status()["reasons_by_mode"] == {"on": {"table # at #": 300}}
+    words = controller(
+        lambda c: plan(c, reason="".join(chr(97 + int(d)) for d in str(c.step))), fail_open=PATIENT
+    )
+    for step in range(1000):
+        words.plan(context(step))
+    [reasons] = words.status()["reasons_by_mode"].values()
+    assert sum(reasons.values()) == 1000
+    assert len(reasons) <= 33
+    assert reasons["other"] > 900
+
+
+def test_decision_times_and_drafts_at_hand_are_counted() -> None:
+    good = controller(plan, fail_open=PATIENT)
+    for step in range(3):
+        good.plan(context(step))
+    status = good.status()
+    assert status["drafted_tokens"] == 3 * 6
+    assert sum(status["decisions_by_time"]) == 3
+    assert status["decision_seconds"] > 0

@@ -68,6 +68,34 @@ def test_a_policy_that_raises_lets_everything_be_drafted_and_is_counted() -> Non
     assert sum(control.counters.failures.values()) == 1
 
 
+class Nonsensical(Stopper):
+    """One of its two answers is not a mask over the batch."""
+
+    answers: ClassVar[tuple[Any, Any]]
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        return DraftVerdict(*self.answers)
+
+
+@pytest.mark.parametrize("position", [0, 1], ids=["admitted", "drafting"])
+@pytest.mark.parametrize(
+    "nonsense",
+    [np.array([0.9, 0.1]), np.array([1, 0]), np.array([True]), np.array([[True, False]]), None],
+    ids=["float", "integer", "too short", "two dimensions", "nothing"],
+)
+def test_a_verdict_that_is_no_mask_of_the_batch_lets_everything_be_drafted_and_is_counted_once(
+    position: int, nonsense: Any
+) -> None:
+    control = controller(Nonsensical)
+    answers = [np.array([False, False]), np.array([False, False])]
+    answers[position] = nonsense
+    Nonsensical.answers = (answers[0], answers[1])
+    verdict = control.after_draft_pass(draft([0.9, 0.1]))
+    assert verdict.admitted.tolist() == [True, True]
+    assert verdict.drafting.tolist() == [True, True]
+    assert sum(control.counters.failures.values()) == 1
+
+
 @pytest.mark.parametrize("mode", ["off", "shadow"])
 def test_a_policy_that_does_not_act_is_not_asked(mode: str) -> None:
     assert controller().stops_drafting

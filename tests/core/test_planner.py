@@ -214,6 +214,20 @@ def test_drafts_at_hand_limit_this_step_but_not_the_next_depth(kernel: str) -> N
     assert admission.draft_depth == 3
 
 
+def test_requests_without_weights_count_as_one_each(kernel: str) -> None:
+    random = np.random.default_rng(3)
+    values = np.cumprod(random.random((4, 7)), axis=0)
+    drafts = np.full(7, 4, dtype=np.int64)
+    costs = 1.0 + 0.05 * np.arange(29), 0.1 * np.arange(5)
+    capability = Capability(level=Level.FULL, max_draft_tokens=4)
+    found = [
+        best_admission(values, weights, drafts, drafts, *costs, capability)
+        for weights in (None, np.ones(7))
+    ]
+    assert found[0].verify.tolist() == found[1].verify.tolist()
+    assert found[0].goodput == found[1].goodput
+
+
 def test_an_empty_batch_has_a_plan(kernel: str) -> None:
     empty = np.zeros(0, dtype=np.int64)
     admission = best_admission(

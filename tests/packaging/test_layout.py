@@ -75,7 +75,9 @@ def test_every_entry_point_can_be_loaded():
     assert {point.group for point in points} == {
         "console_scripts",
         "sglang.srt.plugins",
+        "vllm.endpoint_plugins",
         "vllm.general_plugins",
+        "vllm.stat_logger_plugins",
         "adaptive_spec.policies",
         "adaptive_spec.commands",
         "adaptive_spec.engine_reports",

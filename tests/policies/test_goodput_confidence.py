@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec import Level, build_policy
+from adaptive_spec import Capability, Level, build_policy
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.values import SpecPlan, StepContext
+from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
 
 
 def scenario(concurrency: int, auc: float | None = 0.85, **engine: Any) -> Scenario:
@@ -85,3 +85,54 @@ def test_what_the_drafts_at_hand_show_changes_what_is_verified_but_not_the_next_
     (one,), (other,) = plans.values()
     assert one.draft_depth == other.draft_depth
     assert other.verify.sum() < one.verify.sum()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_confidence_that_comes_with_the_outcome_is_learned_from(tells: bool) -> None:
+    policy: Any = build_policy("goodput", {}, seed=1)
+    random = np.random.default_rng(1)
+    capability = Capability(level=Level.FULL, max_draft_tokens=2)
+    batch = 16
+    for step in range(300):
+        context = StepContext(
+            step=step,
+            capability=capability,
+            request_ids=[str(i) for i in range(batch)],
+            slots=np.arange(batch),
+            context_tokens=np.full(batch, 50),
+            draft_available=np.full(batch, 2),
+            draft_possible=np.full(batch, 2),
+            engine_k=2,
+            tpot_target=np.full(batch, np.inf),
+            task=np.full(batch, -1),
+            temperature=np.zeros(batch),
+            now=0.1 * step,
+        )
+        plan = policy.plan(context)
+        accepted = random.random((batch, 2)) < 0.5
+        confidence = np.where(
+            accepted, random.beta(4, 2, (batch, 2)), random.beta(2, 4, (batch, 2))
+        )
+        if not tells:
+            random.shuffle(confidence)
+        lengths = np.minimum(np.logical_and.accumulate(accepted, axis=1).sum(axis=1), plan.verify)
+        policy.observe(
+            StepOutcome(
+                step=step,
+                slots=context.slots,
+                verified=plan.verify,
+                accepted=lengths,
+                emitted=lengths + 1,
+                batch_size=batch,
+                batch_tokens=batch + int(plan.verify.sum()),
+                context_tokens=batch * 50,
+                prefill_tokens=0,
+                draft_depth=plan.draft_depth,
+                ragged=False,
+                seconds=0.1 + 0.0005 * int(plan.verify.sum()),
+                now=0.1 * step + 0.1,
+                confidence=confidence,
+            )
+        )
+    weight = policy.state()["acceptance"]["confidence"]["own"][0]
+    assert weight > 0.5 if tells else weight < 0.15

@@ -27,19 +27,7 @@ PLAIN = {"max_running_requests": 32, "max_total_tokens": 12_000}
 HAS_SGLANG = importlib.util.find_spec("sglang") is not None
 
 
-LONG = {
-    "test_limits_and_faults.py",
-    "test_same_output.py",
-    "test_server.py",
-    "test_tensor_parallel.py",
-}
-"""They start an engine per algorithm: `make test-long`."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents and item.path.name in LONG:
-            item.add_marker(pytest.mark.long)
     if HAS_SGLANG:
         return
     skip = pytest.mark.skip(reason="SGLang is not installed; `make test` sets it up")

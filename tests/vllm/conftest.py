@@ -92,6 +92,38 @@ def reference(shelf: EngineShelf) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
+def unspeculated(shelf: EngineShelf) -> dict[str, tuple[int, ...]]:
+    """Greedy tokens by prompt, without speculation, for what is asked over HTTP."""
+    from engines import Job
+    from scenarios import prompts
+
+    texts = prompts(16, 41)
+    jobs = [Job(str(place), text, 0, {"max_tokens": 48}) for place, text in enumerate(texts)]
+    answers = shelf.get().run(jobs)
+    shelf.clear()
+    return {text: answers[str(place)].tokens[0] for place, text in enumerate(texts)}
+
+
+@pytest.fixture(scope="session")
+def server(
+    models: dict[str, Path],
+    unspeculated: dict[str, tuple[int, ...]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Any]:
+    """One `vllm serve` for all that is asked over HTTP; requests are answered with random K."""
+    del unspeculated  # the engine for it must be gone before the server takes its memory
+    from server import serving
+
+    adaptive = {
+        "policy": "switchable_policies:RandomPolicy",
+        "fail_open": {"max_decision_ms": 60_000},
+        "kernel": "numpy",
+    }
+    with serving(models, tmp_path_factory.mktemp("server"), adaptive) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def random_policy() -> dict[str, Any]:
     """Configuration of a policy that changes K per request at every step."""
     return {"policy": "switchable_policies:RandomPolicy", "seed": 5, "memory_guard": False}
@@ -105,10 +137,14 @@ def said() -> Iterator[Callable[[], list[str]]]:
     logger = logging.getLogger("vllm.adaptive_spec")
     level = logger.level
     lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
+
+    def note(record: logging.LogRecord) -> bool:
+        lines.append(record.getMessage())
+        return True
+
+    # A filter, since vLLM's first configuration takes handlers away.
+    logger.addFilter(note)
     logger.setLevel(logging.INFO)
     yield lambda: lines
     logger.setLevel(level)
-    logger.removeHandler(handler)
+    logger.removeFilter(note)

@@ -32,6 +32,7 @@ class Request(SimpleNamespace):
             "max_tokens": 100,
             "spec_token_ids": [7] * KMAX,
             "sampling_params": SimpleNamespace(extra_args=None, temperature=0.8),
+            "lora_request": None,
         }
         super().__init__(**(values | changes))
 
@@ -40,14 +41,18 @@ class Request(SimpleNamespace):
 
 
 def scheduler_with(*requests: Request, **changes: Any) -> Any:
-    pool = SimpleNamespace(get_num_free_blocks=lambda: 50)
+    manager = SimpleNamespace(
+        block_pool=SimpleNamespace(get_num_free_blocks=lambda: 50),
+        coordinator=SimpleNamespace(single_type_managers=[SimpleNamespace(block_size=16)]),
+    )
     values: dict[str, Any] = {
         "running": list(requests),
         "waiting": [],
         "requests": {request.request_id: request for request in requests},
         "block_size": 16,
         "cache_config": SimpleNamespace(num_gpu_blocks=100),
-        "kv_cache_manager": SimpleNamespace(block_pool=pool),
+        "kv_cache_manager": manager,
+        "num_lookahead_tokens": KMAX,
         "max_model_len": 1000,
         "max_num_running_reqs": 8,
         "max_num_scheduled_tokens": 256,
@@ -289,3 +294,29 @@ def test_arrays_are_contiguous() -> None:
             array = getattr(value, name)
             if isinstance(array, np.ndarray):
                 assert array.flags.c_contiguous, name
+
+
+def test_lora_adapters_are_told_apart_and_there_are_not_too_many_of_them() -> None:
+    def task_of(adapter: str | None, **hints: Any) -> int:
+        lora = None if adapter is None else SimpleNamespace(lora_name=adapter)
+        name = f"{adapter}-{hints}"
+        scheduler.running = [Request(name, lora_request=lora, sampling_params=hinted(**hints))]
+        driver.before_schedule()
+        driver.freed(name)
+        assert driver._planned is not None
+        [task] = driver._planned.context.task.tolist()
+        return int(task)
+
+    scheduler = scheduler_with()
+    driver = driver_for(scheduler)
+    code = {"adaptive_spec_task": "code"}
+    kinds = [task_of(None), task_of("a"), task_of("b"), task_of(None, **code), task_of("a", **code)]
+    assert len(set(kinds)) == 5
+    assert kinds[0] == -1
+    assert task_of("a") == kinds[1]
+    for number in range(300):
+        task_of(f"adapter {number}")
+    assert task_of("adapter 299", **code) == kinds[3]
+    assert task_of("adapter 299") == -1
+    assert task_of("b") == kinds[2]
+    assert driver.controller.counters.failures == {}

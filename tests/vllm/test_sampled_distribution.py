@@ -8,12 +8,11 @@ engine.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Hashable
 from typing import Any
 
 import pytest
+from distributions import check_alike, p_value
 from engines import Job
 from scenarios import prompts
 
@@ -81,22 +80,6 @@ def test_distribution_at_temperature_with_many_samples_under_goodput(shelf: Any)
     check_alike(speculated, plain)
 
 
-def check_alike(
-    speculated: list[list[tuple[int, ...]]], unspeculated: list[list[tuple[int, ...]]]
-) -> None:
-    values = []
-    for ours, plain in zip(speculated, unspeculated, strict=True):
-        for low, high in ((1, 3), (3, 4)):
-            values.append(
-                p_value(
-                    Counter(tokens[low:high] for tokens in ours),
-                    Counter(tokens[low:high] for tokens in plain),
-                )
-            )
-    # Eight comparisons: one false alarm in a thousand runs.
-    assert min(values) > 1e-3 / len(values), values
-
-
 def test_the_comparison_notices_a_bias() -> None:
     import random
 
@@ -106,30 +89,3 @@ def test_the_comparison_notices_a_bias() -> None:
     biased = Counter(draw("abcd", [5, 3, 1, 1], k=SAMPLES_PER_PROMPT))
     assert p_value(plain, fair) > 1e-3
     assert p_value(plain, biased) < 1e-6
-
-
-def p_value(one: Counter[Any], other: Counter[Any], smallest: int = 10) -> float:
-    """Chi-square test of homogeneity of two samples; rare values are pooled."""
-    pooled: Counter[Hashable] = Counter()
-    columns: dict[Hashable, list[int]] = {}
-    for value in {*one, *other}:
-        total = one[value] + other[value]
-        pooled[value if total >= 2 * smallest else "rare"] += total
-        key: Hashable = value if total >= 2 * smallest else "rare"
-        column = columns.setdefault(key, [0, 0])
-        column[0] += one[value]
-        column[1] += other[value]
-    sizes = (sum(one.values()), sum(other.values()))
-    total = sum(sizes)
-    statistic = 0.0
-    for column in columns.values():
-        for seen, size in zip(column, sizes, strict=True):
-            expected = sum(column) * size / total
-            statistic += (seen - expected) ** 2 / expected
-    freedom = len(columns) - 1
-    if freedom < 1:
-        return 1.0
-    # Wilson and Hilferty: the cube root of chi-square over its freedom is nearly normal.
-    spread = 2 / (9 * freedom)
-    deviate = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
-    return 0.5 * math.erfc(deviate / math.sqrt(2))

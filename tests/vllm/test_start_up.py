@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -33,58 +32,6 @@ def test_table_of_versions_renders() -> None:
     table = versions.markdown_table().splitlines()
     assert len(table) == 2 + len(versions.TESTED_VERSIONS)
     assert all(line.startswith("| ") and line.endswith(" |") for line in table)
-
-
-class _Request:
-    def __init__(self) -> None:
-        self.is_prefill_chunk = self.max_tokens = self.num_computed_tokens = 0
-        self.num_output_placeholders = self.num_prompt_tokens = 0
-        self.num_stale_output_tokens = self.spec_token_ids = 0
-
-
-@dataclasses.dataclass
-class _Output:
-    num_scheduled_tokens: int
-    total_num_scheduled_tokens: int
-    scheduled_spec_decode_tokens: int
-    num_invalid_spec_tokens: int
-    num_spec_tokens_to_schedule: int
-
-
-class _Scheduler:
-    def schedule(self, throttle_prefills: bool = False) -> None: ...
-    def _update_after_schedule(self, scheduler_output: Any) -> None: ...
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> None: ...
-    def _free_request(self, request: Any, delay_free_blocks: bool = False) -> None: ...
-    def shutdown(self) -> None: ...
-
-
-def test_known_signatures_pass() -> None:
-    assert signatures.mismatches(_Scheduler, _Output, _Request) == []
-
-
-def test_changed_signatures_are_named() -> None:
-    class Scheduler(_Scheduler):
-        def schedule(self) -> None: ...  # type: ignore[override]
-
-        shutdown = None  # type: ignore[assignment]
-
-    @dataclasses.dataclass
-    class Output:
-        num_scheduled_tokens: int
-
-    class Request:
-        def __init__(self) -> None:
-            self.max_tokens = 0
-
-    found = " ".join(signatures.mismatches(Scheduler, Output, Request))
-    for name in (
-        "Scheduler.schedule",
-        "Scheduler.shutdown is missing",
-        "SchedulerOutput.num_spec_tokens_to_schedule is missing",
-        "Request.spec_token_ids is missing",
-    ):
-        assert name in found
 
 
 def test_doctor_works_without_importing_the_engine() -> None:

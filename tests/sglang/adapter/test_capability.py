@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -67,6 +69,30 @@ def test_a_skipped_draft_extend_makes_off_cold(monkeypatch: pytest.MonkeyPatch) 
     assert not support.capability.off_pass
     assert support.capability.cold_off
     assert SKIP_VARIABLE in support.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "sampled"),
+    [("EAGLE", True, True), ("EAGLE", False, False), (NGRAM_NAME, True, False)],
+)
+def test_sampled_drafts_are_told(name: str, asked: bool, sampled: bool) -> None:
+    """Policies for greedy drafts only are refused then."""
+    scheduler = Scheduler(name, speculative_use_rejection_sampling=asked, device="cpu")
+    support = detect(scheduler, SteeredParams(OwnSchedule()))
+    assert support.capability is not None
+    assert support.capability.sampled_drafts == sampled
+
+
+def test_drafts_that_sglang_itself_decides_to_sample_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolved = types.SimpleNamespace(speculative_use_rejection_sampling=True)
+    for name in ("sglang", "sglang.srt", "sglang.srt.runtime_context"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    vars(sys.modules["sglang.srt.runtime_context"])["get_spec"] = lambda: resolved
+    support = detect(Scheduler("EAGLE"), SteeredParams(OwnSchedule()))
+    assert support.capability is not None
+    assert support.capability.sampled_drafts
 
 
 def test_without_k_0_as_a_candidate_it_is_said() -> None:

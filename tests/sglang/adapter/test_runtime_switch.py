@@ -28,21 +28,21 @@ def test_the_switch_takes_its_key_and_leaves_the_rest_to_sglang() -> None:
     assert driver.controller is not None
     seen = []
 
-    def own(owner: Any, request: Any) -> Answer:
+    def own(request: Any) -> Answer:
         seen.append(dict(request.server_args))
         return Answer(KEY not in request.server_args and "bad" not in request.server_args)
 
     request = SetRequest(**{KEY: 1, "other": 3})
-    assert set_internal_state(own, None, request, driver).updated
+    assert set_internal_state(own, request, driver).updated
     assert seen == [{"other": 3}]
     assert request.server_args == {KEY: 1, "other": 3}
     assert driver.controller.mode == "shadow"
-    assert set_internal_state(own, None, SetRequest(**{KEY: 2.0}), driver).updated
+    assert set_internal_state(own, SetRequest(**{KEY: 2.0}), driver).updated
     assert driver.controller.mode == "on"
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 5}), driver).updated
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 0, "bad": 1}), driver).updated
+    assert not set_internal_state(own, SetRequest(**{KEY: 5}), driver).updated
+    assert not set_internal_state(own, SetRequest(**{KEY: 0, "bad": 1}), driver).updated
     assert driver.controller.mode == "on"
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 0}), None).updated
+    assert not set_internal_state(own, SetRequest(**{KEY: 0}), None).updated
 
 
 def test_where_we_may_only_watch_the_switch_does_not_steer(
@@ -54,15 +54,33 @@ def test_where_we_may_only_watch_the_switch_does_not_steer(
     stock = Loop()
     assert driver.controller is not None
 
-    def own(owner: Any, request: Any) -> Answer:
+    def own(request: Any) -> Answer:
         return Answer(KEY not in request.server_args)
 
-    assert not set_internal_state(own, None, SetRequest(**{KEY: 2}), driver).updated
+    assert not set_internal_state(own, SetRequest(**{KEY: 2}), driver).updated
     assert "stays shadow, not tested with: graphs" in caplog.text
     assert driver.controller.mode == "shadow"
     driver.set_mode("on")
     for each in (loop, stock):
         each.run(100)
     assert loop.history == stock.history
-    assert set_internal_state(own, None, SetRequest(**{KEY: 0}), driver).updated
+    assert set_internal_state(own, SetRequest(**{KEY: 0}), driver).updated
     assert driver.controller.mode == "off"
+
+
+def test_a_switch_that_fails_leaves_the_request_to_sglang(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = Loop().attach(RecordingPolicy())
+    broken: Any = object()
+    asked = []
+
+    def own(request: Any) -> Answer:
+        asked.append(request)
+        return Answer(updated=True)
+
+    assert set_internal_state(own, broken, driver).updated
+    assert asked == [broken]
+    assert len(caplog.messages) == 1
+    assert driver.controller is not None
+    assert driver.controller.mode == "on"

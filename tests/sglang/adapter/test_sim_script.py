@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.values import Capability, Level, StepContext, StepOutcome
+from adaptive_spec.values import Capability, Level, Mode, StepContext, StepOutcome
 from benchmarks.sglang_arms import FILE, LADDER, Restricted, SGLangSchedule, sglang_classes
 
 SOURCE = """
@@ -105,3 +106,21 @@ def test_ours_keeps_to_the_candidates_of_the_batch_size() -> None:
         policy.observe(outcome(step, ran[-1]))
     assert set(ran) <= {0, 1}
     assert len(set(ran)) == 2
+
+
+def test_ours_never_goes_off_without_the_drafter_pass() -> None:
+    policy = Restricted(lambda batch_size: LADDER, 1, seed=0)
+    modes = set()
+    for step in range(2000):
+        asked = msgspec.structs.replace(
+            context(step, available=7),
+            capability=msgspec.structs.replace(
+                context(step, 7).capability, off_pass=True, cold_off=True
+            ),
+        )
+        plan = policy.plan(asked)
+        modes.add(plan.mode)
+        k = int(plan.verify.max())
+        policy.observe(msgspec.structs.replace(outcome(step, k), seconds=0.01 + 0.005 * k))
+    assert Mode.OFF_WARM in modes
+    assert Mode.OFF_COLD not in modes

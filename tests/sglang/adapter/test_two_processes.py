@@ -54,34 +54,55 @@ def serve(rank: int, port: int, answers: Any) -> None:
     leave_group()
 
 
-def both_ready(rank: int, port: int, answers: Any) -> None:
-    from adaptive_spec.adapters.sglang.agreement import Agreement
-
-    answers.put((rank, Agreement(join_group(rank, port)).all_ready(True)))
-    leave_group()
+def both_ready(rank: int, agreement: Any) -> bool:
+    return bool(agreement.all_ready(True))
 
 
-def one_not_ready(rank: int, port: int, answers: Any) -> None:
-    from adaptive_spec.adapters.sglang.agreement import Agreement
-
-    answers.put((rank, Agreement(join_group(rank, port)).all_ready(rank == 0)))
-    leave_group()
+def one_not_ready(rank: int, agreement: Any) -> bool:
+    return bool(agreement.all_ready(rank == 0))
 
 
-def first_alone(rank: int, port: int, answers: Any) -> None:
+def first_alone(rank: int, agreement: Any) -> bool:
     """The second process has not got the plugin: it never asks."""
+    return rank == 0 and agreement.all_ready(True, patience=0.5)
+
+
+def second_alone(rank: int, agreement: Any) -> bool:
+    return rank == 1 and agreement.all_ready(True, patience=0.25)
+
+
+def second_gave_up(rank: int, agreement: Any) -> bool:
+    """Both are ready, but the first asks when the second does not wait any more."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    if rank == 1:
+        return bool(agreement.all_ready(True, patience=0.25))
+    _get_default_store().wait(["adaptive_spec/ready/0/all"])
+    return bool(agreement.all_ready(True))
+
+
+STARTS = {both_ready: True} | dict.fromkeys(
+    (one_not_ready, first_alone, second_alone, second_gave_up), False
+)
+
+
+def start(rank: int, port: int, answers: Any) -> None:
+    """All starts one after the other, in one group: it must work as before after each."""
+    from torch.distributed import barrier
+    from torch.distributed.distributed_c10d import _get_default_store
+
     from adaptive_spec.adapters.sglang.agreement import Agreement
 
     group = join_group(rank, port)
-    answers.put((rank, rank == 0 and Agreement(group).all_ready(True, patience=0.5)))
-    leave_group()
-
-
-def second_alone(rank: int, port: int, answers: Any) -> None:
-    from adaptive_spec.adapters.sglang.agreement import Agreement
-
-    group = join_group(rank, port)
-    answers.put((rank, rank == 1 and Agreement(group).all_ready(True, patience=0.25)))
+    said = {}
+    for scenario in STARTS:
+        said[scenario.__name__] = scenario(rank, Agreement(group))
+        barrier()
+        if rank == 0:
+            for key in ("0", "1", "all"):
+                _get_default_store().delete_key(f"adaptive_spec/ready/0/{key}")
+        barrier()
+    answers.put((rank, said))
     leave_group()
 
 
@@ -110,10 +131,6 @@ def test_both_processes_run_the_same_k() -> None:
     assert len({k for _, k in found[0][3]}) > 3
 
 
-@pytest.mark.parametrize(
-    ("function", "ready"),
-    [(both_ready, True), (one_not_ready, False), (first_alone, False), (second_alone, False)],
-)
-def test_ranks_start_together_or_not_at_all(function: Any, ready: bool) -> None:
-    """And the group works as before: `leave_group` passes a barrier."""
-    assert in_two_processes(function) == [(0, ready), (1, ready)]
+def test_ranks_start_together_or_not_at_all() -> None:
+    expected = {scenario.__name__: ready for scenario, ready in STARTS.items()}
+    assert in_two_processes(start) == [(0, expected), (1, expected)]

@@ -30,18 +30,7 @@ LEVEL = 1e-3 / COMPARISONS
 ALGORITHMS = ["EAGLE", "EAGLE3", "STANDALONE", "ADAPTIVE_NGRAM"]
 
 all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)
-sampled_algorithms = pytest.mark.parametrize(
-    "served",
-    [
-        "EAGLE",
-        # Verified by the same code of SGLang as EAGLE.
-        pytest.param("EAGLE3", marks=pytest.mark.long),
-        pytest.param("STANDALONE", marks=pytest.mark.long),
-        "ADAPTIVE_NGRAM",
-    ],
-    indirect=True,
-)
-"""In the order of `ALGORITHMS`, so that pytest runs the tests of one engine together."""
+"""In one order everywhere, so that pytest runs the tests of one engine together."""
 
 
 class Served:
@@ -111,7 +100,7 @@ def test_nothing_failed(served: Served) -> None:
     assert "Traceback" not in served.engine.log
 
 
-@sampled_algorithms
+@all_algorithms
 def test_sampled_output_has_the_distribution_without_speculation(
     served: Served, unspeculated: Any
 ) -> None:

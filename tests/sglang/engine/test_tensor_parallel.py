@@ -13,16 +13,28 @@ from traffic import prompts
 
 pytestmark = pytest.mark.engine
 
+STEPS = 1000
 
-@pytest.mark.parametrize("steps", [150, pytest.param(1000, marks=pytest.mark.long)])
-def test_ranks_run_the_same_k(shelf: Any, tmp_path: Path, steps: int) -> None:
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "EAGLE",
+        pytest.param("EAGLE3", marks=pytest.mark.long),
+        pytest.param("STANDALONE", marks=pytest.mark.long),
+        pytest.param("ADAPTIVE_NGRAM", marks=pytest.mark.long),
+    ],
+)
+def test_ranks_run_the_same_k_for_a_thousand_steps(
+    shelf: Any, tmp_path: Path, algorithm: str
+) -> None:
     noisy: dict[str, Any] = {
         "policy": "recorded_policies:NoisyClockPolicy",
         "memory_guard": False,
         "fail_open": PATIENT,
     }
     engine = shelf.get(
-        "EAGLE",
+        algorithm,
         adaptive=noisy,
         variables={
             "RANK_RECORD": str(tmp_path / "rank"),
@@ -33,9 +45,9 @@ def test_ranks_run_the_same_k(shelf: Any, tmp_path: Path, steps: int) -> None:
         max_total_tokens=6000,
     )
     turn = 0
-    while len(plans(read(engine.record_file))) < steps:
+    while len(plans(read(engine.record_file))) < STEPS:
         jobs = [
-            Job(f"{turn}-{index}", text, {"max_new_tokens": (index + 1) * steps // 4})
+            Job(f"{turn}-{index}", text, {"max_new_tokens": (index + 1) * STEPS // 4})
             for index, text in enumerate(prompts(3, 51 + turn))
         ]
         answers = engine.run(jobs)
@@ -43,7 +55,7 @@ def test_ranks_run_the_same_k(shelf: Any, tmp_path: Path, steps: int) -> None:
         turn += 1
     first, second = (path.read_text().splitlines() for path in sorted(tmp_path.glob("rank.*")))
     shared = min(len(first), len(second))  # a rank may be a line ahead
-    assert shared >= steps
+    assert shared >= STEPS
     assert first[:shared] == second[:shared]
     assert {int(line.split()[1]) for line in first} == set(LADDER)
     assert "ranks=2" in engine.log

@@ -1,6 +1,6 @@
 """Policies for tests of SGLang, loaded by dotted path; they write down what they saw and did.
 
-The scheduler's process is ended by a signal, so every line is flushed. The file is named by the
+The scheduler's process is ended by a signal, so nothing is buffered. The file is named by the
 variable RECORD.
 """
 
@@ -30,7 +30,7 @@ class RecordedPolicy(StatelessPolicy):
         self.options = options
         self._random = np.random.default_rng(seed)
         path = os.environ.get("RECORD")
-        self._file = open(path, "a", encoding="utf-8") if path else None  # noqa: PTH123, SIM115
+        self._record = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if path else None
         self._names: dict[int, str] = {}
 
     def choose(self, context: StepContext) -> int:
@@ -52,6 +52,7 @@ class RecordedPolicy(StatelessPolicy):
             engine_k=context.engine_k,
             ids=list(context.request_ids),
             available=context.draft_available.tolist(),
+            possible=context.draft_possible.tolist(),
             task=context.task.tolist(),
             waiting=context.waiting,
             kv_free=context.kv_free_tokens,
@@ -79,9 +80,8 @@ class RecordedPolicy(StatelessPolicy):
         )
 
     def _write(self, kind: str, **values: Any) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps({"kind": kind} | values) + "\n")
-            self._file.flush()
+        if self._record is not None:
+            os.write(self._record, (json.dumps({"kind": kind} | values) + "\n").encode())
 
 
 def _known(values: np.ndarray[Any, Any]) -> list[list[float | None]]:

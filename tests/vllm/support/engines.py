@@ -41,6 +41,8 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     abort_at: int | None = None
     """Step at which the client goes away."""
+    lora: Any = None
+    """vLLM's LoRARequest."""
 
 
 @dataclass
@@ -126,7 +128,9 @@ class Engine:
         self.steps = 0
         self.drafter_passes = 0
         self._count_preemptions()
-        model = getattr(getattr(self.runner, "drafter", None), "model", None)
+        # Model runner V1 calls it drafter, V2 speculator.
+        drafter = getattr(self.runner, "drafter", None) or getattr(self.runner, "speculator", None)
+        model = getattr(drafter, "model", None)
         if model is not None:
             model.register_forward_hook(self._count_pass)
 
@@ -160,7 +164,8 @@ class Engine:
                     ignore_eos=True,
                     output_kind=RequestOutputKind.FINAL_ONLY,
                 )
-                engine.add_request(job.name, prompt, SamplingParams(**(defaults | job.options)))
+                parameters = SamplingParams(**(defaults | job.options))
+                engine.add_request(job.name, prompt, parameters, lora_request=job.lora)
             for job in [
                 job for job in leaving if job.abort_at is not None and job.abort_at <= step
             ]:

@@ -115,3 +115,19 @@ class SleepingPolicy(RandomPolicy):
     def plan(self, context: StepContext) -> SpecPlan:
         time.sleep(0.03)
         return super().plan(context)
+
+
+class UniformPolicy(RandomPolicy):
+    """One K for the batch out of the ladder, another one every step."""
+
+    name: ClassVar[str] = "uniform"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        k, depth = self._random.choice(context.capability.uniform_values, 2).tolist()
+        return SpecPlan(
+            step=context.step,
+            verify=np.minimum(context.draft_available, k),
+            draft_depth=depth,
+            mode=Mode.ON,
+            reason="uniform",
+        )

@@ -1,0 +1,70 @@
+"""Engine-side half of the run-time switch: a method of EngineCore that its clients can call.
+
+vLLM runs it in the thread that schedules, between two steps. It is installed when our scheduler is
+built, in that process only, and taken away when the scheduler shuts down.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from adaptive_spec.adapters.vllm.metrics import engine_index
+from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.run_time_switch import parse_switch
+
+METHOD = "adaptive_spec_control"
+_WEIGHTS = "set_weight_version"
+
+
+def install() -> None:
+    """Give EngineCore the method, and hear of new weights."""
+    from vllm.v1.engine.core import EngineCore
+
+    setattr(EngineCore, METHOD, adaptive_spec_control)
+    original = getattr(EngineCore, _WEIGHTS, None)
+    if original is None or hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def set_weight_version(self: Any, weight_version: str) -> Any:
+        done = original(self, weight_version)
+        self.scheduler.adaptive_spec.weights_changed(weight_version)
+        return done
+
+    setattr(EngineCore, _WEIGHTS, set_weight_version)
+
+
+def uninstall() -> None:
+    """EngineCore as it was."""
+    from vllm.v1.engine.core import EngineCore
+
+    if METHOD in vars(EngineCore):
+        delattr(EngineCore, METHOD)
+    original = getattr(getattr(EngineCore, _WEIGHTS, None), "__wrapped__", None)
+    if original is not None:
+        setattr(EngineCore, _WEIGHTS, original)
+
+
+def adaptive_spec_control(self: Any, request: Any = None) -> dict[str, Any]:
+    """Switch if asked to, and say how things stand.
+
+    Args:
+        self: vLLM's EngineCore.
+        request: what is to change (`adaptive_spec.run_time_switch`); None: nothing.
+
+    Returns:
+        JSON-compatible: `engine`, `status`, and `error` if the request cannot be obeyed; nothing
+        has changed then.
+    """
+    controller = self.scheduler.adaptive_spec.controller
+    error = ""
+    if request is not None:
+        try:
+            controller.switch(parse_switch(request, source="request"))
+        except AdaptiveSpecError as found:
+            error = str(found)
+        except Exception as found:  # whatever an operator sends, the engine goes on
+            error = f"{type(found).__name__}: {found}"
+    answer = {"engine": engine_index(self.vllm_config), "status": controller.status()}
+    return answer | {"error": error} if error else answer

@@ -1,0 +1,58 @@
+"""Where the values go when they reach the scheduler: to a plan in time, or to an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
+from adaptive_spec.values import FloatArray, SpecPlan, StepContext
+
+_PATIENCE_STEPS, _PERIOD = 64, 8
+
+
+class SignalArrivals:
+    """Holds the values of the drafts at hand until the step that verifies them is planned.
+
+    Where all drafts have been verified for a while, whatever they showed, only now and then a
+    round is read: there is nothing to choose.
+
+    Attributes:
+        late: rounds whose values came when that step was already under way.
+    """
+
+    def __init__(self, kmax: int) -> None:
+        self.late = 0
+        self._kmax = kmax
+        self._at_hand: DraftSignals | None = None
+        self._all_verified = 0
+
+    def wanted(self, context: StepContext, plan: SpecPlan) -> bool:
+        """Should the drafts made at the end of this step be read?"""
+        if (plan.verify < context.draft_available).any():
+            self._all_verified = 0
+        else:
+            self._all_verified += 1
+        return self._all_verified < _PATIENCE_STEPS or context.step % _PERIOD == 0
+
+    def arrived(self, carrier: Any, planned: Any) -> None:
+        """Take the values off an object of vLLM's.
+
+        Args:
+            carrier: vLLM's DraftTokenIds or ModelRunnerOutput.
+            planned: the planned step that verifies these drafts, if it is under way: it gets
+                them as `late_signals`.
+        """
+        signals = getattr(carrier, ATTRIBUTE, None)
+        if signals is None:
+            return
+        if planned is None:
+            self._at_hand = signals
+        else:
+            self.late += 1
+            planned.late_signals = signals
+
+    def take(self, request_ids: Sequence[str]) -> tuple[FloatArray, FloatArray] | None:
+        """Confidence and entropy, [B, Kmax] each, of the step about to be planned; used once."""
+        signals, self._at_hand = self._at_hand, None
+        return None if signals is None else signals.rows(request_ids, self._kmax)

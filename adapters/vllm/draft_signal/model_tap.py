@@ -1,0 +1,162 @@
+"""Confidence and entropy of a drafter with a model, from the logits it samples from.
+
+The drafter's logits live inside one pass. Its methods are wrapped on the object, never on vLLM's
+class: `compute_logits` shows them, `_sample_draft_tokens` is one draft position, `propose` is one
+round. Where drafts are sampled (``draft_sample_method: probabilistic``) vLLM returns the very
+distribution; else it is the softmax of the logits, at temperature 1.
+
+On a GPU the values are copied to pinned memory on the stream on which vLLM copies the draft tokens,
+before them. Whoever waits for the tokens has waited for the values: no synchronisation is added.
+
+A fault of ours ends the reading, is said once, and leaves the round as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
+
+_LOG = logging.getLogger("vllm.adaptive_spec")
+_ROUNDS_ON_THEIR_WAY = 3
+"""With asynchronous scheduling two steps are under way, and one is being read."""
+
+
+class ModelTap:
+    """Watches the drafter of one V1 model runner.
+
+    Attributes:
+        wanted: read the next round; one that is not read costs a comparison a pass.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self.wanted = True
+        self._broken = False
+        self._runner = runner
+        self._logits: Any = None
+        self._passes: list[Any] = []
+        self._round: _Round | None = None
+        self._buffers: deque[Any] = deque()
+        drafter = runner.drafter
+        self._watch_logits(drafter.model)
+        self._watch_positions(drafter)
+        self._watch_rounds(drafter)
+
+    def take(self) -> Callable[[], DraftSignals | None] | None:
+        """The last round, once: what reads its values when they are wanted; None without one."""
+        held, self._round = self._round, None
+        return held
+
+    def _watch_logits(self, model: Any) -> None:
+        own = model.compute_logits
+
+        def compute_logits(*args: Any, **kwargs: Any) -> Any:
+            logits = own(*args, **kwargs)
+            self._logits = logits if self.wanted else None
+            return logits
+
+        model.compute_logits = compute_logits
+
+    def _watch_positions(self, drafter: Any) -> None:
+        own = drafter._sample_draft_tokens
+
+        def sample(*args: Any, **kwargs: Any) -> Any:
+            tokens, distribution = own(*args, **kwargs)
+            logits, self._logits = self._logits, None
+            if logits is not None and not self._broken:
+                try:
+                    self._passes.append(_certainty(logits, distribution))
+                except Exception as error:
+                    self._give_up(error)
+            return tokens, distribution
+
+        drafter._sample_draft_tokens = sample
+
+    def _watch_rounds(self, drafter: Any) -> None:
+        own = drafter.propose
+
+        def propose(*args: Any, **kwargs: Any) -> Any:
+            self._passes, self._round = [], None
+            drafts = own(*args, **kwargs)
+            if self._passes:
+                try:
+                    self._keep(drafts)
+                except Exception as error:
+                    self._give_up(error)
+            return drafts
+
+        drafter.propose = propose
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken, self._round, self._passes = True, None, []
+        _LOG.warning(
+            "adaptive_spec: the drafter's confidence is not read any more: %s: %s",
+            type(error).__name__,
+            error,
+        )
+
+    def _keep(self, drafts: Any) -> None:
+        """Put the passes of a round together, [2, R, D], and send them to the host."""
+        import torch
+
+        rows, depth = drafts.shape
+        values = torch.stack(self._passes, dim=-1).reshape(2, rows, depth)
+        names = tuple(self._runner.input_batch.req_ids[:rows])
+        if not values.is_cuda:
+            self._round = _Round(names, values, None)
+            return
+        host = self._buffer(rows, depth, values.dtype)
+        stream = self._runner.draft_token_ids_copy_stream or torch.cuda.current_stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            host.copy_(values, non_blocking=True)
+            values.record_stream(stream)
+            ready = torch.cuda.Event()
+            ready.record()
+        self._round = _Round(names, host, ready)
+
+    def _buffer(self, rows: int, depth: int, dtype: Any) -> Any:
+        """Pinned memory, [2, rows, depth]. Used in turn: several rounds may be on their way."""
+        import torch
+
+        if not self._buffers:
+            shape = (2, self._runner.max_num_reqs, self._runner.num_spec_tokens)
+            for _ in range(_ROUNDS_ON_THEIR_WAY):
+                self._buffers.append(torch.empty(shape, dtype=dtype, pin_memory=True))
+        self._buffers.rotate()
+        return self._buffers[0][:, :rows, :depth]
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Values of one round, on the host or on their way there."""
+
+    names: tuple[str, ...]
+    values: Any
+    ready: Any
+
+    def __call__(self) -> DraftSignals | None:
+        """None if they are not there yet: they are not waited for."""
+        if self.ready is not None and not self.ready.query():
+            return None
+        confidence, entropy = self.values.double().numpy()
+        return DraftSignals(self.names, confidence, entropy)
+
+
+def _certainty(logits: Any, distribution: Any) -> Any:
+    """Maximum probability and entropy in nats, [2, rows], on the device."""
+    import torch
+
+    if distribution is None:
+        logarithms = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+        most = logarithms.amax(dim=-1).exp()
+        # 0 log 0 is 0: a token that is ruled out adds nothing.
+        entropy = -(logarithms.exp() * logarithms.clamp_min(-1e4)).sum(dim=-1)
+    else:
+        most = distribution.amax(dim=-1)
+        entropy = torch.special.entr(distribution).sum(dim=-1)
+    return torch.stack((most, entropy))

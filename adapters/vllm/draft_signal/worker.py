@@ -1,0 +1,115 @@
+"""vLLM's workers, which also bring along what the drafter showed.
+
+Named in `ParallelConfig.worker_cls` by the configuration gate, and only if the configuration asks
+for confidence. Every method calls vLLM's own exactly once; a fault of ours is said once and ends
+the reading.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import LookupTap
+from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
+from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, WANTED, DraftSignals
+
+_LOG = logging.getLogger("vllm.adaptive_spec")
+
+WORKERS = {
+    "vllm.v1.worker.cpu_worker.CPUWorker": f"{__name__}.SignalCPUWorker",
+    "vllm.v1.worker.gpu_worker.Worker": f"{__name__}.SignalGPUWorker",
+}
+"""vLLM's workers, and ours in their place."""
+
+
+class CarriesSignals:
+    """Mixed in before a worker of vLLM."""
+
+    model_runner: Any
+    _adaptive_spec_tap: ModelTap | LookupTap | None = None
+
+    def load_model(self, *args: Any, **kwargs: Any) -> Any:
+        """Load, then watch the drafter."""
+        engine: Any = super()
+        loaded = engine.load_model(*args, **kwargs)
+        try:
+            self._adaptive_spec_tap = attach(self.model_runner)
+        except Exception as error:
+            _LOG.warning("adaptive_spec: confidence is not read: %s", error)
+        return loaded
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Read the coming round or not, as the scheduler has said."""
+        engine: Any = super()
+        tap = self._adaptive_spec_tap
+        if tap is not None:
+            tap.wanted = getattr(scheduler_output, WANTED, True)
+        return self._with_signals(engine.execute_model(scheduler_output))
+
+    def sample_tokens(self, *args: Any, **kwargs: Any) -> Any:
+        """With asynchronous scheduling the values leave with the step's results."""
+        engine: Any = super()
+        return self._with_signals(engine.sample_tokens(*args, **kwargs))
+
+    def take_draft_token_ids(self) -> Any:
+        """With synchronous scheduling they leave with the draft tokens."""
+        engine: Any = super()
+        drafts = engine.take_draft_token_ids()
+        tap = self._adaptive_spec_tap
+        if tap is not None and drafts is not None:
+            attach_values(drafts, tap.take())
+        return drafts
+
+    def _with_signals(self, output: Any) -> Any:
+        tap = self._adaptive_spec_tap
+        if tap is None or not hasattr(output, "get_output"):
+            return output
+        read, own = tap.take(), output.get_output
+
+        def get_output() -> Any:
+            results = own()
+            attach_values(results, read)
+            return results
+
+        output.get_output = get_output
+        return output
+
+
+def attach(runner: Any) -> ModelTap | LookupTap | None:
+    """Watch a V1 model runner's drafter; None if it shows nothing or another rank is asked."""
+    from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+
+    drafter = getattr(runner, "drafter", None)
+    if drafter is None or not (get_pp_group().is_last_rank and get_tp_group().is_first_rank):
+        return None
+    if hasattr(drafter, "_sample_draft_tokens"):
+        return ModelTap(runner)
+    if hasattr(drafter, "suffix_cache") or hasattr(drafter, "max_n"):
+        return LookupTap(runner)
+    _LOG.info("adaptive_spec: %s shows no confidence", type(drafter).__name__)
+    return None
+
+
+def attach_values(carrier: Any, read: Callable[[], DraftSignals | None] | None) -> None:
+    """Put values on an object of vLLM's that is sent to the scheduler."""
+    try:
+        signals = read() if read is not None else None
+        if signals is not None:
+            setattr(carrier, ATTRIBUTE, signals)
+    except Exception as error:
+        _LOG.warning("adaptive_spec: confidence could not be sent: %s", error)
+
+
+def __getattr__(name: str) -> Any:
+    """`SignalCPUWorker` and `SignalGPUWorker`, made when vLLM asks for one of them."""
+    for theirs, ours in WORKERS.items():
+        if ours.rpartition(".")[2] == name:
+            module, _, base = theirs.rpartition(".")
+            made = type(name, (CarriesSignals, getattr(importlib.import_module(module), base)), {})
+            made.__module__ = __name__
+            globals()[name] = made
+            return made
+    raise AttributeError(name)

@@ -1,0 +1,80 @@
+"""Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
+
+    GET     status of every engine
+    POST    {"mode": ..., "policy": ..., "options": ...}: switch every engine, then the same
+
+Under ``/v1`` it is guarded by ``--api-key`` like the other routes. vLLM loads such plugins only if
+``VLLM_PLUGINS`` names them.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+from adaptive_spec.adapters.vllm.control import METHOD
+from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+
+PATH = "/v1/adaptive_spec"
+_CLIENT = "adaptive_spec_client"
+_NOT_ON = (
+    "adaptive_spec is not switched on in this server: start it with an `adaptive_spec` "
+    "configuration, with mode `shadow` if it is to do nothing at first"
+)
+
+
+class ControlEndpoint:
+    """Satisfies vLLM's `EndpointPlugin`."""
+
+    name = "adaptive_spec"
+    required_tasks = ("generate",)
+
+    def attach_router(self, app: Any) -> None:
+        """Add the routes to vLLM's FastAPI application."""
+        app.add_route(PATH, _get, methods=["GET"])
+        app.add_route(PATH, _post, methods=["POST"])
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """Remember the way to the engines, if we are switched on there."""
+        config = getattr(engine_client, "vllm_config", None)
+        enabled = hasattr(getattr(config, "scheduler_config", None), ATTRIBUTE)
+        setattr(state, _CLIENT, engine_client.engine_core if enabled else None)
+
+
+async def _get(request: Any) -> Any:
+    return await _ask(request)
+
+
+async def _post(request: Any) -> Any:
+    try:
+        body = json.loads(await request.body())
+    except ValueError as error:
+        return _error(400, f"not valid JSON: {error}")
+    if not isinstance(body, dict):
+        return _error(400, f"expected an object, got {type(body).__name__}")
+    return await _ask(request, body)
+
+
+async def _ask(request: Any, *body: dict[str, Any]) -> Any:
+    client = getattr(request.app.state, _CLIENT, None)
+    if client is None:
+        return _error(409, _NOT_ON)
+    try:
+        engines = await client.call_utility_all_async(METHOD, *body)
+    except Exception as error:
+        return _error(502, f"the engines do not answer: {error}")
+    refused = sorted({engine["error"] for engine in engines if "error" in engine})
+    if refused:
+        return _error(400, "; ".join(refused))
+    return _answer(200, {"engines": sorted(engines, key=lambda engine: int(engine["engine"]))})
+
+
+def _error(status: int, message: str) -> Any:
+    return _answer(status, {"error": message})
+
+
+def _answer(status: int, content: dict[str, Any]) -> Any:
+    from fastapi.responses import JSONResponse  # there where vLLM serves, nowhere else
+
+    return JSONResponse(content, status_code=status)

@@ -1,0 +1,178 @@
+"""CUDA graphs for every K that may run: the ladder, captured through vLLM's own schedule of K.
+
+Model runner V2 captures a decode graph for each number of tokens per request that the user's
+schedule of K by batch size names (v1/worker/gpu/cudagraph_utils.py:268), and fused draft loops for
+the same numbers (v1/worker/gpu/spec_decode/target_dependent_ar/cudagraph_utils.py:60); without a
+schedule for 1 + Kmax only. So a schedule that names the whole ladder is put in, for capture; the
+scheduler gets the user's own back, so that fail-open means what the user configured.
+
+A batch runs in the next larger captured size, and in full only if that size is a multiple of its
+own tokens per request (cudagraph_utils.py:106, 381; vllm#56136, open). Sizes captured for one K
+would take batches of another K, Kmax included, from their graphs. So the sizes are chosen anew:
+multiples of what all rungs have in common, and every single size where that is too coarse.
+
+Not on model runner V1, where a schedule turns its full graphs off (config/vllm.py:1039), and not
+with data parallelism, where vLLM drops it (config/vllm.py:1058).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import combinations, pairwise
+from typing import Any, TypeAlias
+
+import msgspec
+
+Schedule: TypeAlias = list[tuple[int, int, int]]
+"""vLLM's ``num_speculative_tokens_per_batch_size``: first and last batch size, K."""
+
+ATTRIBUTE = "adaptive_spec_ladder"
+"""Name under which the gate leaves the ladder on `SchedulerConfig`."""
+
+MOST_BETWEEN = 3
+"""Rungs between 0 and Kmax; each costs a graph per batch size, at start-up and in memory."""
+
+FINEST, COARSEST = 8, 24
+"""Tokens between captured sizes, which is what a batch may be padded by; vLLM's are 8 to 16."""
+
+
+class GraphLadder(msgspec.Struct, frozen=True, kw_only=True):
+    """What is captured, and what the user had asked for.
+
+    Attributes:
+        values: K with graphs of their own, ascending.
+        user_schedule: the user's schedule of K by batch size; None without one.
+        graphs: decode graphs of the target, in all.
+    """
+
+    values: tuple[int, ...]
+    user_schedule: Schedule | None
+    graphs: int
+
+
+def capture(vllm_config: Any) -> GraphLadder | None:
+    """Have a resolved `VllmConfig` capture the ladder; None, and no change, where that can't be."""
+    if not can_capture(vllm_config):
+        return None
+    speculation, most = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
+    compilation = vllm_config.compilation_config
+    kmax = int(vllm_config.num_speculative_tokens)
+    given: Schedule | None = speculation.num_speculative_tokens_per_batch_size
+    values = rungs(kmax, () if given is None else _dense(given, most, kmax)[1:], most=most)
+    if not values:
+        return None
+    sizes = capture_sizes(values, most, compilation.max_cudagraph_capture_size)
+    graphs = sum(size % (1 + k) == 0 and size <= most * (1 + k) for size in sizes for k in values)
+    ladder = GraphLadder(values=values, user_schedule=given, graphs=graphs)
+    compilation.cudagraph_capture_sizes = sizes
+    speculation.num_speculative_tokens_per_batch_size = schedule_for(values, most)
+    # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
+    setattr(vllm_config.scheduler_config, ATTRIBUTE, ladder)
+    return ladder
+
+
+def can_capture(vllm_config: Any) -> bool:
+    """Are there full decode graphs, and would a schedule add to them?"""
+    from vllm.config import CUDAGraphMode
+
+    return bool(
+        vllm_config.use_v2_model_runner
+        and vllm_config.parallel_config.data_parallel_size == 1
+        and vllm_config.compilation_config.cudagraph_mode.decode_mode() == CUDAGraphMode.FULL
+        and vllm_config.compilation_config.max_cudagraph_capture_size
+    )
+
+
+def captured(vllm_config: Any) -> GraphLadder | None:
+    """The ladder that `capture` put in, in this process or in the one that made the config."""
+    found: GraphLadder | None = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
+    return found
+
+
+def give_back_schedule(scheduler: Any) -> None:
+    """Let a newly built scheduler look K up in the user's schedule, or nowhere.
+
+    Before anything else reads `dynamic_sd_lookup`.
+    """
+    ladder = captured(scheduler.vllm_config)
+    if ladder is None:
+        return
+    scheduler.dynamic_sd_lookup = (
+        None
+        if ladder.user_schedule is None
+        else _dense(
+            ladder.user_schedule, scheduler.scheduler_config.max_num_seqs, scheduler.num_spec_tokens
+        )
+    )
+
+
+def rungs(kmax: int, users: Iterable[int], *, most: int) -> tuple[int, ...]:
+    """The K of the ladder, ascending; empty if graphs of several K don't fit beside each other.
+
+    Kmax, 0, what the user's own schedule names, and up to `MOST_BETWEEN` more, so that tokens per
+    request grow by ratios as equal as can be. Together they must have a common multiple that is no
+    coarser than `COARSEST`, or twice 1 + Kmax where that is more.
+
+    Args:
+        kmax: the K the engine was configured with.
+        users: K of the user's schedule.
+        most: rungs that fit, one per batch size: the engine's ``max_num_seqs``.
+    """
+    coarsest = max(COARSEST, 2 * (1 + kmax))
+    base = {0, kmax, *users}
+    if len(base) > most or _stride(base) > coarsest:
+        return ()
+    others = [k for k in range(1, kmax) if k not in base and _stride({*base, k}) <= coarsest]
+    ladders = [
+        tuple(sorted({*base, *between}))
+        for count in range(min(MOST_BETWEEN, most - len(base), len(others)) + 1)
+        for between in combinations(others, count)
+    ]
+    return min(
+        (ladder for ladder in ladders if _stride(ladder) <= coarsest),
+        key=lambda ladder: sum(math.log((1 + b) / (1 + a)) ** 2 for a, b in pairwise(ladder)),
+    )
+
+
+def capture_sizes(values: tuple[int, ...], max_num_seqs: int, largest: int) -> list[int]:
+    """Captured sizes in tokens, ascending, with a full graph for every batch of every rung.
+
+    Multiples of the rungs' common multiple have a graph for each of them. Between two of these
+    every size is captured where padding would weigh most, which is below the first, and where the
+    batches of a rung end, because the upper one has no graph for so many requests.
+
+    Args:
+        values: K of the ladder.
+        max_num_seqs: most requests in a batch.
+        largest: most tokens that vLLM captures.
+    """
+    stride = _stride(values)
+    stride *= -(-FINEST // stride)
+    sizes = set(range(stride, largest + 1, stride))
+    for inside in (1, largest, *(max_num_seqs * (1 + k) for k in values)):
+        if inside <= largest and inside % stride:
+            below = inside - inside % stride
+            sizes.update(range(below + 1, min(below + stride, largest) + 1))
+    return sorted(sizes)
+
+
+def schedule_for(values: tuple[int, ...], most: int) -> Schedule:
+    """A schedule that names every value: one batch size each, the last for all the others."""
+    count = len(values)
+    return [(place, place if place < count else most, k) for place, k in enumerate(values, start=1)]
+
+
+def _stride(values: Iterable[int]) -> int:
+    """What the tokens per request of all rungs have in common."""
+    return math.lcm(*(1 + k for k in values))
+
+
+def _dense(schedule: Schedule, max_num_seqs: int, kmax: int) -> list[int]:
+    """K by batch size, as vLLM's scheduler reads it; index 0 is unused."""
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    lookup: list[int] = build_dynamic_sd_schedule_lookup(
+        schedule, vllm_max_batch_size=max_num_seqs, vllm_num_speculative_tokens=kmax
+    )
+    return lookup

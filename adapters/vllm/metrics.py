@@ -1,0 +1,91 @@
+"""Prometheus figures of an EngineCore, on the route that reaches vLLM's ``/metrics``.
+
+The API server serves that page, and decides in another process than this one:
+
+* Several API servers, or ``PROMETHEUS_MULTIPROC_DIR`` set by the operator: vLLM gathers figures
+  from files that all its processes write. Ordinary objects of `prometheus_client` arrive there.
+* One API server: it shows its own process's figures only. About once a second this process writes
+  its status to a file named after the server, which a collector in the API server reads at each
+  scrape (`stat_logger`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.controller import Controller
+from adaptive_spec.prometheus_figures import LiveFigures
+
+GATHERED = "PROMETHEUS_MULTIPROC_DIR"
+_REFRESH_SECONDS = 1.0
+
+
+class Metrics:
+    """Publishes a controller's status about once a second, and when the engine falls idle."""
+
+    def __init__(self, vllm_config: Any, controller: Controller) -> None:
+        self._controller = controller
+        self._next = 0.0
+        engine = engine_index(vllm_config)
+        self._live: LiveFigures | None = None
+        self._path: Path | None = None
+        if os.environ.get(GATHERED):
+            self._live = LiveFigures(
+                controller.status(), model_name=model_name(vllm_config), engine=str(engine)
+            )
+        else:
+            self._path = status_path(vllm_config.instance_id, engine)
+
+    def refresh(self, now: float, *, idle: bool = False) -> None:
+        """Publish, if the last time is long enough ago or nothing will follow for now."""
+        if not idle and 0 <= self._next - now <= _REFRESH_SECONDS:
+            return
+        self._next = now + _REFRESH_SECONDS
+        status = self._controller.status()
+        if self._live is not None:
+            self._live.refresh(status)
+        elif self._path is not None:
+            replace_file(self._path, msgspec.json.encode(status))
+
+    def close(self) -> None:
+        """Take the file away."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def status_path(instance_id: str, engine: int) -> Path:
+    """The file of one engine of a server; vLLM gives every server an id of its own."""
+    return Path(tempfile.gettempdir()) / f"adaptive_spec-{os.getuid()}-{instance_id}-{engine}.json"
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file as a whole. The folder is anybody's, so nothing that stands there is followed.
+
+    Raises OSError.
+    """
+    handle, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def engine_index(vllm_config: Any) -> int:
+    """The number vLLM gives this engine in its own figures."""
+    return int(vllm_config.parallel_config.data_parallel_index)
+
+
+def model_name(vllm_config: Any) -> str:
+    """The name under which vLLM's own figures show the model."""
+    served = vllm_config.model_config.served_model_name
+    return str(served[0] if isinstance(served, list) else served)

@@ -1,0 +1,137 @@
+"""What a client may ask of speculation for one request. Which field carries it: the adapters.
+
+===========  ==========================================================
+``off``      0 or 1, or a boolean: no speculation for this request
+``k_cap``    integer >= 0: most drafts per step
+``tpot_ms``  number > 0: milliseconds per output token asked for
+``task``     text of 1 to 64 characters: label of requests that are alike
+===========  ==========================================================
+
+Clients write what they like, so nothing here raises, and nothing grows with the number of requests:
+a value that can't be used is ignored and counted as if its key were absent, and both the task
+labels and the unknown keys that are kept by name are limited in number and in length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+NO_CAP = 1 << 30
+"""Draft cap of a request without one."""
+
+MAX_TASKS = 64
+"""Task labels that get a number of their own; later ones are ignored and counted."""
+
+MAX_TASK_CHARACTERS = 64
+
+MAX_UNKNOWN_KEYS = 16
+"""Unknown keys that are counted by name, so that a typing error can be seen."""
+
+MAX_KEY_CHARACTERS = 64
+
+OTHER_KEYS = "(other keys)"
+"""What the ones beyond that are counted as."""
+
+
+class Hints(NamedTuple):
+    """What a request asked for.
+
+    Attributes:
+        draft_cap: most drafts per step; `NO_CAP` without a cap.
+        tpot_seconds: seconds per output token asked for; inf if none.
+        task: number of the task label; -1 without one.
+    """
+
+    draft_cap: int = NO_CAP
+    tpot_seconds: float = math.inf
+    task: int = -1
+
+
+NO_HINTS = Hints()
+
+
+class HintParser:
+    """Turns keys and values into `Hints`; one per process, since it numbers the task labels.
+
+    Args:
+        ignored: told the key of every value that could not be used, `prefix` before it.
+        prefix: how the engine's clients write the keys, such as ``adaptive_spec_``.
+    """
+
+    def __init__(self, ignored: Callable[[str], None], *, prefix: str) -> None:
+        self._ignored = ignored
+        self._prefix = prefix
+        self._tasks: dict[str, int] = {}
+        self._unknown: set[str] = set()
+
+    def parse(self, given: Iterable[tuple[object, object]]) -> Hints:
+        """The hints among keys, without prefix, and values. Never raises."""
+        cap, tpot, task = NO_CAP, math.inf, -1
+        for key, value in given:
+            if key == "off" and (flag := _flag(value)) is not None:
+                cap = 0 if flag else cap
+            elif key == "k_cap" and (count := _count(value)) is not None:
+                cap = min(cap, count)
+            elif key == "tpot_ms" and (seconds := _seconds(value)) is not None:
+                tpot = seconds
+            elif key == "task" and (number := self._task_number(value)) is not None:
+                task = number
+            else:
+                self.ignore(key)
+        return Hints(cap, tpot, task)
+
+    def ignore(self, key: object) -> None:
+        """Count a key, without prefix, whose value can't be used."""
+        self._ignored(self._prefix + self._shown(key))
+
+    def _shown(self, key: object) -> str:
+        """The name it is counted by; a client must not make a counter of its own each time."""
+        # What is not a plain name would not even go into the status file's JSON at times.
+        if not isinstance(key, str) or not (key.isascii() and key.isidentifier()):
+            return OTHER_KEYS
+        if key in ("off", "k_cap", "tpot_ms", "task") or key in self._unknown:
+            return key
+        if len(self._unknown) >= MAX_UNKNOWN_KEYS or len(key) > MAX_KEY_CHARACTERS:
+            return OTHER_KEYS
+        self._unknown.add(key)
+        return key
+
+    def _task_number(self, label: object) -> int | None:
+        if not isinstance(label, str) or not 0 < len(label) <= MAX_TASK_CHARACTERS:
+            return None
+        if label not in self._tasks and len(self._tasks) < MAX_TASKS:
+            self._tasks[label] = len(self._tasks)
+        return self._tasks.get(label)
+
+
+def _number(value: object) -> float | None:
+    """A finite number that is no boolean; an integer too large for a float is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _count(value: object) -> int | None:
+    number = _number(value)
+    if number is None or number < 0 or not number.is_integer():
+        return None
+    return min(int(number), NO_CAP)
+
+
+def _flag(value: object) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    number = _number(value)
+    return bool(number) if number in (0.0, 1.0) else None
+
+
+def _seconds(value: object) -> float | None:
+    number = _number(value)
+    # What is too small for a float of seconds is no target either.
+    return number / 1e3 if number is not None and number / 1e3 > 0 else None

@@ -1,0 +1,214 @@
+"""Facts about an engine's source: does a tree still have what an adapter relies on?
+
+Adapters list facts in their own words: functions with their parameters, names that code uses, the
+order of calls. They are looked for in the syntax tree of the few files they name, so nothing of the
+engine is imported: the tree may be a checkout, an unpacked wheel or the installed package.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from adaptive_spec.errors import DataError
+
+_Def = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """A function or method, and its first parameters.
+
+    Attributes:
+        files: files it may be in, relative to the package; any one will do.
+        name: ``function``, ``Class.method``, or ``*.method`` for a method of any class.
+        parameters: the leading parameters, by name.
+        more: parameters that may follow. Any other that has no default is a mismatch.
+        why: what it is relied on for.
+    """
+
+    files: tuple[str, ...]
+    name: str
+    parameters: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    why: str
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """Names that a file's code must define or use.
+
+    Attributes:
+        files: files they may be in; all names in one of them.
+        names: the names.
+        within: a class, in whose code they must be; empty: anywhere in the file.
+        why: what they are relied on for.
+    """
+
+    files: tuple[str, ...]
+    names: tuple[str, ...]
+    within: str = ""
+    why: str
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls that a function makes, in the order they are written in.
+
+    Attributes:
+        file: the file.
+        function: ``Class.method``.
+        calls: last part of the called names; other calls may stand in between.
+        why: what the order is relied on for.
+    """
+
+    file: str
+    function: str
+    calls: tuple[str, ...]
+    why: str
+
+
+Fact: TypeAlias = Function | Names | Order
+
+
+class Found(NamedTuple):
+    """What became of a fact.
+
+    Attributes:
+        what: the fact, in a few words.
+        file: where it was found, or looked for.
+        problem: what differs; empty if it is as expected.
+    """
+
+    what: str
+    file: str
+    problem: str
+
+
+def look_up(fact: Fact, package: Path) -> Found:
+    """Look for a fact in a package folder. Raises DataError if a file isn't Python."""
+    if isinstance(fact, Function):
+        what = f"{fact.name}({', '.join(fact.parameters)})"
+        return Found(what, *_function_problem(fact, package))
+    if isinstance(fact, Names):
+        place = fact.within or Path(fact.files[0]).name
+        what = f"{len(fact.names)} names in {place}"
+        return Found(what, *_names_problem(fact, package))
+    return Found(f"order of calls in {fact.function}", fact.file, _order_problem(fact, package))
+
+
+def forget_files() -> None:
+    """Let go of the files read so far: a server has no use for them once it has started."""
+    _parse.cache_clear()
+
+
+def _function_problem(fact: Function, package: Path) -> tuple[str, str]:
+    for file in fact.files:
+        for function in _functions(package / file, fact.name):
+            return file, _signature_problem(fact, function)
+    return " or ".join(fact.files), "is missing"
+
+
+def _signature_problem(fact: Function, function: _Def) -> str:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    names = tuple(argument.arg for argument in positional)
+    count = len(fact.parameters)
+    if names[:count] != fact.parameters:
+        return f"has the parameters ({', '.join(names)})"
+    defaults = len(arguments.defaults)
+    required = set(names[: len(names) - defaults])
+    required |= {
+        argument.arg
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    }
+    strangers = sorted(required - set(fact.parameters) - set(fact.more))
+    return f"also needs {', '.join(strangers)}" if strangers else ""
+
+
+def _names_problem(fact: Names, package: Path) -> tuple[str, str]:
+    missing: set[str] = set(fact.names)
+    for file in fact.files:
+        left = set(fact.names) - _names_in(package / file, fact.within)
+        if not left:
+            return file, ""
+        missing = min(missing, left, key=len)
+    return " or ".join(fact.files), f"lack {', '.join(sorted(missing))}"
+
+
+def _order_problem(fact: Order, package: Path) -> str:
+    function = next(_functions(package / fact.file, fact.function), None)
+    if function is None:
+        return "is not there: the function is missing"
+    calls = sorted(
+        (node.lineno, node.col_offset, name)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and (name := _last_part(node.func))
+    )
+    at = 0
+    for _, _, name in calls:
+        if at < len(fact.calls) and name == fact.calls[at]:
+            at += 1
+    if at == len(fact.calls):
+        return ""
+    before = f"after {fact.calls[at - 1]}" if at else "at all"
+    return f"differs: {fact.calls[at]} is not called {before}"
+
+
+def _functions(file: Path, name: str) -> Iterator[_Def]:
+    """Functions of that qualified name; ``*.method`` is a method of any class."""
+    owner, _, own_name = name.rpartition(".")
+    for node in _parsed(file).body:
+        if not owner and isinstance(node, _Def) and node.name == own_name:
+            yield node
+        if isinstance(node, ast.ClassDef) and owner in (node.name, "*"):
+            for member in node.body:
+                if isinstance(member, _Def) and member.name == own_name:
+                    yield member
+
+
+def _names_in(file: Path, within: str) -> set[str]:
+    """Names that code defines, uses or imports, keyword arguments and parameters included."""
+    module = _parsed(file)
+    places: list[ast.AST] = [module]
+    if within:
+        places = [
+            node for node in module.body if isinstance(node, ast.ClassDef) and node.name == within
+        ]
+    found: set[str] = set()
+    for node in (node for place in places for node in ast.walk(place)):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.rpartition(".")[2])
+        elif isinstance(node, ast.keyword | ast.arg) and node.arg:
+            found.add(node.arg)
+        elif isinstance(node, _Def | ast.ClassDef):
+            found.add(node.name)
+    return found
+
+
+def _last_part(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@functools.lru_cache(maxsize=32)
+def _parse(file: Path, modified: float) -> ast.Module:
+    return ast.parse(file.read_bytes(), str(file))
+
+
+def _parsed(file: Path) -> ast.Module:
+    """A file's syntax tree, empty if there is no such file. Raises DataError if it isn't Python."""
+    if not file.is_file():
+        return ast.Module(body=[], type_ignores=[])
+    try:
+        return _parse(file, file.stat().st_mtime)
+    except SyntaxError as error:
+        raise DataError(f"{file}:{error.lineno}: not Python that this interpreter reads") from error

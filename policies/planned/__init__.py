@@ -1,0 +1,1 @@
+"""What policies share that let the exact planner decide: outlook, exploration, OFF, step times."""

@@ -1,0 +1,144 @@
+"""One request of the small world: exact laws of what it drafts and of what it emits.
+
+Verification is rejection sampling with the residual distribution, and a bonus token after the last
+accepted draft (Leviathan et al., arXiv 2211.17192, algorithm 1).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.values import FloatArray
+from tests.losslessness.exact.models import TOKENS, Model, Prefix
+
+EOS = 0
+INVALID = 2
+"""The token that a grammar rules out."""
+
+Drafting = Literal["sampled", "greedy", "greedy, judged by q"]
+"""Drafts are drawn from q, or are q's likeliest token; the latter are verified as what they are, a
+distribution with all its weight on one token, or, wrongly, as if they had been drawn from q."""
+
+
+class Emitted(NamedTuple):
+    """Prefix after a round, and how many drafts were accepted in it."""
+
+    prefix: Prefix
+    accepted: int
+
+
+class Rules(NamedTuple):
+    """What the engine does with drafted tokens, whatever the policy says.
+
+    Attributes:
+        depth: drafts of a round, Kmax; one token more is compared.
+        drafting: how drafts are chosen and verified.
+        eos: token 0 ends the output; a drafted one is verified and nothing after it, or left out.
+        grammar: a drafted token 2 is left out (its q isn't masked).
+        capped: a request verifies no more drafts than it can use.
+    """
+
+    depth: int = 2
+    drafting: Drafting = "sampled"
+    eos: Literal["", "verified", "left out"] = ""
+    grammar_drops: bool = False
+    capped: bool = False
+
+
+DRAWN_AND_VERIFIED = Rules()
+"""Nothing in the way of what the policy says."""
+
+
+class Request:
+    """Exact laws of one request.
+
+    Args:
+        model: p and q.
+        rules: of the engine.
+    """
+
+    def __init__(self, model: Model, rules: Rules = DRAWN_AND_VERIFIED) -> None:
+        self.model = model
+        self.rules = rules
+        self.length = rules.depth + 1
+        """Output tokens that are compared: as many as a round can emit."""
+        # By instance, so that the caches end with it.
+        self.drafts = functools.cache(self._drafts)
+        self.continued = functools.cache(self._continued)
+        self.emitted = functools.cache(self._emitted)
+
+    def _drafts(self, prefix: Prefix) -> tuple[tuple[Prefix, float], ...]:
+        """Every draft of full depth, with its probability."""
+        found = []
+        for drafts in itertools.product(range(TOKENS), repeat=self.rules.depth):
+            chance = 1.0
+            for j, token in enumerate(drafts):
+                chance *= self._drawn_from(prefix + drafts[:j])[token]
+            if chance > 0.0:
+                found.append((drafts, float(chance)))
+        return tuple(found)
+
+    def usable(self, prefix: Prefix, drafts: Prefix) -> int:
+        """Drafts that the engine would verify, before any policy is asked."""
+        limit = self.rules.depth
+        if self.rules.eos and EOS in drafts:
+            limit = drafts.index(EOS) + (self.rules.eos == "verified")
+        if self.rules.grammar_drops and INVALID in drafts:
+            limit = min(limit, drafts.index(INVALID))
+        if self.rules.capped:
+            limit = min(limit, self.length - len(prefix) - 1)
+        return limit
+
+    def ended(self, prefix: Prefix) -> bool:
+        """Nothing more is emitted that is compared."""
+        return len(prefix) >= self.length or (bool(self.rules.eos) and EOS in prefix)
+
+    def _emitted(self, prefix: Prefix, drafts: Prefix, k: int) -> dict[Emitted, float]:
+        """Law of a round that verifies the first k drafts."""
+        law: dict[Emitted, float] = {}
+        reached, current = 1.0, prefix
+        for j in range(k):
+            target, proposed = self.model.target[current], self._judged_by(current)
+            token = drafts[j]
+            accepted = min(1.0, target[token] / proposed[token])
+            residual = np.maximum(target - proposed, 0.0)
+            if residual.sum() > 0.0:
+                for other, share in enumerate(residual / residual.sum()):
+                    law[Emitted((*current, other), j)] = reached * (1.0 - accepted) * share
+            reached *= accepted
+            current = (*current, token)
+        for token, share in enumerate(self.model.target[current]):
+            law[Emitted((*current, token), k)] = reached * share
+        return {each: chance for each, chance in law.items() if chance > 0.0}
+
+    def _continued(self, prefix: Prefix) -> FloatArray:
+        """[27] law of the output if it begins with `prefix` and the target goes on from there."""
+        law = np.zeros((TOKENS,) * self.length)
+        if self.rules.eos and EOS in prefix:
+            whole = prefix[: prefix.index(EOS)] + (EOS,) * self.length
+            law[whole[: self.length]] = 1.0
+        elif len(prefix) >= self.length:
+            law[prefix[: self.length]] = 1.0
+        else:
+            for token, share in enumerate(self.model.target[prefix]):
+                if share > 0.0:
+                    law += share * self.continued((*prefix, token)).reshape(law.shape)
+        return law.ravel()
+
+    def _drawn_from(self, prefix: Prefix) -> FloatArray:
+        """The distribution a draft is drawn from."""
+        said = self.model.draft[prefix]
+        if self.rules.drafting == "sampled":
+            return said
+        likeliest: FloatArray = np.eye(TOKENS)[int(np.argmax(said))]
+        return likeliest
+
+    def _judged_by(self, prefix: Prefix) -> FloatArray:
+        """The distribution that verification takes a draft to be drawn from."""
+        if self.rules.drafting == "greedy":
+            return self._drawn_from(prefix)
+        return self.model.draft[prefix]

@@ -1,0 +1,240 @@
+"""Policies of the contract's table: each verifies what one rule says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+
+from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.values import (
+    DraftPass,
+    DraftVerdict,
+    FloatArray,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+
+Rule = Callable[[FloatArray], object]
+"""[B, Kmax] confidence, nan where nothing is known, -> B numbers K_i."""
+
+_LEAST = 0.62
+_VERIFY_SECONDS = (1.0, 1.02, 1.25, 1.30, 1.62)
+"""Of a step of two requests, by drafts verified."""
+
+
+class Planted(StaticPolicy):
+    """Verifies what a rule says, or less where less is at hand."""
+
+    name: ClassVar[str] = "planted"
+    summary: ClassVar[str] = "a rule of a test"
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(StaticOptions())
+        self.rule = rule
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        assert context.confidence is not None
+        wanted = np.asarray(self.rule(context.confidence), dtype=np.int64)
+        return self.planned(context, np.minimum(wanted, context.draft_available))
+
+    def planned(self, context: StepContext, verify: IntArray) -> SpecPlan:
+        depth = context.capability.max_draft_tokens
+        return SpecPlan(
+            step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
+        )
+
+
+class ByEntropy(Planted):
+    """The rule sees entropy in the place of confidence."""
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        assert context.entropy is not None
+        wanted = np.asarray(self.rule(context.entropy), dtype=np.int64)
+        return self.planned(context, np.minimum(wanted, context.draft_available))
+
+
+class Stopping(Planted):
+    """Drafts the second position if a rule says so; verifies all, or takes back what came first.
+
+    Args:
+        rule: [B, 2] confidence -> [B] drafts to make, 1 or 2.
+        takes_back: where drafting stopped after the first draft, that one is left out.
+    """
+
+    def __init__(self, rule: Rule, *, takes_back: bool = False) -> None:
+        super().__init__(rule)
+        self.takes_back = takes_back
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        if draft.position == 0:
+            return DraftVerdict(draft.drafting, draft.drafting)
+        going = np.asarray(self.rule(draft.confidence), dtype=np.int64) > 1
+        return DraftVerdict(going, going)
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        at_hand = context.draft_available
+        return self.planned(context, np.where(at_hand < 2, 0, 2) if self.takes_back else at_hand)
+
+
+class ByHistory(Planted):
+    """K_i from what finished rounds have shown: acceptance, wall clock, old confidences.
+
+    Args:
+        looks_at: `accepted`, `seconds` or `confidence`.
+    """
+
+    def __init__(self, looks_at: str) -> None:
+        super().__init__(lambda confidence: confidence)
+        self.looks_at = looks_at
+        self.wanted = np.full(64, 2, dtype=np.int64)
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        slots = context.slots
+        verify = np.minimum(self.wanted[slots], context.draft_available)
+        if self.looks_at == "confidence" and context.confidence is not None:
+            # Of this round, at all depths, whether they are verified or not: for the next one.
+            self.wanted[slots] = np.where(context.confidence.min(axis=1) > _LEAST, 2, 0)
+        return self.planned(context, verify)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        if self.looks_at == "accepted":
+            self.wanted[outcome.slots] = 2 - outcome.accepted
+        if self.looks_at == "seconds":
+            self.wanted[:] = 1 if outcome.seconds > 0.0225 else 2
+
+
+# ------------------------------------------------------------------ rules on [2, 2] confidence
+
+
+def leading(chosen: FloatArray | np.ndarray) -> IntArray:
+    """[B] positions that are chosen in a row from the first."""
+    count: IntArray = np.asarray(chosen).cumprod(axis=1).sum(axis=1).astype(np.int64)
+    return count
+
+
+def trim(confidence: FloatArray) -> IntArray:
+    """While the position's value is high enough."""
+    return leading(confidence >= _LEAST)
+
+
+def trim_by_entropy(entropy: FloatArray) -> IntArray:
+    """While entropy is low enough."""
+    return leading(entropy <= 0.8)
+
+
+def best_positions(values: FloatArray, number: int) -> list[tuple[int, int]]:
+    """(request, position) of the highest values; ties to the shallower, then the earlier one."""
+    found = [(-values[i, j], j, i) for i in range(2) for j in range(2)]
+    return [(i, j) for _, j, i in sorted(found)[:number]]
+
+
+def best_two(confidence: FloatArray) -> list[int]:
+    """The two best by survival: a budget that nothing live decides."""
+    return _counts(confidence.cumprod(axis=1), 2)
+
+
+def best_two_by_hazard(confidence: FloatArray) -> list[int]:
+    """The two best positions by hazard, and what lies before them."""
+    k = [0, 0]
+    for i, j in best_positions(confidence, 2):
+        k[i] = max(k[i], j + 1)
+    return k
+
+
+def live_argmax(confidence: FloatArray) -> list[int]:
+    """A budget that maximises goodput over live survival."""
+    survival = confidence.cumprod(axis=1)
+    return _counts(survival, int(np.argmax(_goodput(survival))))
+
+
+def live_multiplier(confidence: FloatArray) -> IntArray:
+    """The survival of the last draft of that budget as a threshold for all."""
+    survival = confidence.cumprod(axis=1)
+    budget = int(np.argmax(_goodput(survival)))
+    least = np.sort(survival, axis=None)[::-1][budget - 1] if budget else np.inf
+    return leading(survival >= least)
+
+
+def live_first_fall(confidence: FloatArray) -> list[int]:
+    """The best by survival until goodput falls (DSpark, arXiv 2607.05147, algorithm 1)."""
+    survival = confidence.cumprod(axis=1)
+    goodput = _goodput(survival)
+    budget = 0
+    while budget < 4 and goodput[budget + 1] > goodput[budget]:
+        budget += 1
+    return _counts(survival, budget)
+
+
+def stale_multiplier(confidence: FloatArray) -> IntArray:
+    """Survival above a threshold that is older than the round."""
+    return leading(confidence.cumprod(axis=1) > 0.45)
+
+
+def both_go_on(confidence: FloatArray) -> list[int]:
+    """A second pass for both if the two are sure enough of it together."""
+    return [2, 2] if confidence[:, 1].sum() >= 1.3 else [1, 1]
+
+
+def second_is_sure(confidence: FloatArray) -> IntArray:
+    """A second draft where it is sure enough."""
+    return np.where(confidence[:, 1] >= _LEAST, 2, 1)
+
+
+def by_the_other(confidence: FloatArray) -> list[int]:
+    """Each by the other's second position."""
+    return [2 if other < 0.7 else 0 for other in confidence[::-1, 1]]
+
+
+def one_way(confidence: FloatArray) -> list[int]:
+    """The first request by the second's, all of which is verified."""
+    return [2 if confidence[1, 1] < 0.7 else 0, 2]
+
+
+def first_positions(confidence: FloatArray) -> list[int]:
+    """By both first positions, known before anything is drawn."""
+    return [2, 2] if confidence[:, 0].sum() > 1.3 else [1, 1]
+
+
+def last_position(confidence: FloatArray) -> IntArray:
+    """All or nothing by the last position."""
+    return np.where(confidence[:, 1] > 0.6, 2, 0)
+
+
+def frontier_fill(confidence: FloatArray) -> list[int]:
+    """Two slots of padding, each to the least certain of the positions that come next."""
+    k = [0, 0]
+    for _ in range(2):
+        i = max((-abs(confidence[i, k[i]] - 0.6), i) for i in range(2) if k[i] < 2)[1]
+        k[i] += 1
+    return k
+
+
+def global_fill(confidence: FloatArray) -> list[int]:
+    """Padding to the least certain position anywhere, and what lies before it."""
+    _, j, i = min((abs(confidence[i, j] - 0.6), j, i) for i in range(2) for j in range(2))
+    k = [0, 0]
+    k[i] = j + 1
+    return k
+
+
+def all_of_it(confidence: FloatArray) -> list[int]:
+    """Whatever the engine would verify."""
+    return [2] * len(confidence)
+
+
+def _counts(survival: FloatArray, number: int) -> list[int]:
+    k = [0, 0]
+    for i, _ in best_positions(survival, number):
+        k[i] += 1
+    return k
+
+
+def _goodput(survival: FloatArray) -> FloatArray:
+    tokens = 2.0 + np.concatenate([[0.0], np.cumsum(np.sort(survival, axis=None)[::-1])])
+    goodput: FloatArray = tokens / np.array(_VERIFY_SECONDS)
+    return goodput

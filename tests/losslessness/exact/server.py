@@ -1,0 +1,195 @@
+"""A policy behind the real `Controller`, in an engine small enough to try every draft.
+
+A round goes as in an engine: draft (the policy is asked after each pass where the capability has
+it), learn from the round before, plan, verify.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from adaptive_spec import Capability, Config, Controller, Mode
+from adaptive_spec.config import FailOpen
+from adaptive_spec.policy import DraftStopper, Policy
+from adaptive_spec.values import DraftPass, FloatArray, IntArray, StepContext, StepOutcome
+
+Signal = Literal["live", "late", "none"]
+"""The drafter's confidence comes with the drafts, or a round later, or not at all."""
+
+_CONFIG = Config(fail_open=FailOpen(max_decision_ms=1e9))
+"""A decision that the machine delays must not become the engine's own."""
+
+
+class Said(NamedTuple):
+    """What the drafter would say of every position of a round, whatever is kept of it.
+
+    Attributes:
+        usable: [B] the most drafts that could be verified.
+        confidence: [B, Kmax] maximum probability, or that of the drafted token.
+        entropy: [B, Kmax] nats.
+    """
+
+    usable: IntArray
+    confidence: FloatArray
+    entropy: FloatArray
+
+
+class Server:
+    """Some requests, a policy, and what it decides.
+
+    Args:
+        policy: driven through a `Controller`.
+        capability: of the engine.
+        requests: how many there are at first.
+        signal: what the policy is told of the drafter's confidence.
+    """
+
+    def __init__(
+        self, policy: Policy, capability: Capability, requests: int = 2, signal: Signal = "live"
+    ) -> None:
+        self.controller = Controller(policy, capability, _CONFIG)
+        self.signal = signal
+        self.alive = list(range(requests))
+        """Requests that still run."""
+        self.slots: IntArray = np.array(
+            [self.controller.slots.assign(str(each)) for each in self.alive], dtype=np.int64
+        )
+        self._context_tokens = np.full(requests, 50, dtype=np.int64)
+        # A draft costs a batch of any size the same share of a step.
+        self._token_seconds = 0.005 / requests
+        self._depth = capability.max_draft_tokens
+        self._step = 0
+        self._now = 100.0
+        self._before: Said | None = None
+        self._outcome: StepOutcome | None = None
+        self._planned: StepContext | None = None
+
+    def copy(self) -> Server:
+        """The same past, another future."""
+        other = copy.copy(self)
+        policy = copy.deepcopy(self.controller.policy)
+        other.controller = Controller(policy, self.controller.capability, _CONFIG)
+        other.controller.slots = copy.deepcopy(self.controller.slots)
+        other._context_tokens = self._context_tokens.copy()
+        return other
+
+    def decide(self, said: Said) -> IntArray:
+        """[B] K_i of the round, for the requests that are alive."""
+        controller, capability = self.controller, self.controller.capability
+        batch = len(self.alive)
+        drafted = np.minimum(said.usable, self._drafted(said))
+        if self._outcome is not None:
+            controller.observe(self._outcome)
+            self._outcome = None
+        confidence, entropy = self._told(said, drafted)
+        rows = self.slots[self.alive]
+        context = StepContext(
+            step=self._step,
+            capability=capability,
+            request_ids=[str(each) for each in self.alive],
+            slots=rows,
+            context_tokens=self._context_tokens[self.alive],
+            draft_available=drafted,
+            draft_possible=np.full(batch, capability.max_draft_tokens, dtype=np.int64),
+            engine_k=capability.max_draft_tokens,
+            tpot_target=np.full(batch, np.inf),
+            task=np.full(batch, -1, dtype=np.int64),
+            temperature=np.ones(batch),
+            confidence=confidence,
+            entropy=entropy,
+            now=self._now,
+        )
+        plan = controller.plan(context)
+        failed = controller.status()["fail_opens"]
+        assert not failed, failed
+        assert plan.mode is not Mode.ENGINE
+        if capability.steers_depth:
+            self._depth = plan.draft_depth
+        self._before = said
+        self._planned = context
+        return plan.verify
+
+    def verified(self, verify: IntArray, accepted: IntArray, ended: list[int]) -> None:
+        """The round has run.
+
+        Args:
+            verify: [B] K_i.
+            accepted: [B] drafts accepted.
+            ended: requests whose output is complete.
+        """
+        assert self._planned is not None
+        batch = len(self.alive)
+        tokens = batch + int(verify.sum())
+        seconds = 0.01 + self._token_seconds * tokens + 0.0005 * self._depth
+        self._now += seconds
+        emitted = accepted + 1
+        self._outcome = StepOutcome(
+            step=self._step,
+            slots=self._planned.slots,
+            verified=verify,
+            accepted=accepted,
+            emitted=emitted,
+            batch_size=batch,
+            batch_tokens=tokens,
+            context_tokens=int(self._context_tokens[self.alive].sum()),
+            prefill_tokens=0,
+            draft_depth=self._depth,
+            ragged=bool(np.ptp(verify) > 0) if batch else False,
+            seconds=seconds,
+            now=self._now,
+        )
+        self._context_tokens[self.alive] += emitted
+        self._step += 1
+        if ended:
+            stays = [row for row, each in enumerate(self.alive) if each not in ended]
+            self.controller.observe(self._outcome)
+            self._outcome = None
+            self.controller.finish(str(each) for each in ended)
+            self.alive = [each for each in self.alive if each not in ended]
+            if self._before is not None:
+                usable, confidence, entropy = self._before
+                self._before = Said(usable[stays], confidence[stays], entropy[stays])
+
+    def _drafted(self, said: Said) -> IntArray:
+        """[B] drafts that are made and kept."""
+        controller = self.controller
+        batch = len(self.alive)
+        asks = self.signal == "live" and controller.capability.stops_drafting
+        if not (asks and controller.stops_drafting and isinstance(controller.policy, DraftStopper)):
+            return np.full(batch, self._depth, dtype=np.int64)
+        drafting = np.ones(batch, dtype=np.bool_)
+        kept: IntArray = np.zeros(batch, dtype=np.int64)
+        for position in range(self._depth):
+            verdict = controller.after_draft_pass(
+                DraftPass(
+                    step=self._step - 1,
+                    position=position,
+                    slots=self.slots[self.alive],
+                    drafting=drafting,
+                    confidence=said.confidence[:, : position + 1].copy(),
+                    entropy=said.entropy[:, : position + 1].copy(),
+                )
+            )
+            kept = kept + verdict.admitted
+            drafting = verdict.drafting
+            if not drafting.any():
+                break
+        return kept
+
+    def _told(self, said: Said, drafted: IntArray) -> tuple[FloatArray | None, FloatArray | None]:
+        """Confidence and entropy as the context has them: of the drafts at hand only."""
+        if self.signal == "none":
+            return None, None
+        if self.signal == "late":
+            before = self._before
+            if before is None:
+                unknown = np.full(said.confidence.shape, np.nan)
+                return unknown, unknown
+            return before.confidence, before.entropy
+        at_hand = np.arange(said.confidence.shape[1]) < drafted[:, None]
+        confidence: FloatArray = np.where(at_hand, said.confidence, np.nan)
+        entropy: FloatArray = np.where(at_hand, said.entropy, np.nan)
+        return confidence, entropy

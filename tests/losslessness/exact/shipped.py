@@ -1,0 +1,89 @@
+"""The installed policies, with options under which they decide something in a small world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adaptive_spec import Capability, Level
+from adaptive_spec.policy import (
+    Policy,
+    available_policies,
+    build_policy,
+    policy_class,
+    provenance_of,
+)
+from tests.losslessness.exact.joint_law import Shown
+from tests.losslessness.exact.request import Drafting
+from tests.losslessness.exact.season import Text
+from tests.losslessness.exact.server import Server, Signal
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "batch_table": {"table": [[1, 2, 2], [3, 8, 1]]},
+    "disco": {"threshold": 0.6, "learn": False},
+    "ensemble": {"members": ["goodput", "regression"]},
+    "hf_confidence": {"threshold": 0.5, "refit": False},
+    "llama_p_min": {"p_min": 0.5},
+    "specdec_plus_plus": {"h": 0.5, "min_drafts": 1},
+    "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
+    "trtllm_schedule": {"schedule": [[3, 2], [8, 1]]},
+    "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
+}
+LIVE = frozenset(
+    {
+        "adaedl",
+        "arctic_suffix",
+        "disco",
+        "dspark",
+        "ensemble",
+        "goodput",
+        "hf_confidence",
+        "llama_p_min",
+        "regression",
+        "specdec_plus_plus",
+        "svip",
+        "vllm_adaptive_verification",
+    }
+)
+"""Those whose K follows what the drafter says of the round at hand."""
+
+GREEDY_ONLY = tuple(
+    name
+    for name in sorted(available_policies())
+    if provenance_of(policy_class(name)).greedy_drafts_only
+)
+FOR_SAMPLED_DRAFTS = tuple(sorted(set(available_policies()) - set(GREEDY_ONLY)))
+
+
+def shipped(name: str, seed: int = 1) -> Policy:
+    """A new instance."""
+    return build_policy(name, OPTIONS.get(name), seed=seed)
+
+
+def engines(kmax: int) -> dict[str, Capability]:
+    """By level: a ladder with gaps, captured sizes, and drafting that can be stopped."""
+    ladder = (0, 1, kmax) if kmax > 2 else (0, kmax)
+    captured = tuple(range(2, 2 * kmax + 3, 2))
+    return {
+        "one K for all": Capability(level=Level.UNIFORM, max_draft_tokens=kmax, ladder=ladder),
+        "K per request": Capability(
+            level=Level.VERIFY, max_draft_tokens=kmax, token_buckets=captured
+        ),
+        "drafting stops": Capability(
+            level=Level.FULL, max_draft_tokens=kmax, stops_drafting=True, token_buckets=captured
+        ),
+    }
+
+
+def experienced(
+    policy: Policy,
+    capability: Capability,
+    rounds: int,
+    *,
+    signal: Signal = "live",
+    shown: Shown = "maximum",
+    drafting: Drafting = "sampled",
+) -> Text:
+    """Two requests under this policy, some rounds on."""
+    text = Text(Server(policy, capability, signal=signal), shown, drafting)
+    text.run(rounds)
+    return text

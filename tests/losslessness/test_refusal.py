@@ -1,0 +1,64 @@
+"""Policies for greedy drafts only are refused where drafts are sampled."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from adaptive_spec import Capability, Config, Controller, Level, PolicyError
+from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.policy import Policy, policy_class, provenance_of
+from adaptive_spec.run_time_switch import SwitchRequest
+from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, GREEDY_ONLY, shipped
+
+GREEDY = Capability(level=Level.VERIFY, max_draft_tokens=4)
+SAMPLED = msgspec.structs.replace(GREEDY, sampled_drafts=True)
+
+
+def test_some_policies_are_for_greedy_drafts_only() -> None:
+    assert GREEDY_ONLY == ("adaspec", "tetris")
+
+
+@pytest.mark.parametrize("mode", ["on", "shadow"])
+@pytest.mark.parametrize("name", GREEDY_ONLY)
+def test_one_for_greedy_drafts_is_refused_at_start_up(name: str, mode: str) -> None:
+    config = msgspec.convert({"policy": name, "mode": mode, "kernel": "numpy"}, Config)
+    with pytest.raises(PolicyError, match=f"{name}.* is for greedy drafts only") as refused:
+        Controller.from_config(config, SAMPLED)
+    assert "\n" not in str(refused.value)
+    Controller.from_config(config, GREEDY)
+
+
+@pytest.mark.parametrize("name", FOR_SAMPLED_DRAFTS)
+def test_the_others_are_not(name: str) -> None:
+    Controller(shipped(name), SAMPLED)
+
+
+@pytest.mark.parametrize("name", GREEDY_ONLY)
+def test_a_switch_to_one_is_refused_and_nothing_changes(name: str) -> None:
+    config = Config(policy="static")
+    controller = Controller(shipped("static"), SAMPLED, config)
+    policy = controller.policy
+    with pytest.raises(PolicyError, match="greedy drafts only"):
+        controller.switch(SwitchRequest(policy=name))
+    assert controller.policy is policy
+    assert controller.config.policy == "static"
+    Controller(shipped("static"), GREEDY, config).switch(SwitchRequest(policy=name))
+
+
+def test_an_instance_may_be_for_greedy_drafts_where_its_class_is_not() -> None:
+    class RunsOthers(StaticPolicy):
+        def __init__(self, member: type[Policy]) -> None:
+            super().__init__(StaticOptions())
+            self.provenance = provenance_of(member)
+
+    Controller(RunsOthers(policy_class("goodput")), SAMPLED)
+    with pytest.raises(PolicyError, match="greedy drafts only"):
+        Controller(RunsOthers(policy_class("tetris")), SAMPLED)
+
+
+def test_an_ensemble_is_for_greedy_drafts_if_a_member_is() -> None:
+    config = msgspec.convert({"policy": "ensemble", "options": {"members": ["tetris"]}}, Config)
+    with pytest.raises(PolicyError, match="greedy drafts only"):
+        Controller.from_config(config, SAMPLED)
+    Controller.from_config(config, GREEDY)

@@ -1,0 +1,281 @@
+"""What `goodput` and `regression` have in common: exploration, OFF, and the times they go by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptive_spec import Capability, Level, Mode
+from adaptive_spec.cost import CostModel
+from adaptive_spec.exploration import Explorer
+from adaptive_spec.modes import ModeMachine
+from adaptive_spec.planner import Admission
+from adaptive_spec.policies.planned.cost_probes import CostProbes
+from adaptive_spec.policies.planned.exploring import Exploring
+from adaptive_spec.policies.planned.outlook import Outlook
+from adaptive_spec.policies.planned.switching import Switching
+from adaptive_spec.policy import build_policy
+from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
+from tests.policies.closed_loop import LAPTOP, alike, run
+
+FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+
+
+def context(step: int, available: list[int], **changes: Any) -> StepContext:
+    batch = len(available)
+    fields: dict[str, Any] = {
+        "step": step,
+        "capability": FULL,
+        "request_ids": [str(i) for i in range(batch)],
+        "slots": np.arange(batch, dtype=np.int64),
+        "context_tokens": np.full(batch, 50, dtype=np.int64),
+        "draft_available": np.array(available, dtype=np.int64),
+        "draft_possible": np.full(batch, 4, dtype=np.int64),
+        "engine_k": 4,
+        "tpot_target": np.full(batch, np.inf),
+        "task": np.full(batch, -1, dtype=np.int64),
+        "temperature": np.zeros(batch),
+        "now": 0.1 * step,
+    }
+    return StepContext(**(fields | changes))
+
+
+def outlook(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> Outlook:
+    batch = of.batch_size
+    survival = np.repeat(hazard ** np.arange(1.0, 5.0)[:, None], batch, axis=1)
+    nothing = Admission(np.zeros(batch, dtype=np.int64), 0, float(batch), 0.1)
+    times = 0.1 + slope * np.arange(4 * batch + 1), 0.002 * np.arange(5)
+    return Outlook(of, survival, None, *times, 0.0, nothing)
+
+
+def exploring(*, enabled: bool = True) -> Exploring:
+    return Exploring(Explorer(FULL, 0), CostProbes(CostModel(FULL)), enabled=enabled)
+
+
+KNOWN = np.full(4, 10_000)
+UNKNOWN = np.zeros(4, dtype=np.int64)
+
+
+# ----------------------------------------------------------------- exploration
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_exploring_adds_at_most_one_draft_and_never_one_that_is_not_at_hand(
+    data: st.DataObject,
+) -> None:
+    available = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=9))
+    planned = np.array([data.draw(st.integers(0, most)) for most in available])
+    one = exploring()
+    for step in (0, 1):  # due in the first, verified in the second
+        now = context(step, available)
+        found = one.extended(now, planned, int(planned.max()), UNKNOWN)
+        more = found.verify - planned
+        assert set(more.tolist()) <= {0, 1}
+        assert (found.verify <= now.draft_available).all()
+        if found.propensity is not None:
+            assert ((found.propensity > 0.0) & (found.propensity <= 1.0)).all()
+    assert found.extended == (planned.max() < 4)
+
+
+def test_a_position_that_is_explored_is_drafted_one_step_before() -> None:
+    one = exploring()
+    planned = np.array([1, 1, 1])
+    assert one.extended(context(8, [2, 2, 2]), planned, 1, UNKNOWN).depth == 2
+    found = one.extended(context(9, [2, 2, 2]), planned, 1, UNKNOWN)
+    assert found.extended
+    assert found.verify.sum() > planned.sum()
+    assert found.depth == 1
+
+
+def test_positions_that_are_well_known_are_explored_less_often() -> None:
+    def times(observations: Any) -> int:
+        one = exploring()
+        planned = np.array([1] * 3)
+        return sum(
+            one.extended(context(step, [2] * 3), planned, 1, observations).extended
+            for step in range(512)
+        )
+
+    assert times(UNKNOWN) == 8 * times(KNOWN) > 0
+
+
+def test_without_exploration_plans_stay_and_nothing_is_timed() -> None:
+    one = exploring(enabled=False)
+    for step in range(20):
+        now = context(step, [3, 3])
+        found = one.extended(now, np.array([1, 2]), 2, UNKNOWN)
+        assert (found.verify.tolist(), found.depth, found.propensity) == ([1, 2], 2, None)
+        assert one.timed(now, outlook(now)) is None
+
+
+def test_a_k_is_drafted_in_one_step_and_timed_in_the_next() -> None:
+    one = exploring()
+    drafting = one.timed(context(4, [4, 4]), None)
+    assert drafting is not None
+    assert one.measuring
+    verifying = one.timed(context(5, [drafting.draft_depth] * 2), None)
+    assert verifying is not None
+    assert verifying.verify.tolist() == [drafting.draft_depth] * 2
+    assert not one.measuring
+
+
+def test_of_what_looks_hopeless_the_smallest_k_is_timed_all_the_same() -> None:
+    one = exploring()
+    offered = set()
+    for step in range(4, 200, 4):
+        now = context(step, [4, 4])
+        if (plan := one.timed(now, outlook(now, hazard=0.01, slope=0.2))) is not None:
+            offered.add(plan.draft_depth)
+        one.timed(context(step + 1, [0, 0]), outlook(now))
+    assert offered == {0, 1}
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.05])
+def test_the_smallest_k_is_timed_for_all_and_for_a_quarter_in_turns(penalty: float) -> None:
+    capability = msgspec.structs.replace(FULL, ragged_penalty=penalty)
+    one = exploring()
+    verified = []
+    for step in range(4, 60, 4):
+        drafting = one.timed(context(step, [4] * 8, capability=capability), None)
+        at_hand = [0 if drafting is None else drafting.draft_depth] * 8
+        verifying = one.timed(context(step + 1, at_hand, capability=capability), None)
+        if verifying is not None and at_hand[0] == 1:
+            verified.append(int(verifying.verify.sum()))
+    assert verified == ([8, 2, 8, 2, 8] if penalty == 0.0 else [8] * 5)
+
+
+def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_dropped() -> None:
+    one = exploring()
+    assert one.timed(context(4, [4, 4]), None) is not None
+    assert one.timed(context(5, [4, 4], prefill_tokens=4_000), None) is None
+    assert not one.measuring
+
+
+def test_going_off_drops_what_was_drafted_to_be_timed_and_explored() -> None:
+    one, modes = exploring(), ModeMachine(FULL)
+    one.extended(context(0, [4, 4]), np.array([1, 1]), 1, UNKNOWN)
+    assert one.timed(context(4, [4, 4]), None) is not None
+    off = one.while_off(outlook(context(5, [4, 4])), modes)
+    assert off.verify.tolist() == [0, 0]
+    assert off.draft_depth == 0
+    assert one.timed(context(5, [4, 4]), None) is None
+    assert not one.extended(context(5, [4, 4]), np.array([1, 1]), 1, UNKNOWN).extended
+
+
+# ---------------------------------------------------------------------- switching
+
+
+def finished(step: int, depth: int, seconds: float) -> StepOutcome:
+    nothing = np.zeros(2, dtype=np.int64)
+    return StepOutcome(
+        step=step,
+        slots=np.arange(2),
+        verified=nothing,
+        accepted=nothing,
+        emitted=nothing + 1,
+        batch_size=2,
+        batch_tokens=2,
+        context_tokens=100,
+        prefill_tokens=0,
+        draft_depth=depth,
+        ragged=False,
+        seconds=seconds,
+    )
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2])
+def test_steps_without_the_drafters_pass_tell_what_that_pass_costs(delay: int) -> None:
+    """K = 0 with the pass takes .12 s and without .1 s; outcomes come late."""
+    cost = CostModel(FULL)
+    switching = Switching(ModeMachine(FULL), cost, profiled=False)
+    waiting: list[StepOutcome] = []
+    for step in range(120):
+        cold = step % 3 == 0
+        switching.modes.mode = Mode.OFF_COLD if cold else Mode.OFF_WARM
+        plan = SpecPlan(
+            step=step,
+            verify=np.zeros(2, dtype=np.int64),
+            draft_depth=0,
+            mode=switching.modes.mode,
+            reason="",
+        )
+        switching.planned(plan, outlook(context(step, [0, 0])))
+        waiting.append(finished(step, 0, 0.1 if cold else 0.12))
+        if len(waiting) > delay:
+            switching.learn(waiting.pop(0))
+    assert float(cost.verify_seconds(2, 100, 0)[0]) == pytest.approx(0.1, rel=0.02)
+    assert float(cost.draft_seconds(2)[0]) == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("profiled", [True, False])
+def test_speculation_stops_only_once_step_times_are_known(profiled: bool) -> None:
+    modes = ModeMachine(FULL)
+    cost = CostModel(FULL)
+    switching = Switching(modes, cost, profiled=profiled)
+    for step in range(40):
+        now = context(step, [1, 1])
+        expected = outlook(now, hazard=0.01)
+        mode, _ = switching.decide(expected)
+        plan = expected.plan(np.array([1, 1]), 4, mode, "")
+        switching.planned(plan, expected)
+        switching.learn(finished(step, 4, 0.11))
+    assert (modes.mode is Mode.ON) == (not profiled)
+
+
+def gone_off() -> Switching:
+    switching = Switching(ModeMachine(FULL), CostModel(FULL), profiled=True)
+    for step in range(40):
+        expected = outlook(context(step, [1, 1]), hazard=0.01)
+        mode, _ = switching.decide(expected)
+        switching.planned(expected.plan(np.array([1, 1]), 4, mode, ""), expected)
+        if mode is not Mode.ON:
+            break
+    assert not switching.modes.probing
+    return switching
+
+
+def test_a_probe_that_brings_speculation_back_says_that_the_past_is_over() -> None:
+    switching = gone_off()
+    drafted = msgspec.structs.replace(
+        finished(0, 1, 0.1), verified=np.array([1, 1]), accepted=np.array([1, 1])
+    )
+    for step in range(1_000, 1_200):
+        now = context(step, [1, 1], prefill_tokens=1, now=float(step))
+        mode, by_probe = switching.decide(outlook(now, hazard=0.01, slope=0.2))
+        if mode is Mode.ON:
+            break
+        switching.learn(drafted)
+    assert mode is Mode.ON
+    assert by_probe
+
+
+def test_the_planner_that_brings_speculation_back_by_itself_trusts_what_it_knows() -> None:
+    switching = gone_off()
+    switching.modes.mode = Mode.OFF_WARM
+    now = context(41, [4, 4])
+    best = Admission(np.array([4, 4]), 4, 8.0, 0.12)
+    mode, by_probe = switching.decide(outlook(now, hazard=0.95)._replace(best=best))
+    assert mode is Mode.ON
+    assert not by_probe
+
+
+# ------------------------------------------------------------------------- policies
+
+
+@pytest.mark.parametrize("name", ["goodput", "regression"])
+def test_a_dead_drafter_is_no_longer_run(name: str) -> None:
+    reached = run(
+        build_policy(name, {}, seed=1),
+        concurrency=16,
+        hazards=lambda random: alike(0.05)(random)[:6],
+        machine=LAPTOP,
+        steps=600,
+        warmup=600,
+    )
+    assert reached.off_fraction > 0.9

@@ -1,0 +1,160 @@
+"""A real `vllm serve` with the plugin, in its own processes, reached over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from engines import ENVIRONMENT, speculative_config
+
+SUPPORT = Path(__file__).parent
+START_SECONDS = 1200
+API_KEY = "bench-key"
+
+
+class Server(NamedTuple):
+    """A running server, and where it writes."""
+
+    url: str
+    status: Path
+    trace: Path
+    control: Path
+    log: Path
+
+    def ask(self, path: str, body: Any = None, key: str | None = API_KEY) -> Any:
+        """GET, or POST of a JSON body; the answer, decoded if it is JSON.
+
+        Raises urllib.error.HTTPError.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(self.url + path, data, headers)
+        with urllib.request.urlopen(request, timeout=300) as reply:
+            text = reply.read().decode()
+        return json.loads(text) if text.startswith("{") else text
+
+    def refusal(self, path: str, body: Any = None, key: str | None = API_KEY) -> tuple[int, str]:
+        """Status and text of a request that is refused."""
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            self.ask(path, body, key)
+        return caught.value.code, caught.value.read().decode()
+
+    def complete(self, prompt: str, **options: Any) -> dict[str, Any]:
+        """A greedy completion."""
+        body = {
+            "model": "bench",
+            "prompt": prompt,
+            "max_tokens": 48,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_token_ids": True,
+        }
+        answer: dict[str, Any] = self.ask("/v1/completions", body | options)
+        return answer
+
+    def counters(self) -> dict[str, Any]:
+        """What the status file says."""
+        found: dict[str, Any] = json.loads(self.status.read_text())
+        return found
+
+    def engine(self) -> dict[str, Any]:
+        """Status of the one engine, by the endpoint."""
+        [engine] = self.ask("/v1/adaptive_spec")["engines"]
+        status: dict[str, Any] = engine["status"]
+        return status
+
+    def wait_for(self, read: Callable[[], Any], what: str) -> Any:
+        """A value that isn't empty; short completions keep the engine at work meanwhile."""
+        for _ in range(120):
+            if found := read():
+                return found
+            self.complete("x", max_tokens=4)
+            time.sleep(0.25)
+        pytest.fail(f"{what}: waited in vain; {self.counters()}")
+
+
+@contextmanager
+def serving(
+    models: dict[str, Path],
+    folder: Path,
+    adaptive: dict[str, Any],
+    *arguments: str,
+    method: str = "draft_model",
+) -> Iterator[Server]:
+    """A server with these `adaptive_spec` settings besides its files."""
+    config = {
+        "status_file": str(folder / "status.json"),
+        "trace": {"directory": str(folder / "trace")},
+        "control_file": str(folder / "control.json"),
+        "memory_guard": False,
+    }
+    log = folder / "server.log"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        str(Path(sys.executable).parent / "vllm"),
+        *("serve", str(models["target"]), "--host", "127.0.0.1", "--port", str(port)),
+        *("--served-model-name", "bench", "--dtype", "float32", "--max-model-len", "400"),
+        *("--max-num-seqs", "12", "--max-num-batched-tokens", "96", "--enforce-eager"),
+        *("--num-gpu-blocks-override", "16", "--block-size", "32", "--seed", "0"),
+        *("--per-request-spec-decode-metrics", "summary", "--api-key", API_KEY),
+        *("--speculative-config", json.dumps(speculative_config(models, method))),
+        *("--additional-config", json.dumps({"adaptive_spec": config | adaptive})),
+        *arguments,
+    ]
+    environment = os.environ | ENVIRONMENT
+    environment |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        "VLLM_LOGGING_LEVEL": "INFO",
+        "VLLM_PLUGINS": "adaptive_spec",
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    server = Server(
+        f"http://127.0.0.1:{port}",
+        folder / "status.json",
+        folder / "trace",
+        folder / "control.json",
+        log,
+    )
+    try:
+        wait_until_ready(server, process)
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+    """Until `/health` answers."""
+    for _ in range(2 * START_SECONDS):
+        if process.poll() is not None:
+            pytest.fail("vllm serve ended:\n" + server.log.read_text()[-3000:])
+        try:
+            urllib.request.urlopen(server.url + "/health", timeout=2)
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+        else:
+            return
+    pytest.fail("vllm serve was not ready:\n" + server.log.read_text()[-3000:])

@@ -1,0 +1,86 @@
+"""What docs/vllm.md says is what the code does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from adaptive_spec import prometheus_figures
+from adaptive_spec.adapters.vllm import doctor, interplay, versions
+from adaptive_spec.config import Config, parse_config
+from adaptive_spec.run_time_switch import parse_switch
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "vllm.md").read_text()
+TABLES = {
+    "figures": prometheus_figures.markdown_table(),
+    "interplay": interplay.markdown_table(),
+    "versions": versions.markdown_table(),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_come_from_the_code(name: str) -> None:
+    section = PAGE.partition(f"<!-- {name} -->\n")[2].partition(f"\n<!-- /{name} -->")[0]
+    assert section == TABLES[name]
+
+
+def test_the_doctor_shows_the_same_table() -> None:
+    shown = doctor.describe().interplay
+    assert [row.feature for row in shown] == [row.feature for row in interplay.INTERPLAY]
+
+
+def test_nothing_is_called_supported_that_no_test_shows() -> None:
+    for row in interplay.INTERPLAY:
+        if row.support == interplay.SUPPORTED:
+            assert row.shown_by, row.feature
+        files = re.findall(r"\btest_\w+", row.shown_by)
+        assert not row.shown_by or files, row.feature
+        for name in files:
+            assert (ROOT / "tests" / "vllm" / f"{name}.py").is_file(), name
+
+
+def test_rows_are_one_line_each_and_no_two_alike() -> None:
+    features = [row.feature for row in interplay.INTERPLAY]
+    assert len(set(features)) == len(features)
+    for row in interplay.INTERPLAY:
+        assert row.rule
+        assert not set("|\n") & set(row.feature + row.support + row.rule)
+
+
+def test_configurations_it_shows_are_valid() -> None:
+    shown = re.findall(r"--additional-config '(.*?)'", PAGE)
+    assert shown
+    for text in shown:
+        parse_config(json.loads(text)["adaptive_spec"], source="docs/vllm.md")
+
+
+def test_requests_it_shows_are_valid() -> None:
+    shown = re.findall(r"adaptive_spec -d '(.*?)'", PAGE)
+    shown += [text for text in re.findall(r"`(\{.*?\})`", PAGE) if "NAME" not in text]
+    assert len(shown) >= 5
+    for text in shown:
+        parse_switch(json.loads(text), source="docs/vllm.md")
+
+
+def test_keys_and_files_it_names_exist() -> None:
+    keys = {field.name for field in msgspec.structs.fields(Config)}
+    for key in re.findall(r"key\s+`(\w+)`", PAGE):
+        assert key in keys
+    for link in re.findall(r"\]\(([^)#:]+)\)", PAGE):
+        assert (ROOT / "docs" / link).resolve().is_file(), link
+
+
+def test_events_it_names_are_counted_somewhere() -> None:
+    listed = PAGE.partition("\nEvents: ")[2].partition("\n\n")[0]
+    events = re.findall(r"`(\w+)`", listed)
+    code = "".join(
+        path.read_text()
+        for folder in ("adapters/vllm", "adaptive_spec")
+        for path in (ROOT / folder).glob("*.py")
+    )
+    assert sorted(events) == sorted(re.findall(r"""\.event\(\s*"(\w+)""", code))

@@ -1,0 +1,192 @@
+"""What the drafter shows arrives at the scheduler, request by request, unaltered."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import KMAX, Job
+
+from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import match_length
+from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
+from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+
+WORKER = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
+PROBABILISTIC = {"draft_sample_method": "probabilistic"}
+
+
+def jobs(temperature: float = 0.0) -> list[Job]:
+    options = {"max_tokens": 20, "temperature": temperature, "seed": 1}
+    return [
+        Job(f"r{n}", [3 + n, 5, 7, 3 + n, 5, 7, 3 + n], arrives=n, options=options)
+        for n in range(3)
+    ]
+
+
+def carried(engine: Any) -> list[tuple[Any, DraftSignals | None]]:
+    """Copies of the objects that bring drafts or results, with the signals on them."""
+    seen: list[tuple[Any, DraftSignals | None]] = []
+    scheduler = engine.scheduler
+    drafts, results = scheduler.update_draft_token_ids, scheduler.update_from_output
+
+    def update_draft_token_ids(carrier: Any) -> Any:
+        seen.append((copy.deepcopy(carrier), getattr(carrier, ATTRIBUTE, None)))
+        return drafts(carrier)
+
+    def update_from_output(scheduled: Any, carrier: Any) -> Any:
+        if (signals := getattr(carrier, ATTRIBUTE, None)) is not None:
+            seen.append((copy.deepcopy(carrier), signals))
+        return results(scheduled, carrier)
+
+    scheduler.update_draft_token_ids = update_draft_token_ids
+    scheduler.update_from_output = update_from_output
+    return seen
+
+
+def watch_distributions(engine: Any) -> list[np.ndarray]:
+    """What the drafter's head computes at each draft position, [rows, vocabulary]."""
+    logits: list[np.ndarray] = []
+    head = engine.runner.drafter.model.logits_processor
+    head.register_forward_hook(
+        lambda module, given, made: logits.append(made.double().numpy().copy())
+    )
+    return logits
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def certainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return q.max(axis=-1), -(q * np.log(np.maximum(q, 1e-300))).sum(axis=-1)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("method", ["draft_model", "eagle"])
+def test_each_draft_position_of_each_request_has_its_certainty(shelf: Any, method: str) -> None:
+    engine = shelf.get(method, worker_cls=WORKER)
+    logits, seen = watch_distributions(engine), carried(engine)
+    engine.run(jobs())
+    rounds = [signals for carrier, signals in seen if signals is not None]
+    assert len(rounds) >= 10
+    shown = np.concatenate(logits)
+    place = 0
+    for signals in rounds:
+        rows = len(signals.request_ids)
+        assert signals.confidence.shape == (rows, KMAX)
+        here = shown[place : place + rows * KMAX].reshape(KMAX, rows, -1).swapaxes(0, 1)
+        place += rows * KMAX
+        confidence, entropy = certainty(softmax(here))
+        np.testing.assert_allclose(signals.confidence, confidence, atol=1e-5)
+        np.testing.assert_allclose(signals.entropy, entropy, atol=1e-3)
+    # vLLM adds a suffix of its own to a request's name.
+    names = {name.partition("-")[0] for signals in rounds for name in signals.request_ids}
+    assert names == {"r0", "r1", "r2"}
+
+
+@pytest.mark.engine
+def test_sampled_drafts_show_the_distribution_they_are_drawn_from(shelf: Any) -> None:
+    engine = shelf.get("draft_model", worker_cls=WORKER, speculation=PROBABILISTIC)
+    drawn_from: list[np.ndarray] = []
+    seen = carried(engine)
+
+    def keep(step: int) -> None:
+        q = engine.runner.drafter.take_last_draft_probs()
+        drawn_from.append(None if q is None else q.double().numpy().copy())
+
+    engine.run(jobs(temperature=0.8), each_step=keep)
+    rounds = [signals for _, signals in seen if signals is not None]
+    assert len(rounds) == len(drawn_from) > 5
+    for signals, q in zip(rounds, drawn_from, strict=True):
+        confidence, entropy = certainty(q)
+        np.testing.assert_allclose(signals.confidence, confidence, atol=1e-6)
+        np.testing.assert_allclose(signals.entropy, entropy, atol=1e-4)
+
+
+@pytest.mark.engine
+def test_with_asynchronous_scheduling_it_arrives_with_the_results(shelf: Any) -> None:
+    engine = shelf.get("draft_model", worker_cls=WORKER, asynchronous=True)
+    seen = carried(engine)
+    engine.run(jobs())
+    rounds = [(carrier, signals) for carrier, signals in seen if signals is not None]
+    assert len(rounds) >= 10
+    for carrier, signals in rounds:
+        assert set(signals.request_ids) == set(carrier.req_ids)
+        assert ((signals.confidence > 0) & (signals.confidence <= 1)).all()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("method", ["ngram", "suffix"])
+def test_text_look_up_shows_how_much_matched(shelf: Any, method: str) -> None:
+    if method == "suffix":
+        pytest.importorskip("arctic_inference", reason="suffix decoding needs arctic-inference")
+    engine = shelf.get(method, worker_cls=WORKER)
+    seen = carried(engine)
+    engine.run(jobs())
+    found = 0
+    for carrier, signals in seen:
+        if signals is None:
+            assert not any(carrier.draft_token_ids)
+            continue
+        drafted = {
+            name: len(tokens)
+            for name, tokens in zip(carrier.req_ids, carrier.draft_token_ids, strict=True)
+            if tokens
+        }
+        known = (~np.isnan(signals.confidence)).sum(axis=1)
+        assert dict(zip(signals.request_ids, known.tolist(), strict=True)) == drafted
+        assert (
+            (signals.confidence > 0) & (signals.confidence <= 1) | np.isnan(signals.confidence)
+        ).all()
+        found += len(drafted)
+    assert found > 5
+
+
+@pytest.mark.parametrize(
+    ("tokens", "longest", "matched"),
+    [
+        ([1, 2, 3, 9, 1, 2, 3], 4, 3),
+        ([1, 2, 3, 9, 1, 2, 3], 2, 2),
+        ([7, 7, 7], 4, 2),
+        ([1, 2, 3], 4, 0),
+        ([5], 4, 0),
+        ([], 4, 0),
+    ],
+)
+def test_match_length_is_the_longest_repeated_end(tokens, longest, matched):
+    assert match_length(np.array(tokens, dtype=np.int64), longest) == matched
+
+
+def test_rows_follow_the_requests_asked_for():
+    signals = DraftSignals(("a", "b"), np.array([[0.9, 0.8], [0.7, 0.6]]), np.ones((2, 2)))
+    confidence, entropy = signals.rows(["b", "new", "a"], 3)
+    np.testing.assert_array_equal(
+        confidence, [[0.7, 0.6, np.nan], [np.nan] * 3, [0.9, 0.8, np.nan]]
+    )
+    assert entropy.shape == (3, 3)
+
+
+def test_a_fault_while_reading_leaves_the_drafts_alone(caplog):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make test` sets it up")
+
+    class Drafter:
+        model = SimpleNamespace(compute_logits=lambda hidden: "no tensor")
+
+        def _sample_draft_tokens(self, hidden: Any, metadata: Any) -> Any:
+            self.model.compute_logits(hidden)
+            return hidden, None
+
+        def propose(self) -> Any:
+            return torch.stack([self._sample_draft_tokens(torch.ones(2), None)[0]], dim=1)
+
+    runner = SimpleNamespace(drafter=Drafter(), input_batch=SimpleNamespace(req_ids=["a", "b"]))
+    tap = ModelTap(runner)
+    for _ in range(3):
+        assert runner.drafter.propose().tolist() == [[1.0], [1.0]]
+        assert tap.take() is None
+    assert len([record for record in caplog.records if "not read any more" in record.message]) == 1

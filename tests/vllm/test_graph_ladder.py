@@ -1,0 +1,395 @@
+"""The ladder of K that is captured as CUDA graphs, as far as it can run without a GPU.
+
+Real configurations of vLLM, vLLM's own reading of the schedule, and its own choice of graphs by
+batch; the engine runs on CPU at the level a GPU would have. No graph is captured here.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.adapters.vllm import graph_ladder
+from adaptive_spec.adapters.vllm.graph_ladder import (
+    COARSEST,
+    MOST_BETWEEN,
+    capture_sizes,
+    rungs,
+    schedule_for,
+)
+from adaptive_spec.config import Config
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.values import Level
+
+
+@given(
+    kmax=st.integers(1, 32),
+    users=st.lists(st.integers(0, 32), max_size=4),
+    most=st.integers(1, 512),
+)
+def test_a_ladder_has_what_the_user_needs_and_a_common_multiple(
+    kmax: int, users: list[int], most: int
+) -> None:
+    users = [min(k, kmax) for k in users]
+    values = rungs(kmax, users, most=most)
+    needed = {0, kmax, *users}
+    if not values:
+        assert len(needed) > most or stride(needed) > max(COARSEST, 2 + 2 * kmax)
+        return
+    assert list(values) == sorted(set(values))
+    assert needed <= set(values)
+    assert len(values) <= min(most, len(needed) + MOST_BETWEEN)
+    assert stride(values) <= max(COARSEST, 2 + 2 * kmax)
+    schedule = schedule_for(values, most)
+    assert [k for _, _, k in schedule] == list(values)
+    assert (schedule[0][0], schedule[-1][1]) == (1, most)
+    assert all(end + 1 == begin for (_, end, _), (begin, _, _) in pairwise(schedule))
+
+
+def stride(values: Iterable[int]) -> int:
+    return math.lcm(*(1 + k for k in values))
+
+
+def test_tokens_per_request_grow_by_even_ratios() -> None:
+    assert rungs(1, [], most=99) == (0, 1)
+    assert rungs(4, [], most=99) == (0, 1, 3, 4)
+    assert rungs(5, [], most=99) == (0, 1, 2, 3, 5)
+    assert rungs(8, [], most=99) == (0, 1, 2, 5, 8)
+    assert rungs(5, [4], most=99) == ()
+    assert rungs(4, [], most=3) == (0, 1, 4)
+    assert rungs(4, [], most=1) == ()
+
+
+@given(kmax=st.integers(1, 16), most=st.integers(2, 300), largest=st.integers(1, 512))
+def test_sizes_are_about_as_many_as_vllms(kmax: int, most: int, largest: int) -> None:
+    values = rungs(kmax, [], most=most)
+    sizes = capture_sizes(values, most, largest)
+    assert sizes[0] == 1
+    assert sizes[-1] == largest
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) <= largest
+    assert len(sizes) <= largest / 8 + (2 + len(values)) * max(COARSEST, 2 + 2 * kmax)
+
+
+ON_GPU = "FULL_AND_PIECEWISE"
+Configure = Callable[..., Any]
+
+
+@pytest.fixture
+def configure(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """A configuration as vLLM resolves it on a GPU: model runner V2, graphs on."""
+
+    def make(
+        method: str = "eagle",
+        *,
+        runner: str = "V2",
+        graphs: str = ON_GPU,
+        ranks: int = 1,
+        schedule: list[tuple[int, int, int]] | None = None,
+        kmax: int = 4,
+        **options: Any,
+    ) -> Any:
+        from engines import prepare_environment, speculative_config
+
+        prepare_environment()
+        from vllm.config import VllmConfig
+        from vllm.engine.arg_utils import EngineArgs
+
+        speculation = speculative_config(models, method) | {"num_speculative_tokens": kmax}
+        if schedule is not None:
+            speculation["num_speculative_tokens_per_batch_size"] = schedule
+        arguments = EngineArgs(
+            model=str(models["target"]),
+            max_model_len=256,
+            speculative_config=speculation,
+            **({"max_num_seqs": 64} | options),
+        )
+        monkeypatch.undo()  # without Triton vLLM refuses V2 here; what is tested comes after
+        config = arguments.create_engine_config()
+        monkeypatch.setattr(VllmConfig, "use_v2_model_runner", property(lambda _: runner == "V2"))
+        compilation = config.compilation_config
+        compilation.cudagraph_mode = graph_mode(graphs)
+        # None: vLLM chooses the sizes, as it does before a CPU platform has turned graphs off.
+        compilation.cudagraph_capture_sizes = compilation.max_cudagraph_capture_size = None
+        config.model_config.enforce_eager = False
+        config._set_cudagraph_sizes()
+        config.parallel_config.data_parallel_size = ranks
+        return config
+
+    return make
+
+
+def switched_on(config: Any, **settings: Any) -> Any:
+    from adaptive_spec.adapters.vllm.capability import detect
+    from adaptive_spec.adapters.vllm.gate import switch_on
+
+    settings = {"policy": "static", **settings}
+    switch_on(config, Config(**settings))
+    return detect(config, settings.get("ragged_penalty"))
+
+
+def schedule_of(config: Any) -> Any:
+    return config.speculative_config.num_speculative_tokens_per_batch_size
+
+
+def graphs_of(config: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """vLLM's own manager of graphs, as if all it lists had been captured."""
+    import torch
+    from vllm.v1.worker.gpu import cudagraph_utils
+
+    first_and_last = SimpleNamespace(is_first_rank=True, is_last_rank=True)
+    monkeypatch.setattr(cudagraph_utils, "get_pp_group", lambda: first_and_last)
+    pool = SimpleNamespace(get_global_graph_pool=lambda: None)
+    monkeypatch.setattr(cudagraph_utils, "current_platform", pool)
+    manager = cudagraph_utils.CudaGraphManager(
+        config,
+        torch.device("cpu"),
+        config.compilation_config.cudagraph_mode,
+        config.uniform_decode_query_len,
+    )
+    manager._graphs_captured = True
+    return manager
+
+
+def graph_mode(name: str) -> Any:
+    from vllm.config import CUDAGraphMode
+
+    return CUDAGraphMode[name]
+
+
+def graph_for(manager: Any, batch: int, k: int) -> str:
+    """Name of the kind of graph that a batch with K drafts each runs in."""
+    found = manager.dispatch(batch, batch * (1 + k), 1 + k, 0)
+    return str(found.cg_mode.name)
+
+
+@pytest.mark.engine
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("kmax", "requests"), [(4, 64), (1, 20), (2, 100), (5, 256), (6, 50), (8, 33), (16, 48)]
+    )
+    def test_every_batch_of_every_rung_has_a_full_graph(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, kmax: int, requests: int
+    ) -> None:
+        config = configure(kmax=kmax, max_num_seqs=requests)
+        largest = config.compilation_config.max_cudagraph_capture_size
+        plain = graphs_of(config, monkeypatch)
+        support = switched_on(config)
+        ladder = graph_ladder.captured(config)
+        ours = graphs_of(config, monkeypatch)
+        assert support.capability.level is Level.UNIFORM
+        assert support.capability.ladder == ladder.values == rungs(kmax, [], most=requests)
+        assert support.capability.depth_follows
+        for batch in range(1, requests + 1):
+            for k in ladder.values:
+                if batch * (1 + k) <= largest:
+                    assert graph_for(ours, batch, k) == "FULL", (batch, k)
+                    assert (graph_for(plain, batch, k) == "FULL") <= (k == kmax)
+        full = ours._capture_descs[graph_mode("FULL")]
+        assert len(full) == ladder.graphs
+
+    def test_a_batch_of_mixed_k_has_no_full_graph(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = configure()
+        switched_on(config)
+        manager = graphs_of(config, monkeypatch)
+        assert manager.dispatch(8, 20, None, 0).cg_mode.name == "PIECEWISE"
+        assert manager.dispatch(8, 16, 2, 0).cg_mode.name == "FULL"
+
+    def test_a_batch_runs_padded_to_a_size_the_capability_names(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = configure()
+        sizes = switched_on(config).capability.token_buckets
+        assert list(sizes) == config.compilation_config.cudagraph_capture_sizes
+        manager = graphs_of(config, monkeypatch)
+        for batch in range(1, 65):
+            for k in (0, 1, 3, 4):
+                tokens = batch * (1 + k)
+                padded = manager.dispatch(batch, tokens, 1 + k, 0).num_tokens
+                assert padded == min(size for size in sizes if size >= tokens)
+
+    def test_the_user_s_schedule_keeps_its_graphs_and_comes_back(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = configure(schedule=[(1, 8, 3), (9, 64, 0)])
+        support = switched_on(config)
+        assert support.capability.ladder == (0, 1, 3, 4)
+        scheduler = SimpleNamespace(
+            vllm_config=config,
+            scheduler_config=config.scheduler_config,
+            num_spec_tokens=4,
+            dynamic_sd_lookup=["of the ladder"],
+        )
+        graph_ladder.give_back_schedule(scheduler)
+        assert scheduler.dynamic_sd_lookup == [0, *[3] * 8, *[0] * 56]
+        manager = graphs_of(config, monkeypatch)
+        assert {graph_for(manager, 4, 3), graph_for(manager, 20, 0)} == {"FULL"}
+
+    def test_graphs_that_do_not_fit_beside_the_users_are_left_out(
+        self, configure: Configure, said: Any
+    ) -> None:
+        given = [(1, 8, 4), (9, 20, 3), (21, 64, 2)]  # 5, 4 and 3 tokens: 60 in common
+        config = configure(schedule=given)
+        sizes = list(config.compilation_config.cudagraph_capture_sizes)
+        assert switched_on(config).capability.ladder == ()
+        assert schedule_of(config) == given
+        assert config.compilation_config.cudagraph_capture_sizes == sizes
+        assert len([line for line in said() if "would not fit" in line]) == 1
+
+    def test_a_fault_of_ours_costs_the_ladder_only(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, said: Any
+    ) -> None:
+        config = configure()
+        sizes = list(config.compilation_config.cudagraph_capture_sizes)
+        with monkeypatch.context() as broken:
+            broken.setattr(graph_ladder, "capture_sizes", None)
+            support = switched_on(config)
+        assert support.capability.level is Level.UNIFORM
+        assert support.capability.ladder == ()
+        assert schedule_of(config) is None
+        assert config.compilation_config.cudagraph_capture_sizes == sizes
+        assert len([line for line in said() if "no ladder is captured" in line]) == 1
+
+    def test_sizes_that_the_user_gave_stay(self, configure: Configure, said: Any) -> None:
+        from adaptive_spec.adapters.vllm.gate import _own_sizes, switch_on
+
+        config = configure()
+        assert _own_sizes(SimpleNamespace(cudagraph_capture_sizes=[1, 2], compilation_config={}))
+        switch_on(config, Config(policy="static"), own_sizes=True)
+        assert schedule_of(config) is None
+        assert len([line for line in said() if "cudagraph_capture_sizes are given" in line]) == 1
+
+    def test_it_reaches_the_engine_and_the_workers(self, configure: Configure) -> None:
+        config = configure()
+        support = switched_on(config)
+        arrived = pickle.loads(pickle.dumps(config))
+        assert graph_ladder.captured(arrived) == graph_ladder.captured(config)
+        assert schedule_of(arrived) == schedule_of(config)
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        assert detect(arrived) == support
+
+    def test_few_requests_mean_few_rungs(self, configure: Configure) -> None:
+        config = configure(max_num_seqs=3)
+        assert switched_on(config).capability.ladder == (0, 1, 4)
+        assert schedule_of(config) == [(1, 1, 0), (2, 2, 1), (3, 3, 4)]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"runner": "V1"},
+            {"ranks": 2},
+            {"graphs": "PIECEWISE"},
+            {"graphs": "NONE"},
+        ],
+        ids=lambda changes: "-".join(map(str, changes.values())),
+    )
+    def test_elsewhere_no_schedule_is_put_in(
+        self, configure: Configure, changes: dict[str, Any]
+    ) -> None:
+        config = configure(**changes)
+        support = switched_on(config)
+        assert schedule_of(config) is None
+        assert support.capability.ladder == ()
+        graphs = changes.get("graphs", ON_GPU)
+        assert (support.capability.level is Level.UNIFORM) == (graphs != "NONE")
+
+    @pytest.mark.parametrize("mode", ["shadow", "off"])
+    def test_what_does_not_act_costs_no_graph(self, configure: Configure, mode: str) -> None:
+        config = configure()
+        switched_on(config, mode=mode)
+        assert schedule_of(config) is None
+
+    def test_a_draft_loop_captured_for_kmax_only_does_not_follow(
+        self, configure: Configure
+    ) -> None:
+        support = switched_on(configure(), mode="shadow")
+        assert not support.capability.depth_follows
+        assert "captured for Kmax only" in " ".join(support.notes)
+
+    def test_the_drafter_of_draft_model_does_not_follow_on_v2(self, configure: Configure) -> None:
+        support = switched_on(configure("draft_model"))
+        assert support.capability.level is Level.UNIFORM
+        assert not support.capability.steers_depth
+        assert support.capability.ladder == (0, 1, 3, 4)
+
+    def test_k_per_request_only_with_a_measured_penalty(self, configure: Configure) -> None:
+        support = switched_on(configure(), ragged_penalty=0.2)
+        assert support.capability.level is Level.FULL
+        assert support.capability.ragged_penalty == 0.2
+        assert support.capability.ladder == (0, 1, 3, 4)
+        eager = switched_on(configure(graphs="NONE"), ragged_penalty=0.2)
+        assert eager.capability.ragged_penalty == 0.0
+
+    def test_k_per_request_is_refused_without_graphs_for_mixed_batches(
+        self, configure: Configure
+    ) -> None:
+        config = configure(graphs="FULL_DECODE_ONLY")
+        with pytest.raises(ConfigError, match=r"`ragged_penalty`: .*FULL_DECODE_ONLY") as caught:
+            switched_on(config, ragged_penalty=0.2)
+        assert "\n" not in str(caught.value)
+        assert switched_on(config).capability.level is Level.UNIFORM
+
+
+@pytest.mark.engine
+class TestEngine:
+    """The level of a GPU, on a real engine: one K per batch, out of the ladder."""
+
+    @pytest.fixture
+    def as_with_graphs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from adaptive_spec.adapters.vllm import capability
+
+        monkeypatch.setattr(capability, "_graphs_at_all", lambda _: True)
+        monkeypatch.setattr(graph_ladder, "can_capture", lambda _: True)
+        monkeypatch.setattr(graph_ladder, "capture_sizes", lambda *_: [])
+
+    def test_one_k_per_batch_out_of_the_ladder_and_the_users_own_when_we_fail(
+        self, as_with_graphs: None, reference: dict[str, Any], shelf: Any, random_policy: Any
+    ) -> None:
+        from recording import record_steps, stop_recording
+        from scenarios import SCENARIOS
+        from switchable_policies import RaisingPolicy, UniformPolicy
+
+        schedule = [(1, 3, 4), (4, 12, 1)]
+        engine = shelf.get(
+            "draft_model",
+            adaptive=random_policy | {"fail_open": {"max_decision_ms": 60_000}},
+            speculation={"num_speculative_tokens_per_batch_size": schedule},
+        )
+        try:
+            controller = engine.controller
+            assert controller.capability.level is Level.UNIFORM
+            assert controller.capability.ladder == (0, 1, 3, 4)
+            assert engine.scheduler.dynamic_sd_lookup == [0, *[4] * 3, *[1] * 9]
+            controller.policy = UniformPolicy()
+            record = record_steps(engine)
+            answers = engine.run(SCENARIOS["crowded"]())
+            stop_recording(engine)
+            for name, expected in reference["crowded"].items():
+                assert answers[name].tokens == expected.tokens, name
+            assert controller.counters.failures == {}
+            outcomes = [outcome for _, _, outcome in record if outcome is not None]
+            ragged = [outcome.step for outcome in outcomes if outcome.ragged]
+            assert len({int(outcome.verified.max(initial=0)) for outcome in outcomes}) == 4
+            # Only where a request has no drafts yet: it comes back from a preemption.
+            assert len(ragged) < 0.1 * len(outcomes), ragged
+
+            controller.policy = RaisingPolicy()
+            record = record_steps(engine)
+            engine.run(SCENARIOS["with_logprobs"]())  # one request to begin with, then four
+            stop_recording(engine)
+            depths = {outcome.draft_depth for _, _, outcome in record if outcome is not None}
+            assert depths == {1, 4}
+        finally:
+            shelf.clear()

@@ -1,0 +1,220 @@
+"""The operator's controls and figures on a running server: endpoint, control file, /metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import KMAX
+from scenarios import prompts
+from server import Server, serving
+
+from adaptive_spec.prometheus_figures import COMMON_LABELS, DISTRIBUTIONS, FIGURES
+
+pytestmark = pytest.mark.http
+
+PATH = "/v1/adaptive_spec"
+TEXTS = prompts(16, 41)
+DASHBOARD = Path(__file__).resolve().parents[2] / "dashboards" / "adaptive_spec.json"
+AT_START = {"mode": "on", "policy": "switchable_policies:RandomPolicy"}
+ALWAYS = {
+    "adaptive_spec_decisions_total",
+    "adaptive_spec_state",
+    "adaptive_spec_verified_per_request",
+    "adaptive_spec_verified_tokens_total",
+}
+"""Figures that have a value as soon as a step has run."""
+
+
+@pytest.fixture
+def switched(server: Server) -> Iterator[Server]:
+    """The server, put back afterwards."""
+    yield server
+    server.ask(PATH, AT_START)
+
+
+def tokens(answer: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(answer["choices"][0]["token_ids"])
+
+
+def verified_in(server: Server, prompt: str) -> int:
+    """Drafts that were verified while a prompt was answered."""
+    before = server.engine()["verified_tokens"]
+    server.complete(prompt)
+    return int(server.engine()["verified_tokens"] - before)
+
+
+def test_the_routes_are_guarded_by_the_api_key(server: Server) -> None:
+    assert server.refusal(PATH, key=None)[0] == 401
+    assert server.refusal(PATH, {"mode": "off"}, key="wrong")[0] == 401
+    assert server.engine()["mode"] == "on"
+
+
+def test_status_is_json_of_every_engine(server: Server) -> None:
+    server.complete(TEXTS[0], max_tokens=4)
+    answer = server.ask(PATH)
+    assert [engine["engine"] for engine in answer["engines"]] == [0]
+    status = answer["engines"][0]["status"]
+    assert status["policy"] == "random"
+    assert status["max_draft_tokens"] == KMAX
+    assert status["steps"] > 0
+
+
+def test_policies_are_switched_while_the_server_runs(
+    switched: Server, unspeculated: dict[str, tuple[int, ...]]
+) -> None:
+    text = TEXTS[3]
+    [engine] = switched.ask(PATH, {"policy": "off"})["engines"]
+    assert engine["status"]["policy"] == "off"
+    assert verified_in(switched, text) == 0
+    assert switched.engine()["steps_by_mode"]["off_cold"] > 0
+    assert switched.engine()["fail_opens"] == {}
+    switched.ask(PATH, {"policy": "static", "options": {"k": 3}})
+    assert verified_in(switched, text) > 0
+    assert switched.engine()["options"] == {"k": 3}
+    switched.ask(PATH, {"policy": "goodput"})
+    assert tokens(switched.complete(text)) == unspeculated[text]
+    switched.ask(PATH, AT_START)
+    assert switched.engine()["policy"] == "random"
+    assert switched.engine()["fail_opens"] == {}
+
+
+@pytest.mark.parametrize("mode", ["shadow", "off"])
+def test_modes_are_switched_while_the_server_runs(switched: Server, mode: str) -> None:
+    switched.ask(PATH, {"mode": mode, "policy": "static", "options": {"k": 1}})
+    drafted = switched.complete(TEXTS[4])["metrics"]["speculative_decoding"]
+    assert drafted["num_draft_tokens"] / drafted["num_spec_steps"] > 1, "the engine's own K runs"
+    assert switched.engine()["mode"] == mode
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"mode": "faster"}, "$.mode"),
+        ({"modus": "on"}, "modus"),
+        ({}, "nothing to change"),
+        ({"policy": "no_such_policy"}, "no_such_policy"),
+        ({"policy": "os.path:join"}, "os.path:join"),
+        ({"policy": "static", "options": {"k": -1}}, "$.k"),
+        ({"policy": "static", "options": {"q": 1}}, "q"),
+        ([1], "expected an object"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_and_changes_nothing(
+    server: Server, body: Any, named: str
+) -> None:
+    before = server.engine()["switches"]
+    status, text = server.refusal(PATH, body)
+    assert status == 400
+    assert named in json.loads(text)["error"]
+    after = server.engine()
+    assert (after["policy"], after["mode"], after["switches"]) == ("random", "on", before)
+
+
+def test_the_control_file_switches_too(switched: Server) -> None:
+    write(switched.control, '{"policy": "static", "options": {"k": 2}}')
+    switched.wait_for(lambda: switched.engine()["policy"] == "static", "the control file")
+    write(switched.control, '{"policy": "stat')
+    error = switched.wait_for(lambda: switched.engine()["control_file_error"], "the bad file")
+    assert "not valid JSON" in error
+    assert switched.engine()["policy"] == "static"
+    write(switched.control, json.dumps(AT_START))
+    switched.wait_for(lambda: switched.engine()["policy"] == "random", "the control file")
+    assert switched.engine()["control_file_error"] == ""
+
+
+def write(path: Path, text: str) -> None:
+    """As an operator should: the file appears as a whole."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def families_of(scrape: str) -> dict[str, str]:
+    """Name and type of every family on the page."""
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", scrape, re.MULTILINE))
+
+
+def value_of(scrape: str, sample: str) -> float:
+    found = re.findall(rf"^{re.escape(sample)}\{{[^}}]*\}} (\S+)$", scrape, re.MULTILINE)
+    return sum(map(float, found))
+
+
+def test_every_figure_is_on_the_metrics_page(server: Server) -> None:
+    verified_in(server, TEXTS[5])
+    time.sleep(0.5)
+    scrape = server.ask("/metrics", key=None)
+    found = families_of(scrape)
+    for figure in FIGURES:
+        name = figure.name + ("_total" if figure.kind == "counter" else "")
+        assert found[name] == figure.kind
+    for distribution in DISTRIBUTIONS:
+        assert found[distribution.name] == "histogram"
+    status = server.engine()
+    assert value_of(scrape, "adaptive_spec_verified_tokens_total") == status["verified_tokens"]
+    assert value_of(scrape, "adaptive_spec_decisions_total") == status["steps"]
+    assert value_of(scrape, "adaptive_spec_decision_seconds_count") > 0
+    requests = sum(status["requests_by_k"].values())
+    assert value_of(scrape, "adaptive_spec_verified_per_request_count") == requests
+    [labels] = re.findall(r"^adaptive_spec_accepted_tokens_total\{(.*)\}", scrape, re.MULTILINE)
+    assert labels == 'engine="0",model_name="bench"' or labels == 'model_name="bench",engine="0"'
+    assert set(re.findall(r"(\w+)=", labels)) == set(COMMON_LABELS)
+
+
+def metrics_in(query: str) -> set[str]:
+    """Names of the metrics a PromQL query reads."""
+    bare = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"', "", query)
+    return set(re.findall(r"\b(?:adaptive_spec_\w+|vllm:\w+)", bare))
+
+
+def queries() -> list[str]:
+    dashboard = json.loads(DASHBOARD.read_text())
+    found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            found.append(variable["query"]["query"])
+    return found
+
+
+def test_every_query_of_the_dashboard_names_a_metric_of_the_page(server: Server) -> None:
+    scrape = server.ask("/metrics", key=None)
+    families = families_of(scrape)
+    known = set(families)
+    for name, kind in families.items():
+        if kind == "histogram":
+            known |= {f"{name}_{part}" for part in ("bucket", "sum", "count")}
+    expressions = queries()
+    assert len(expressions) >= 10
+    for query in expressions:
+        names = metrics_in(query)
+        assert names, query
+        assert names <= known, (query, names - known)
+
+
+def test_two_api_servers_show_the_same_engine(models: dict[str, Path], tmp_path: Path) -> None:
+    adaptive = {"policy": "static", "options": {"k": 2}, "kernel": "numpy"}
+    arguments = ("--api-server-count", "2")
+    with serving(models, tmp_path, adaptive, *arguments, method="ngram") as two:
+        for _ in range(6):
+            two.complete(TEXTS[0], max_tokens=24)
+        scrape = two.wait_for(lambda: page_with_figures(two), "figures of several API servers")
+        families = families_of(scrape)
+        assert set(families) >= ALWAYS
+        assert 'pid="' not in "".join(re.findall(r"^adaptive_spec.*$", scrape, re.MULTILINE))
+        assert any(name.startswith("vllm:") for name in families), "vLLM's own figures are hidden"
+        assert two.refusal(PATH, key=None)[0] == 401
+        two.ask(PATH, {"policy": "off"})
+        # Whichever of the two answers, it speaks for the one engine.
+        for _ in range(6):
+            assert two.engine()["policy"] == "off"
+        assert two.engine()["switches"] == 1
+
+
+def page_with_figures(server: Server) -> str:
+    scrape: str = server.ask("/metrics", key=None)
+    return scrape if value_of(scrape, "adaptive_spec_verified_tokens_total") > 0 else ""

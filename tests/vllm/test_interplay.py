@@ -1,0 +1,182 @@
+"""Other features of vLLM beside speculation: pauses, new weights, LoRA, what vLLM refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import Job
+from scenarios import prompts
+from server import Server
+
+
+class Seconds:
+    """Step durations a policy was told."""
+
+    def __init__(self, engine: Any) -> None:
+        self.seen: list[float] = []
+        controller = engine.controller
+        self._original = controller.observe
+
+        def observe(outcome: Any) -> None:
+            self.seen.append(outcome.seconds)
+            self._original(outcome)
+
+        controller.observe = observe
+        self._controller = controller
+
+    def stop(self) -> None:
+        self._controller.observe = self._original
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_steps_across_a_pause_give_no_time_sample(
+    shelf: Any, random_policy: dict[str, Any], reference: dict[str, Any], asynchronous: bool
+) -> None:
+    from vllm.v1.core.sched.interface import PauseState
+
+    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=asynchronous)
+    watched = Seconds(engine)
+
+    def pause(step: int) -> None:
+        if step == 12:
+            engine.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+        if step == 13:
+            engine.scheduler.set_pause_state(PauseState.UNPAUSED)
+
+    answers = engine.run(with_logprobs(), pause)
+    watched.stop()
+    lost = sum(map(math.isnan, watched.seen))
+    assert 1 <= lost <= 3, watched.seen
+    for name, expected in reference["with_logprobs"].items():
+        assert answers[name].tokens == expected.tokens, name
+    assert engine.controller.counters.failures.keys() <= {"plan took"}
+
+
+def with_logprobs() -> list[Job]:
+    from scenarios import SCENARIOS
+
+    jobs: list[Job] = SCENARIOS["with_logprobs"]()
+    return jobs
+
+
+@pytest.mark.engine
+def test_a_new_weight_version_makes_the_policy_start_over(
+    shelf: Any, random_policy: dict[str, Any], reference: dict[str, Any]
+) -> None:
+    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=False)
+    before = engine.controller.policy
+    engine.core.set_weight_version("second")
+    assert engine.core.get_weight_version() == "second"
+    assert engine.controller.policy is not before
+    assert engine.controller.policy.name == before.name
+    answers = engine.run(with_logprobs())
+    for name, expected in reference["with_logprobs"].items():
+        assert answers[name].tokens == expected.tokens, name
+
+
+@pytest.mark.engine
+def test_when_the_engine_ends_vllms_classes_are_its_own_again(
+    shelf: Any, random_policy: dict[str, Any]
+) -> None:
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    shelf.get("draft_model", adaptive=random_policy, asynchronous=False)
+    assert hasattr(EngineCore, "adaptive_spec_control")
+    shelf.clear()
+    assert not hasattr(EngineCore, "adaptive_spec_control")
+    for owner, name in (
+        (EngineCore, "set_weight_version"),
+        (GPUModelRunner, "propose_draft_token_ids"),
+    ):
+        assert getattr(owner, name).__module__.startswith("vllm.")
+        assert not hasattr(getattr(owner, name), "__wrapped__")
+
+
+@pytest.mark.engine
+def test_with_lora_tokens_are_those_without_speculation(
+    shelf: Any, random_policy: dict[str, Any], models: dict[str, Path], tmp_path: Path
+) -> None:
+    from vllm.lora.request import LoRARequest
+
+    loras = [None] + [
+        LoRARequest(name, number, str(adapter(models["target"], tmp_path / name, number)))
+        for number, name in enumerate(("first", "second"), start=1)
+    ]
+    texts = prompts(3, 51)
+
+    def jobs() -> list[Job]:
+        return [
+            Job(f"{place}-{number}", text, place, {"max_tokens": 40}, lora=lora)
+            for number, text in enumerate(texts)
+            for place, lora in enumerate(loras)
+        ]
+
+    options: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
+    expected = shelf.get(**options).run(jobs())
+    engine = shelf.get("ngram", adaptive=random_policy, **options)
+    answers = engine.run(jobs())
+    for name, answer in expected.items():
+        assert answers[name].tokens == answer.tokens, name
+    assert len({expected[f"{place}-0"].tokens[0] for place in range(3)}) == 3, "LoRA had no effect"
+    assert engine.controller.counters.verified > 0
+    assert engine.controller.counters.failures.keys() <= {"plan took"}
+
+
+def adapter(target: Path, folder: Path, seed: int) -> Path:
+    """A LoRA adapter of random numbers for the bench target."""
+    import torch
+    from safetensors.torch import save_file
+
+    config = json.loads((target / "config.json").read_text())
+    hidden, rank = config["hidden_size"], 8
+    random = torch.Generator().manual_seed(seed)
+    weights = {}
+    for layer in range(config["num_hidden_layers"]):
+        place = f"base_model.model.model.layers.{layer}.self_attn.o_proj"
+        heads = config["num_attention_heads"] * (
+            config.get("head_dim") or hidden // config["num_attention_heads"]
+        )
+        weights[f"{place}.lora_A.weight"] = 0.2 * torch.randn(rank, heads, generator=random)
+        weights[f"{place}.lora_B.weight"] = 0.2 * torch.randn(hidden, rank, generator=random)
+    folder.mkdir()
+    save_file(weights, folder / "adapter_model.safetensors")
+    settings = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": rank,
+        "target_modules": ["o_proj"],
+        "bias": "none",
+        "base_model_name_or_path": str(target),
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.http
+@pytest.mark.parametrize(
+    "option",
+    [{"min_p": 0.2, "temperature": 0.8}, {"logit_bias": {"5": 3.0}}],  # greedy drops min_p
+    ids=["min_p", "logit_bias"],
+)
+def test_vllm_refuses_what_it_cannot_sample_with_drafts(
+    server: Server, option: dict[str, Any]
+) -> None:
+    """Also at K = 0, since speculation is configured all the same."""
+    hints = {"vllm_xargs": {"adaptive_spec_off": 1}}
+    for extra in ({}, hints):
+        with pytest.raises(Exception, match="400"):
+            server.complete(prompts(1, 41)[0], **option, **extra)
+
+
+@pytest.mark.http
+def test_beam_search_leaves_nothing_to_draft_for(server: Server) -> None:
+    before = server.engine()["verified_tokens"]
+    answer = server.complete(prompts(1, 41)[0], use_beam_search=True, n=2, max_tokens=8)
+    assert len(answer["choices"]) == 2
+    assert server.engine()["verified_tokens"] == before

@@ -1,0 +1,210 @@
+"""OFF-cold: the drafter does not run, and requests it has lost are not drafted for."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from engines import KMAX, Job
+from scenarios import SCENARIOS, prompts
+
+from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState, LeaveOut
+from adaptive_spec.adapters.vllm.hints import HintReader
+from adaptive_spec.adapters.vllm.requests import RequestTable
+from adaptive_spec.hints import NO_CAP
+from adaptive_spec.slots import RequestSlots
+from adaptive_spec.status import Counters
+from adaptive_spec.values import Mode, SpecPlan
+
+
+def test_leaving_out_is_a_zero_that_survives_the_way_to_a_worker() -> None:
+    arrived = pickle.loads(pickle.dumps(LEAVE_OUT))
+    assert isinstance(arrived, LeaveOut)
+    assert arrived == 0
+    assert [-1] * arrived == []
+
+
+class Known:
+    """A request as it enters the table."""
+
+    sampling_params = lora_request = None
+
+    def __init__(self, name: str) -> None:
+        self.request_id = name
+
+
+def test_who_computed_anything_without_the_drafter_is_not_drafted_for_again() -> None:
+    slots, counters = RequestSlots(), Counters()
+    table = RequestTable(slots, HintReader(counters.ignored_hint))
+    state = DrafterState(slots, table, counters)
+    requests = {name: Known(name) for name in "abc"}
+    table.enter(requests["a"])
+    table.enter(requests["c"])
+    cold = SimpleNamespace(num_scheduled_tokens={"a": 1, "b": 30})  # b reads its prompt
+    state.ran(SimpleNamespace(scheduled_new_reqs=[SimpleNamespace(num_computed_tokens=32)]))
+    assert counters.events == {}
+    state.left_out(cold, requests)
+    state.left_out(cold, requests)
+    assert {name: int(table.draft_cap[slots.get(name)]) for name in "abc"} == {
+        "a": 0,
+        "b": 0,
+        "c": NO_CAP,
+    }
+    assert counters.events["requests_not_drafted_after_off_cold"] == 2
+    warm = [SimpleNamespace(num_computed_tokens=count) for count in (0, 32, 64)]
+    state.ran(SimpleNamespace(scheduled_new_reqs=warm))
+    assert counters.events["prefixes_reused_after_off_cold"] == 2
+    for name in "abc":
+        slots.release(name)
+    for turn in range(40):  # whoever gets the rows next is drafted for
+        slot = table.enter(Known(f"later-{turn}"))
+        assert table.draft_cap[slot] == NO_CAP
+
+
+def cold_policy(cold_from: int, cold_to: int) -> Any:
+    """K = Kmax, but OFF_COLD in the steps between two numbers, counted while it plans."""
+    from switchable_policies import FixedPolicy
+
+    class ColdForAWhile(FixedPolicy):
+        steps = 0
+
+        def plan(self, context: Any) -> SpecPlan:
+            self.steps += 1
+            if not cold_from <= self.steps < cold_to:
+                return super().plan(context)
+            return SpecPlan(
+                step=context.step,
+                verify=np.zeros(context.batch_size, dtype=np.int64),
+                draft_depth=0,
+                mode=Mode.OFF_COLD,
+                reason="cold",
+            )
+
+    return ColdForAWhile(KMAX)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def engine(
+    request: pytest.FixtureRequest,
+    reference: dict[str, Any],
+    shelf: Any,
+    random_policy: dict[str, Any],
+) -> Any:
+    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=request.param)
+    controller = engine.controller
+    policy, config = controller.policy, controller.config
+    patient = msgspec.structs.replace(config.fail_open, max_decision_ms=60_000)
+    controller.config = msgspec.structs.replace(config, fail_open=patient)
+    controller.counters.__init__()
+    yield engine
+    controller.policy, controller.config = policy, config
+    controller.counters.__init__()
+
+
+def drafted(answer: Any) -> int:
+    metrics = answer.metrics[0]
+    return sum(metrics.per_step_drafted) if metrics else 0
+
+
+@pytest.mark.engine
+def test_the_drafter_does_not_run_while_cold(engine: Any, reference: dict[str, Any]) -> None:
+    engine.controller.policy = cold_policy(1, 1 << 30)
+    before = engine.drafter_passes
+    answers = engine.run(SCENARIOS["with_logprobs"]())
+    assert engine.drafter_passes == before
+    for name, expected in reference["with_logprobs"].items():
+        assert answers[name].tokens == expected.tokens, name
+    assert engine.controller.counters.failures == {}
+    assert engine.controller.counters.verified == 0
+
+
+@pytest.mark.engine
+def test_requests_of_a_cold_time_stay_undrafted_and_later_ones_are_accepted(
+    engine: Any, reference: dict[str, Any]
+) -> None:
+    """Cold while the first requests run; the second ones come after it."""
+    always = cold_policy(0, 0)
+    texts = prompts(8, 77)
+    later = [Job(f"later-{n}", text, 40, {"max_tokens": 64}) for n, text in enumerate(texts[4:])]
+    engine.controller.policy = always
+    expected = engine.run(later)
+    engine.scheduler.reset_prefix_cache()
+    engine.controller.counters.__init__()
+    # A long enough time that nothing of the first requests' drafts is left.
+    policy = engine.controller.policy = cold_policy(6, 30)
+    first = [Job(f"first-{n}", text, 0, {"max_tokens": 120}) for n, text in enumerate(texts[:4])]
+    counts: list[tuple[int, int]] = []
+
+    def watch(step: int) -> None:
+        counts.append((policy.steps, engine.drafter_passes))
+
+    answers = engine.run([*first, *later], watch)
+    during = {passes for steps, passes in counts if 8 <= steps < 30}
+    assert len(during) == 1, "the drafter ran while it was cold"
+    for job in later:
+        assert answers[job.name].tokens == expected[job.name].tokens
+    then, now = acceptance(expected, "later"), acceptance(answers, "later")
+    assert now > 0.9 * then, (now, then)
+    # Five steps of K = 4 at most, before it went cold.
+    assert all(drafted(answers[job.name]) <= 5 * KMAX for job in first)
+    events = engine.controller.counters.events
+    assert events["requests_not_drafted_after_off_cold"] == len(first)
+    assert engine.controller.counters.failures == {}
+    assert len(engine.controller.slots) == 0
+
+
+def acceptance(answers: dict[str, Any], begins: str) -> float:
+    chosen = [answer.metrics[0] for name, answer in answers.items() if name.startswith(begins)]
+    accepted = sum(sum(metrics.per_step_accepted) for metrics in chosen)
+    return float(accepted / sum(sum(metrics.per_step_drafted) for metrics in chosen))
+
+
+@pytest.mark.engine
+def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
+    engine: Any, reference: dict[str, Any]
+) -> None:
+    from switchable_policies import RandomPolicy
+
+    class OftenCold(RandomPolicy):
+        def plan(self, context: Any) -> SpecPlan:
+            plan = super().plan(context)
+            if context.step % 20 < 4:
+                return SpecPlan(
+                    step=context.step,
+                    verify=np.zeros_like(plan.verify),
+                    draft_depth=0,
+                    mode=Mode.OFF_COLD,
+                    reason="cold",
+                )
+            return plan
+
+    engine.controller.policy = OftenCold(seed=3)
+    answers = engine.run(SCENARIOS["crowded"]())
+    for name, expected in reference["crowded"].items():
+        assert answers[name].tokens == expected.tokens, name
+    counters = engine.controller.counters
+    assert counters.failures == {}
+    assert counters.modes["off_cold"] > 20
+    assert counters.verified > 0
+    assert counters.events["requests_not_drafted_after_off_cold"] > 0
+
+
+@pytest.mark.engine
+def test_an_eagle_drafter_does_not_run_either(
+    shelf: Any, random_policy: dict[str, Any], reference: dict[str, Any]
+) -> None:
+    engine = shelf.get("eagle", adaptive=random_policy, asynchronous=True)
+    policy, before = engine.controller.policy, engine.drafter_passes
+    engine.controller.policy = cold_policy(1, 1 << 30)
+    answers = engine.run(SCENARIOS["with_logprobs"]())
+    assert engine.drafter_passes == before
+    engine.controller.policy = cold_policy(0, 0)
+    engine.run(SCENARIOS["with_logprobs"]())
+    assert engine.drafter_passes > before
+    engine.controller.policy = policy
+    for name, expected in reference["with_logprobs"].items():
+        assert answers[name].tokens == expected.tokens, name

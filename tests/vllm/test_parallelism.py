@@ -1,0 +1,107 @@
+"""Tensor and data parallelism on CPU: who decides, and that it stays the same text.
+
+With tensor parallelism one scheduler decides for all ranks, which hear of it in vLLM's own message.
+The ranks of a dense model under data parallelism are engines of their own. Those of a mixture of
+experts wait for each other, and idle ones draft Kmax: for them the depth is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scenarios import prompts
+from server import Server, serving
+
+OFF = {"vllm_xargs": {"adaptive_spec_off": 1}}
+ENGINES = {"tensor": 1, "data": 2}
+"""Engines that decide, by kind of parallelism of two ranks."""
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(
+    kind: str, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp(kind)
+    adaptive = {
+        "policy": "switchable_policies:RandomPolicy",
+        "fail_open": {"max_decision_ms": 60_000},
+        "status_file": str(folder / "status-{pid}.json"),
+    }
+    arguments = (f"--{kind}-parallel-size", "2")
+    # eagle: the heads of the draft model do not divide by two.
+    with serving(models, folder, adaptive, *arguments, method="eagle") as server:
+        yield server
+
+
+@pytest.mark.http
+@pytest.mark.long
+def test_tokens_are_those_without_speculation_and_every_engine_moves_k(
+    kind: str, server: Server
+) -> None:
+    texts = prompts(12, 41)
+
+    def ask(options: dict[str, Any]) -> list[list[int]]:
+        with ThreadPoolExecutor(6) as clients:
+            answers = list(clients.map(lambda text: server.complete(text, **options), texts))
+        return [answer["choices"][0]["token_ids"] for answer in answers]
+
+    plain = ask(OFF)
+    assert ask({}) == plain
+
+    def moved() -> list[dict[str, Any]]:
+        found = [
+            json.loads(path.read_text()) for path in sorted(server.status.parent.glob("status-*"))
+        ]
+        ready = [status for status in found if len(status["requests_by_k"]) >= 4]
+        return ready if len(ready) == ENGINES[kind] == len(found) else []
+
+    for status in server.wait_for(moved, f"{ENGINES[kind]} engines that decide"):
+        assert status["fail_opens"] == {}
+        assert status["accepted_tokens"] > 0
+    lines = [line for line in server.log.read_text().splitlines() if "capability=" in line]
+    assert len(lines) == ENGINES[kind]
+    assert all("capability=FULL" in line and "mode=on" in line for line in lines), lines
+
+
+@pytest.mark.engine
+def test_ranks_of_a_mixture_of_experts_only_trim(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM makes each rank of a dense model an engine that knows of no other."""
+    from engines import prepare_environment, speculative_config
+
+    prepare_environment()
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaptive_spec.adapters.vllm.capability import detect
+    from adaptive_spec.values import Level
+
+    config = EngineArgs(
+        model=str(models["target"]),
+        max_model_len=256,
+        enforce_eager=True,
+        data_parallel_size=2,
+        speculative_config=speculative_config(models, "draft_model")
+        | {"num_speculative_tokens_per_batch_size": [(1, 64, 2)]},
+    ).create_engine_config()
+    assert config.speculative_config.num_speculative_tokens_per_batch_size is None
+    waiting = detect(config)
+    assert waiting.capability is not None
+    assert waiting.capability.level is Level.VERIFY
+    assert not waiting.capability.depth_follows
+    assert "mixture of experts" in " ".join(waiting.notes)
+    config.parallel_config.reconfigure_for_independent_dp_rank()
+    dense = detect(config)
+    assert dense.capability is not None
+    assert dense.capability.level is Level.FULL
+    assert dense.capability.depth_follows

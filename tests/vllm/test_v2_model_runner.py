@@ -1,0 +1,179 @@
+"""Model runner V2 really runs, its kernels in Triton's interpreter; see support/v2_engines.py.
+
+A step takes about a fifth of a second there, so the traffic is small; the traffic of the V1 tests
+runs under `make test-long`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributions import check_alike
+from engines import KMAX, Job
+from scenarios import SCENARIOS, prompts
+from v2_engines import Observed, V2Engines
+
+pytestmark = pytest.mark.engine
+
+SMALL = {
+    "max_model_len": 160,
+    "num_gpu_blocks_override": 7,
+    "max_num_seqs": 6,
+    "max_num_batched_tokens": 48,
+}
+"""So that few requests are enough for chunked prefill and preemptions."""
+
+SAMPLES_PER_PROMPT = 1024
+
+PATIENT = {"max_decision_ms": 60_000}
+"""The machine may be busy; how long a decision takes is tested elsewhere."""
+
+CONFIGURATIONS = [
+    ("draft_model", False),
+    ("draft_model", True),
+    ("eagle", False),
+    ("eagle", True),
+]
+"""(method, asynchronous). ngram's kernel does not run in the interpreter."""
+IDS = [f"{method}-{'async' if ahead else 'sync'}" for method, ahead in CONFIGURATIONS]
+
+
+@pytest.fixture(scope="module")
+def v2(models: dict[str, Path]) -> Iterator[V2Engines]:
+    engines = V2Engines(models)
+    yield engines
+    engines.close()
+
+
+def small_crowd() -> list[Job]:
+    """Arrivals over time, a prompt in several chunks, more KV than there is."""
+    jobs = [
+        Job(f"text-{index}", prompt, 2 * index, {"max_tokens": 10 + 3 * index})
+        for index, prompt in enumerate(prompts(6, 1))
+    ]
+    return [*jobs, Job("long", list(range(100, 190)), 3, {"max_tokens": 8})]
+
+
+@pytest.fixture(scope="module")
+def unspeculated(v2: V2Engines) -> Observed:
+    observed = v2.run(small_crowd(), **SMALL)
+    assert observed.runner == "vllm.v1.worker.cpu.model_runner", "this is not model runner V2"
+    return observed
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS, ids=IDS)
+def configuration(
+    request: pytest.FixtureRequest, random_policy: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    method, asynchronous = request.param
+    adaptive = random_policy | {"fail_open": PATIENT}
+    return method, {"adaptive": adaptive, "asynchronous": asynchronous, **SMALL}
+
+
+@pytest.fixture(scope="module")
+def crowded(v2: V2Engines, configuration: tuple[str, dict[str, Any]]) -> Observed:
+    """The small crowd while K changes at random: per request, and in depth where it follows."""
+    method, options = configuration
+    return v2.run(small_crowd(), method, **options)
+
+
+def test_tokens_are_those_without_speculation(
+    configuration: tuple[str, dict[str, Any]], crowded: Observed, unspeculated: Observed
+) -> None:
+    asynchronous = configuration[1]["asynchronous"]
+    assert crowded.runner == "vllm.v1.worker.cpu.model_runner"
+    assert crowded.scheduler == ("AdaptiveAsyncScheduler" if asynchronous else "AdaptiveScheduler")
+    for name, expected in unspeculated.answers.items():
+        assert crowded.answers[name].tokens == expected.tokens, name
+        assert crowded.answers[name].reasons == expected.reasons, name
+    assert crowded.failures == {}
+    assert crowded.left == 0
+    assert crowded.accepted > 0, "no draft was ever accepted"
+
+
+def test_requests_of_one_step_run_with_different_k(crowded: Observed) -> None:
+    assert set(crowded.verified) >= {0, 1, 2, 3}, "K did not vary"
+    assert crowded.ragged_steps >= 5
+    assert crowded.preemptions > 0
+
+
+def test_capability_says_what_follows(
+    configuration: tuple[str, dict[str, Any]], crowded: Observed
+) -> None:
+    if configuration[0] == "eagle":
+        assert crowded.capability == ("FULL", True, "")
+        assert {0, KMAX} < set(crowded.depths)
+    else:
+        assert crowded.capability == ("VERIFY", False, "")
+        assert set(crowded.depths) == {KMAX}
+
+
+def test_drafter_passes_follow_the_depth_where_the_capability_says_so(
+    v2: V2Engines, configuration: tuple[str, dict[str, Any]], crowded: Observed
+) -> None:
+    method, options = configuration
+    jobs = [Job("alone", prompts(1, 21)[0], 0, {"max_tokens": 10})]
+    passes = {}
+    for depth in (KMAX, 1, 0):
+        observed = v2.run(jobs, method, policy=(depth, depth), **options)
+        passes[depth] = observed.drafter_passes
+        assert max(observed.verified) == depth
+    if crowded.capability[1]:
+        # K = 0 keeps the one pass that writes the drafter's KV.
+        assert passes == {KMAX: KMAX, 1: 1, 0: 1}
+    else:
+        assert passes == {KMAX: KMAX, 1: KMAX, 0: KMAX}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", ["crowded", "with_logprobs", "with_aborts", "with_stops"])
+def test_tokens_of_the_other_traffic_are_those_without_speculation(
+    v2: V2Engines, random_policy: dict[str, Any], scenario: str
+) -> None:
+    jobs = SCENARIOS[scenario]()
+    adaptive = random_policy | {"fail_open": PATIENT}
+    expected = v2.run(jobs).answers
+    for method, asynchronous in CONFIGURATIONS:
+        observed = v2.run(jobs, method, adaptive=adaptive, asynchronous=asynchronous)
+        assert observed.failures == {}
+        assert observed.left == 0
+        for name, answer in expected.items():
+            if not name.startswith("leave-"):
+                assert observed.answers[name].tokens == answer.tokens, (method, asynchronous, name)
+
+
+@pytest.mark.long
+@pytest.mark.statistics
+def test_distribution_at_temperature(v2: V2Engines, random_policy: dict[str, Any]) -> None:
+    """The first tokens after the one that comes from the prompt's own pass.
+
+    Greedy drafts: the kernel that samples drafts has a mask the interpreter does not take.
+    """
+    texts, batch, rounds = prompts(2, 31), 32, SAMPLES_PER_PROMPT // 32
+    jobs = [
+        Job(f"{index}-{turn}", text, 0, {"temperature": 0.8, "max_tokens": 5, "n": batch})
+        for turn in range(rounds)
+        for index, text in enumerate(texts)
+    ]
+    room = {"max_num_seqs": batch, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 200}
+
+    def drawn(observed: Observed) -> list[list[tuple[int, ...]]]:
+        found: list[list[tuple[int, ...]]] = [[] for _ in texts]
+        for name, answer in observed.answers.items():
+            found[int(name.partition("-")[0])] += answer.tokens
+        return found
+
+    plain = v2.run(jobs, **room)
+    speculated = v2.run(
+        jobs,
+        "draft_model",
+        adaptive=random_policy | {"fail_open": PATIENT},
+        speculation={"draft_sample_method": "greedy"},
+        **room,
+    )
+    assert speculated.failures == {}
+    assert speculated.accepted > SAMPLES_PER_PROMPT // 2, "speculation hardly ran"
+    check_alike(drawn(speculated), drawn(plain))
