@@ -3,7 +3,7 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make lock        resolve requirements/*.in anew
-# make readme      rewrite the tables in README.md from the code
+# make readme      rewrite the tables in README.md and docs/vllm.md from the code
 # make clean       remove what the others made, the virtual environments included
 #
 # Needs CPython 3.11, a C++ compiler and PyPI. Virtual environments are kept under

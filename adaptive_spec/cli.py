@@ -87,17 +87,22 @@ def doctor(
         Path | None,
         typer.Option(help="Check this TensorRT-LLM source tree instead of the environment."),
     ] = None,
+    vllm_tree: Annotated[
+        Path | None, typer.Option(help="Check this vLLM source tree instead of the environment.")
+    ] = None,
 ) -> None:
     """Say what is installed, what is supported and what is switched on."""
     from adaptive_spec.doctor import examine, source_report
 
-    if tensorrt_llm_tree is not None:
-        source = source_report("tensorrt-llm", tensorrt_llm_tree)
+    trees = {"tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
+    sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
+    for source in sources:
         if json:
             _print_json(source)
         else:
             _print_source(source)
-        raise typer.Exit(1 if source.problems else 0)
+    if sources:
+        raise typer.Exit(1 if any(source.problems for source in sources) else 0)
     report = examine()
     if json:
         _print_json(report)

@@ -53,6 +53,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             compiles where numba is installed.
         profile: JSON file with a cost profile of this model on this hardware; optional.
         memory_guard: shrink K before the KV pool runs out.
+        confidence: read the drafter's confidence, where the engine shows it (vLLM; SGLang has a
+            switch of its own).
         status_file: JSON file that is rewritten about once a second with counters and the
             last decision; ``{pid}`` in the name is replaced.
         control_file: JSON file with which mode, policy and options are switched while the server
@@ -71,6 +73,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
+    confidence: bool = True
     status_file: str | None = None
     control_file: str | None = None
     ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None

@@ -1,4 +1,6 @@
-"""Write the tables of README.md that come from the code: `python scripts/readme.py [--check]`.
+"""Write the tables of README.md and docs/vllm.md that come from the code.
+
+    python scripts/readme.py [--check]
 
 They stand between `<!-- name -->` and `<!-- /name -->`. With --check nothing is written, and the
 exit status says whether they were in step.
@@ -15,28 +17,40 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.adapters.vllm.versions import markdown_table
+from adaptive_spec import prometheus_figures
+from adaptive_spec.adapters.vllm import interplay, versions
 from adaptive_spec.config import Config
 from adaptive_spec.doctor import installed_policies
 from adaptive_spec.policies.goodput import GoodputOptions
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
 
 
-def render(text: str) -> str:
-    """The README with its generated tables renewed."""
-    tables = {
-        "config": config_table(Config),
-        "goodput": config_table(GoodputOptions, "options."),
-        "peers": policy_table(peers=True),
-        "policies": policy_table(peers=False),
-        "versions": markdown_table(),
+def tables() -> dict[str, dict[str, str]]:
+    """Every generated table, by file and by the name of its section."""
+    return {
+        "README.md": {
+            "config": config_table(Config),
+            "goodput": config_table(GoodputOptions, "options."),
+            "peers": policy_table(peers=True),
+            "policies": policy_table(peers=False),
+            "versions": versions.markdown_table(),
+        },
+        "docs/vllm.md": {
+            "figures": prometheus_figures.markdown_table(),
+            "interplay": interplay.markdown_table(),
+            "versions": versions.markdown_table(),
+        },
     }
-    for name, table in tables.items():
+
+
+def render(file: str, text: str) -> str:
+    """A file's text with its generated tables renewed."""
+    for name, table in tables()[file].items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text, found = re.subn(pattern, rf"\g<1>{_escaped(table)}\n\g<2>", text, flags=re.DOTALL)
         if found != 1:
-            raise SystemExit(f"error: README.md has {found} sections `<!-- {name} -->`, not 1")
+            raise SystemExit(f"error: {file} has {found} sections `<!-- {name} -->`, not 1")
     return text
 
 
@@ -100,16 +114,20 @@ def _escaped(table: str) -> str:
 
 def main() -> int:
     """Write or check."""
-    before = README.read_text()
-    after = render(before)
-    if before == after:
-        return 0
-    if "--check" in sys.argv[1:]:
-        print("error: tables in README.md are out of step with the code; run `make readme`")
-        return 1
-    README.write_text(after)
-    print("README.md: tables renewed")
-    return 0
+    status = 0
+    for name in tables():
+        file = ROOT / name
+        before = file.read_text(encoding="utf-8")
+        after = render(name, before)
+        if before == after:
+            continue
+        if "--check" in sys.argv[1:]:
+            print(f"error: tables in {name} are out of step with the code; run `make readme`")
+            status = 1
+        else:
+            file.write_text(after, encoding="utf-8")
+            print(f"{name}: tables renewed")
+    return status
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             off_pass=method not in WITHOUT_MODEL,
             cold_off=not (fixed_depth or runner == "V2" or method in WITHOUT_MODEL),
             ragged_penalty=ragged_penalty or 0.0 if graphs else 0.0,
+            sampled_drafts=method not in WITHOUT_MODEL and _samples_drafts(speculation),
         ),
         method=method,
         runner=runner,
@@ -133,6 +134,10 @@ def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
     ):
         reason = "a draft loop captured for Kmax only"
     return f"draft depth is fixed with {reason}, only verification is trimmed" if reason else ""
+
+
+def _samples_drafts(speculation: Any) -> bool:
+    return getattr(speculation, "draft_sample_method", "greedy") == "probabilistic"
 
 
 def _multi_module_mtp(speculation: Any) -> bool:

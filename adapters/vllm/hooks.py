@@ -48,6 +48,12 @@ class AdaptiveScheduling:
         self.adaptive_spec.scheduled(scheduler_output)
         engine._update_after_schedule(scheduler_output)
 
+    def update_draft_token_ids(self, draft_token_ids: Any) -> Any:
+        """Drafts have arrived, and with them what the drafter showed."""
+        engine: Any = super()
+        self.adaptive_spec.drafted(draft_token_ids)
+        return engine.update_draft_token_ids(draft_token_ids)
+
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Read the results, let vLLM process them, learn."""
         engine: Any = super()

@@ -85,7 +85,7 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "data parallelism, mixture of experts",
         TRIMMING,
-        "idle ranks draft Kmax, so that depth stays Kmax for all",
+        "idle ranks draft Kmax, so that depth stays Kmax for all; not executed",
     ),
     Interplay(
         "tensor parallelism",

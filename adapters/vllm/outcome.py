@@ -13,19 +13,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
 from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
 
 
 class PlannedStep:
     """A step between its scheduling and its results."""
 
-    __slots__ = ("context", "not_before", "output", "plan")
+    __slots__ = ("context", "late_signals", "not_before", "output", "plan")
 
     def __init__(self, context: StepContext, plan: SpecPlan) -> None:
         self.context = context
         self.plan = plan
         self.output: Any = None
         """vLLM's SchedulerOutput."""
+        self.late_signals: DraftSignals | None = None
+        """What the drafter showed of these drafts, if it came after the step was planned."""
         self.not_before = -math.inf
         """Earliest time its duration is counted from; see `StepClock`."""
 
@@ -108,10 +111,15 @@ def read_results(
 
 def build_outcome(reading: Reading) -> StepOutcome:
     """The outcome, after vLLM has appended the tokens and applied its stop conditions."""
-    output, labels = reading.step.output, reading.labels
+    step, labels = reading.step, reading.labels
+    output, context = step.output, step.context
+    shown = None
+    if step.late_signals is not None:
+        names = [request.request_id for request in reading.requests]
+        shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
     after = np.array([request.num_tokens for request in reading.requests], dtype=np.int64)
     return StepOutcome(
-        step=reading.step.context.step,
+        step=context.step,
         slots=labels[0],
         verified=labels[1],
         accepted=labels[2],
@@ -124,4 +132,6 @@ def build_outcome(reading: Reading) -> StepOutcome:
         ragged=reading.ragged,
         seconds=reading.seconds,
         now=reading.now,
+        confidence=None if shown is None else shown[0],
+        entropy=None if shown is None else shown[1],
     )

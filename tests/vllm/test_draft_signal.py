@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import KMAX, Job
+from recording import record_steps, stop_recording
 
+from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import match_length
 from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
@@ -145,6 +147,81 @@ def test_text_look_up_shows_how_much_matched(shelf: Any, method: str) -> None:
         ).all()
         found += len(drafted)
     assert found > 5
+
+
+FIXED = {"policy": "static", "options": {"k": KMAX}}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_policy_gets_it_with_the_step_or_with_its_outcome(shelf: Any, asynchronous: bool) -> None:
+    engine = shelf.get("draft_model", adaptive=FIXED, asynchronous=asynchronous)
+    steps = record_steps(engine)
+    engine.run(jobs())
+    verifying = [
+        (context, outcome)
+        for context, plan, outcome in steps
+        if outcome is not None and outcome.verified.any()
+    ]
+    assert len(verifying) > 5
+    for context, outcome in verifying:
+        in_time, late = context.confidence, outcome.confidence
+        assert (in_time is None, late is None) == ((True, False) if asynchronous else (False, True))
+        if asynchronous:
+            known = ~np.isnan(outcome.confidence)
+            verified = outcome.verified
+        else:
+            known = ~np.isnan(context.confidence)
+            verified = context.draft_available
+        assert (known.sum(axis=1) >= verified).all()
+    stop_recording(engine)
+
+
+@pytest.mark.engine
+def test_what_came_late_is_that_of_the_drafts_that_were_verified(shelf: Any) -> None:
+    """The same drafts with the same values, whether these come in time or late."""
+    shown: list[list[list[float]]] = []
+    for asynchronous in (False, True):
+        engine = shelf.get("draft_model", adaptive=FIXED, asynchronous=asynchronous)
+        steps = record_steps(engine)
+        engine.run(jobs()[:1])
+        shown.append([])
+        for context, _, outcome in steps:
+            if outcome is not None and (outcome.verified == KMAX).any():
+                values = outcome.confidence if asynchronous else context.confidence
+                shown[-1].append(values[0].round(4).tolist())
+        stop_recording(engine)
+    in_time, late = shown
+    both = min(len(in_time), len(late))  # only the last rounds of a request differ
+    assert both > 3
+    assert late[:both] == in_time[:both]
+
+
+@pytest.mark.engine
+def test_it_can_be_switched_off(shelf: Any) -> None:
+    engine = shelf.get("draft_model", adaptive=FIXED | {"confidence": False})
+    assert type(engine.core.model_executor.driver_worker.worker).__name__ == "CPUWorker"
+    steps = record_steps(engine)
+    engine.run(jobs())
+    assert all(context.confidence is None for context, _, _ in steps)
+    stop_recording(engine)
+
+
+def test_where_everything_is_verified_only_now_and_then_a_round_is_read() -> None:
+    arrivals = SignalArrivals(KMAX)
+
+    def step(number: int, verified: int) -> bool:
+        context: Any = SimpleNamespace(step=number, draft_available=np.array([KMAX]))
+        plan: Any = SimpleNamespace(verify=np.array([verified]))
+        return arrivals.wanted(context, plan)
+
+    assert all(step(number, KMAX) for number in range(200)), "nothing has come yet"
+    arrivals.arrived(SimpleNamespace(**{ATTRIBUTE: object()}), None)
+    assert step(200, KMAX - 1)
+    wanted = [step(number, KMAX) for number in range(201, 401)]
+    assert all(wanted[:60])
+    assert 10 < sum(wanted[100:]) < 20
+    assert step(401, KMAX - 1)
 
 
 @pytest.mark.parametrize(

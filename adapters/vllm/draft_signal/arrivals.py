@@ -25,10 +25,13 @@ class SignalArrivals:
         self.late = 0
         self._kmax = kmax
         self._at_hand: DraftSignals | None = None
+        self._come = False
         self._all_verified = 0
 
     def wanted(self, context: StepContext, plan: SpecPlan) -> bool:
         """Should the drafts made at the end of this step be read?"""
+        if not self._come:
+            return True
         if (plan.verify < context.draft_available).any():
             self._all_verified = 0
         else:
@@ -46,6 +49,7 @@ class SignalArrivals:
         signals = getattr(carrier, ATTRIBUTE, None)
         if signals is None:
             return
+        self._come = True
         if planned is None:
             self._at_hand = signals
         else:
