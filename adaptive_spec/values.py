@@ -76,7 +76,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             uses their probability. False where each is the drafter's likeliest token, or a copied
             one, and is verified as such. Policies for greedy drafts only are refused if true.
         cold_off: the engine can leave that pass out as well (OFF-cold). Requests alive at that
-            time are not drafted for any more if the drafter has a state.
+            time are not drafted for any more if the drafter has a state. Not where the depth is
+            fixed: what its passes cost can't be told there from steps that all have them.
         ragged_penalty: relative extra verify time of a batch whose K differ from each other,
             where a uniform batch runs a faster graph. 0 where it makes no difference.
         can_unload: the engine can release the drafter's memory and load it again (UNLOADED).

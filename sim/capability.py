@@ -22,7 +22,8 @@ def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) 
                 options.stops_drafting and drafter.depth_follows and options.level is Level.FULL
             ),
             off_pass=drafter.off_pass,
-            cold_off=True,
+            # With a fixed draft depth the drafter's passes run whatever is decided.
+            cold_off=options.level is not Level.VERIFY or not drafter.off_pass,
             ragged_penalty=options.ragged_penalty,
         )
     except ValueError as error:

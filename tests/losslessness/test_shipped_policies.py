@@ -24,8 +24,8 @@ ROUNDS, MOST_ROUNDS = 3, 60
 where it should: the check would be empty otherwise."""
 DRAFTS = {"specdec_plus_plus": 4}
 """3 for all others; this one judges a draft one pass late."""
-DRAFTS_ALL = {("regression", "drafting stops")}
-"""Here it makes and verifies all drafts; the draws of a big batch have it at work."""
+DRAFTS_ALL = {("regression", "drafting stops"), ("ensemble", "drafting stops")}
+"""Here they make and verify all drafts; the draws of a big batch have `regression` at work."""
 
 
 @pytest.mark.parametrize("engine", engines(3))

@@ -244,10 +244,13 @@ def test_on_mixed_requests_it_stays_with_the_best_of_the_default_members() -> No
         "concurrency": 16,
         "hazards": lambda r: mixed(r)[:KMAX],
         "machine": LAPTOP,
-        "steps": 500,
+        "steps": 1500,
         "warmup": 400,
     }
-    best = run(build_policy("goodput", seed=1), **setting).tokens_per_second
+    # Runs of 500 steps differ by 3 % with the luck of exploration, hence more of both.
+    best = np.mean(
+        [run(build_policy("goodput", seed=n), **setting).tokens_per_second for n in range(3)]
+    )
     assert run(ensemble(), **setting).tokens_per_second >= 0.98 * best
 
 
