@@ -1,5 +1,5 @@
 # make check       lint, types, core tests; under a minute once set up
-# make test        everything, with a real vLLM and a real SGLang on CPU; sets itself up
+# make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make lock        resolve requirements/*.in anew

@@ -96,6 +96,8 @@ def doctor(
 
     trees = {"tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
     sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
+    if len(sources) > 1:
+        raise AdaptiveSpecError("doctor looks at one source tree at a time; name only one")
     for source in sources:
         if json:
             _print_json(source)

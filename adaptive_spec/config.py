@@ -58,7 +58,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         status_file: JSON file that is rewritten about once a second with counters and the
             last decision; ``{pid}`` in the name is replaced.
         control_file: JSON file with which mode, policy and options are switched while the server
-            runs (`adaptive_spec.run_time_switch`); vLLM only.
+            runs (`adaptive_spec.run_time_switch`); vLLM and SGLang.
         ragged_penalty: measured extra time of a verification whose K differ between requests,
             relative to a uniform one (0.2: 20 % more). vLLM with captured graphs gives requests
             their own K only if it is set; without it, one K per batch.

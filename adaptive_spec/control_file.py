@@ -15,6 +15,7 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.run_time_switch import SwitchRequest, parse_switch
+from adaptive_spec.small_file import read_small_file
 
 _LOOK_SECONDS = 1.0
 _LARGEST_BYTES = 1 << 16
@@ -47,11 +48,9 @@ class ControlFile:
         self._seen = version
         source = f"control file {str(self._path)!r}"
         try:
-            if found.st_size > _LARGEST_BYTES:
-                raise ConfigError(f"{source}: more than {_LARGEST_BYTES} bytes")
-            value = msgspec.json.decode(self._path.read_bytes())
+            value = msgspec.json.decode(read_small_file(self._path, _LARGEST_BYTES))
         except OSError as error:
             raise ConfigError(f"{source}: {error.strerror or error}") from error
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(f"{source}: not valid JSON: {error}") from error
         return parse_switch(value, source=source)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.config import Config
@@ -19,8 +20,14 @@ from adaptive_spec.control_file import ControlFile
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.fail_open import Breaker
 from adaptive_spec.memory import limit_to_memory
-from adaptive_spec.policy import DraftStopper, Policy, configured_policy, refuse_biased
-from adaptive_spec.run_time_switch import SwitchRequest, changed_config
+from adaptive_spec.policy import (
+    DraftStopper,
+    Policy,
+    configured_policy,
+    only_installed,
+    refuse_biased,
+)
+from adaptive_spec.run_time_switch import SwitchRequest, changed_config, dotted_names
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.status import Counters, StatusFile
 from adaptive_spec.trace import StepTrace
@@ -75,6 +82,8 @@ class Controller:
         self._control_error = ""
         self._switches = 0
         self._said: set[str] = set()
+        self._stopped_live = False
+        """The drafts at hand are what the policy has left of them while they were made."""
 
     @classmethod
     def from_config(
@@ -109,12 +118,16 @@ class Controller:
                 self.counters.event("steps_cut_for_memory")
             plan = self.policy.plan(limited)
             fault = plan_fault(plan, limited)
+            if self._stopped_live and not fault:
+                # What a live stop has left is verified, whoever plans now: how much was left
+                # tells what the drafts showed, and taking some back by that would bias the output.
+                plan = msgspec.structs.replace(plan, verify=limited.draft_available)
         except Exception as error:
             plan, fault = engine, f"plan raised {type(error).__name__}: {error}"
         elapsed = time.perf_counter() - began
         self.counters.decision_seconds(elapsed)
         if not fault and elapsed * 1e3 > self.config.fail_open.max_decision_ms:
-            fault = f"plan took {elapsed * 1e3:.1f} ms"
+            fault = f"plan took: {elapsed * 1e3:.1f} ms"
         if fault:
             self._failed(fault, context.now)
             return self._record(context, engine)
@@ -142,7 +155,11 @@ class Controller:
                 if answer.dtype != np.bool_ or answer.shape != draft.drafting.shape:
                     raise TypeError(f"a verdict is {answer.dtype} {answer.shape}, not bool [B]")
             admitted = draft.drafting & verdict.admitted
-            return DraftVerdict(admitted, admitted & verdict.drafting)
+            going = admitted & verdict.drafting
+            if draft.position == 0:
+                self._stopped_live = False
+            self._stopped_live |= bool((going != draft.drafting).any())
+            return DraftVerdict(admitted, going)
         except Exception as error:
             self._failed(f"after_draft_pass raised {type(error).__name__}: {error}", 0.0)
             return whole
@@ -177,7 +194,9 @@ class Controller:
         if config.mode == "on" and self._only_watch:
             raise ConfigError(f"mode `on` is refused, not tested with: {self._only_watch}")
         if request.policy is not None or request.options is not None:
-            policy = configured_policy(config)
+            start = self._start_config
+            with only_installed(but=frozenset(dotted_names([start.policy, start.options]))):
+                policy = configured_policy(config)
             refuse_biased(policy, self.capability)
             self.policy = policy
             self._breaker = Breaker(config.fail_open)
@@ -203,7 +222,9 @@ class Controller:
             self._control_error = str(error)
             self._log.warning("adaptive_spec: %s; nothing is changed", error)
         except Exception as error:
-            self._failed(f"control file raised {type(error).__name__}: {error}", now)
+            self._control_error = f"control file: {type(error).__name__}: {error}"
+            self.counters.failed("control file")
+            self._log.warning("adaptive_spec: %s; nothing is changed", self._control_error)
 
     def start_over(self, why: str) -> None:
         """Forget what was learned: the model has changed. Never raises."""
@@ -211,7 +232,13 @@ class Controller:
             self.policy = configured_policy(self.config)
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:
-            self._failed(f"start_over raised {type(error).__name__}: {error}", 0.0)
+            self.counters.failed("start over")
+            self._log.warning(
+                "adaptive_spec: policy %s goes on with what it has learned: %s: %s",
+                self.policy.name,
+                type(error).__name__,
+                error,
+            )
 
     def status(self) -> dict[str, Any]:
         """Counters and the last decision, JSON-compatible."""
@@ -250,8 +277,7 @@ class Controller:
         return plan
 
     def _failed(self, fault: str, now: float) -> None:
-        kind = fault.split(":", 1)[0].rstrip(".0123456789 ms")
-        self.counters.failed(kind)
+        kind = self.counters.failed(fault)
         benched = self._breaker.failed(now)
         if kind not in self._said:
             self._said.add(kind)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.small_file import read_small_file
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -75,7 +75,7 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 def load_profile(path: str | os.PathLike[str]) -> CostProfile:
     """Read a profile file. Raises ConfigError naming the file and what is wrong with it."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=CostProfile)
+        return msgspec.json.decode(read_small_file(path), type=CostProfile)
     except OSError as error:
         raise ConfigError(f"cost profile {str(path)!r}: {error.strerror or error}") from error
     except (msgspec.DecodeError, ValueError) as error:

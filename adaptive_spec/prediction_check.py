@@ -28,7 +28,7 @@ class PredictionCheck:
     def plan(self, plan: SpecPlan) -> None:
         """A step is planned."""
         tokens, seconds = plan.predicted_tokens, plan.predicted_seconds
-        if not (tokens > 0.0 and 0.0 < seconds < math.inf):
+        if not (0.0 < tokens < math.inf and 0.0 < seconds < math.inf):
             return
         under_way = self._under_way
         under_way[plan.step] = (tokens, seconds)

@@ -88,9 +88,13 @@ class Counters:
         if count:
             self.events[name] += count
 
-    def failed(self, kind: str) -> None:
-        """Count a fail-open."""
+    def failed(self, fault: str) -> str:
+        """Count a fault; the kind it was counted as: its text up to a colon, of few kinds."""
+        kind = fault.split(":", 1)[0]
+        if kind not in self.failures and len(self.failures) >= _MOST_REASONS:
+            kind = OTHER
         self.failures[kind] += 1
+        return kind
 
     def ignored_hint(self, key: str) -> None:
         """Count a request's hint that could not be used."""
@@ -127,7 +131,7 @@ class Counters:
             "decisions_by_time": list(self._decision_buckets),
             "goodput": self.predictions.snapshot(),
             "last_reason": last.reason if last else "",
-            "last_depth": last.draft_depth if last else 0,
+            "last_depth": int(last.draft_depth) if last else 0,
         }
 
 

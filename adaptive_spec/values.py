@@ -100,6 +100,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_draft_tokens < 1:
             raise ValueError(f"max_draft_tokens must be >= 1, got {self.max_draft_tokens}")
+        if self.stops_drafting and self.level is not Level.FULL:
+            raise ValueError("stops_drafting needs level FULL: elsewhere K does not follow it")
         if any(not 0 <= k <= self.max_draft_tokens for k in self.ladder):
             raise ValueError(f"ladder {self.ladder} leaves 0..{self.max_draft_tokens}")
         if list(self.ladder) != sorted(set(self.ladder)):

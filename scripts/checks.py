@@ -3,7 +3,7 @@
 quick   lint, types, layers, core tests (environment `dev` only)
 all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
         SGLang (environment `sglang`)
-long    only the tests marked `long`, with a real vLLM and a real SGLang
+long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
 
 Every stage runs even if one before it failed; the exit status says whether all were good.
 """
@@ -29,7 +29,7 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
-NO_ENGINE = ("tests/losslessness",)
+NO_ENGINE = ("tests/losslessness", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
 
 VLLM_ENVIRONMENT = {

@@ -95,8 +95,10 @@ def drafts_are_sampled(server_args: Any) -> bool:
         from sglang.srt.runtime_context import get_spec
 
         return bool(getattr(get_spec(), _SAMPLES, False))
-    except (ImportError, ValueError):  # older, or nothing is resolved yet
+    except ImportError:  # older: only the argument says so
         return False
+    except Exception:  # nothing is resolved yet: sampled drafts ask for more care
+        return True
 
 
 def unsupported_here(server_args: Any) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from adaptive_spec.adapters.tensorrt_llm.contract import FACTS, ROUTES, Fact, Route
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import look_up
+from adaptive_spec.source_facts import forget_files, look_up
 
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
@@ -92,6 +92,7 @@ def require_known_source(package: Path) -> None:
         for finding in (_find(fact, package) for fact in FACTS if fact.route == "one-engine")
         if finding.problem
     ]
+    forget_files()
     if problems:
         raise UnsupportedEngineError(
             f"adaptive_spec: TensorRT-LLM {version_of(package)} differs where we hook in "

@@ -81,7 +81,13 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             token_buckets=tuple(sorted(set(sizes or ()))),
             depth_follows=not fixed_depth,
             off_pass=method not in WITHOUT_MODEL,
-            cold_off=not (fixed_depth or runner == "V2" or method in WITHOUT_MODEL),
+            cold_off=not (
+                fixed_depth
+                or runner == "V2"
+                or method in WITHOUT_MODEL
+                # A node without this package can't read the message that leaves the pass out.
+                or getattr(vllm_config.parallel_config, "nnodes", 1) > 1
+            ),
             ragged_penalty=ragged_penalty or 0.0 if graphs else 0.0,
             sampled_drafts=method not in WITHOUT_MODEL and _samples_drafts(speculation),
         ),

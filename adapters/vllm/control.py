@@ -15,6 +15,7 @@ from adaptive_spec.run_time_switch import parse_switch
 
 METHOD = "adaptive_spec_control"
 _WEIGHTS = "set_weight_version"
+_ORIGINAL = "_adaptive_spec_original"
 
 
 def install() -> None:
@@ -23,15 +24,18 @@ def install() -> None:
 
     setattr(EngineCore, METHOD, adaptive_spec_control)
     original = getattr(EngineCore, _WEIGHTS, None)
-    if original is None or hasattr(original, "__wrapped__"):
+    if original is None or hasattr(original, _ORIGINAL):
         return
 
     @functools.wraps(original)
     def set_weight_version(self: Any, weight_version: str) -> Any:
         done = original(self, weight_version)
-        self.scheduler.adaptive_spec.weights_changed(weight_version)
+        driver = getattr(self.scheduler, "adaptive_spec", None)
+        if driver is not None:  # another engine of this process may not be ours
+            driver.weights_changed(weight_version)
         return done
 
+    setattr(set_weight_version, _ORIGINAL, original)
     setattr(EngineCore, _WEIGHTS, set_weight_version)
 
 
@@ -41,7 +45,7 @@ def uninstall() -> None:
 
     if METHOD in vars(EngineCore):
         delattr(EngineCore, METHOD)
-    original = getattr(getattr(EngineCore, _WEIGHTS, None), "__wrapped__", None)
+    original = getattr(getattr(EngineCore, _WEIGHTS, None), _ORIGINAL, None)
     if original is not None:
         setattr(EngineCore, _WEIGHTS, original)
 

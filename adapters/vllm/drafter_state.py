@@ -26,6 +26,7 @@ from adaptive_spec.status import Counters
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
+_ORIGINAL = "_adaptive_spec_original"
 _HOOKED = "propose_draft_token_ids"
 
 
@@ -88,7 +89,7 @@ def install() -> None:
     if module is None:
         return
     original = module.GPUModelRunner.propose_draft_token_ids
-    if hasattr(original, "_adaptive_spec_original"):
+    if hasattr(original, _ORIGINAL):
         return
 
     @functools.wraps(original)
@@ -107,7 +108,7 @@ def install() -> None:
             else:
                 drafter.propose = before
 
-    propose_draft_token_ids._adaptive_spec_original = original  # type: ignore[attr-defined]
+    setattr(propose_draft_token_ids, _ORIGINAL, original)
     setattr(module.GPUModelRunner, _HOOKED, propose_draft_token_ids)
 
 
@@ -115,7 +116,7 @@ def uninstall() -> None:
     """Give the model runner its own method back."""
     module = sys.modules.get(_RUNNER_MODULE)
     hooked = getattr(module.GPUModelRunner, _HOOKED) if module is not None else None
-    original = getattr(hooked, "_adaptive_spec_original", None)
+    original = getattr(hooked, _ORIGINAL, None)
     if module is not None and original is not None:
         setattr(module.GPUModelRunner, _HOOKED, original)
 

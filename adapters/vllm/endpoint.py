@@ -39,7 +39,8 @@ class ControlEndpoint:
         """Remember the way to the engines, if we are switched on there."""
         config = getattr(engine_client, "vllm_config", None)
         enabled = hasattr(getattr(config, "scheduler_config", None), ATTRIBUTE)
-        setattr(state, _CLIENT, engine_client.engine_core if enabled else None)
+        client = getattr(engine_client, "engine_core", None) if enabled else None
+        setattr(state, _CLIENT, client)
 
 
 async def _get(request: Any) -> Any:

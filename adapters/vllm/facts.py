@@ -14,6 +14,7 @@ LADDER = "captured ladder of K"
 COLD = "OFF-cold"
 LABELS = "no labels from the stale output of preempted requests"
 SWITCH = "run-time switch"
+SIGNAL = "the drafter's confidence"
 
 SCHEDULER = ("v1/core/sched/scheduler.py",)
 ASYNC_SCHEDULER = "v1/core/sched/async_scheduler.py"
@@ -281,6 +282,40 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             within="EngineCore",
             names=("scheduler", "set_weight_version"),
             why="the engine's half of the switch, and news of other weights",
+        ),
+    ),
+    SIGNAL: (
+        Function(
+            files=SCHEDULER,
+            name="Scheduler.update_draft_token_ids",
+            parameters=("self", "draft_token_ids"),
+            why="confidence arrives with the drafts",
+        ),
+        Names(
+            files=("v1/worker/gpu_worker.py",),
+            within="Worker",
+            names=("execute_model", "load_model", "sample_tokens", "take_draft_token_ids"),
+            why="our worker class stands before it",
+        ),
+        Names(
+            files=("v1/worker/gpu_model_runner.py",),
+            names=("draft_token_ids_copy_stream", "input_batch", "max_num_reqs", "num_spec_tokens"),
+            why="whose drafts they are, and the way to the host",
+        ),
+        Names(
+            files=("v1/spec_decode/llm_base_proposer.py",),
+            names=("_sample_draft_tokens", "compute_logits", "propose"),
+            why="the drafter's logits, by position and round",
+        ),
+        Names(
+            files=("v1/spec_decode/ngram_proposer.py",),
+            names=("max_n", "propose"),
+            why="how much text matched",
+        ),
+        Names(
+            files=("v1/spec_decode/suffix_decoding.py",),
+            names=("speculate", "suffix_cache"),
+            why="how often each token followed",
         ),
     ),
 }

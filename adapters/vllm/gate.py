@@ -17,6 +17,7 @@ from typing import Any
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.signatures import require_known_signatures
 from adaptive_spec.adapters.vllm.versions import require_tested
@@ -56,6 +57,8 @@ def install() -> None:
             self.additional_config = given
         if config is not None and config.mode != "off":
             switch_on(vllm_config, config, own_sizes=_own_sizes(self))
+            if hasattr(vllm_config.scheduler_config, ATTRIBUTE):
+                show_figures(vllm_config)
         return vllm_config
 
     setattr(create_engine_config, _MARK, True)
@@ -110,7 +113,12 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
     setattr(scheduler_config, ATTRIBUTE, config)
     scheduler_config.scheduler_cls = f"{_SCHEDULERS}.{name}"
     if config.confidence:
-        _read_confidence(vllm_config, support)
+        try:
+            _read_confidence(vllm_config, support)
+        except Exception as error:
+            _LOG.warning(
+                "adaptive_spec: confidence is not read (%s: %s)", type(error).__name__, error
+            )
 
 
 def _read_confidence(vllm_config: Any, support: Support) -> None:
@@ -118,7 +126,8 @@ def _read_confidence(vllm_config: Any, support: Support) -> None:
     capability, parallel = support.capability, vllm_config.parallel_config
     assert capability is not None
     of_use = not support.shadow and capability.level is not Level.UNIFORM
-    # A worker class of the user's stays.
+    # Ray calls the model runner past the worker. A worker class of the user's stays.
+    of_use = of_use and parallel.distributed_executor_backend != "ray"
     if of_use and support.runner == "V1" and parallel.worker_cls in WORKERS:
         parallel.worker_cls = WORKERS[parallel.worker_cls]
 

@@ -77,10 +77,14 @@ class AdaptiveScheduling:
     def shutdown(self) -> None:
         """Write what is buffered, take our hooks away, then shut down."""
         engine: Any = super()
-        self.adaptive_spec.close()
-        control.uninstall()
-        drafter_state.uninstall()
-        engine.shutdown()
+        try:
+            self.adaptive_spec.close()
+            control.uninstall()
+            drafter_state.uninstall()
+        except Exception as error:
+            LOG.warning("adaptive_spec: at shutdown: %s: %s", type(error).__name__, error)
+        finally:
+            engine.shutdown()
 
 
 def attach(scheduler: Any) -> StepDriver:
@@ -98,7 +102,12 @@ def attach(scheduler: Any) -> StepDriver:
     if support.capability.cold_off:
         drafter_state.install()
     LOG.info("%s", start_line(controller, support))
-    return StepDriver(scheduler, controller, Metrics(vllm_config, controller))
+    try:
+        metrics: Metrics | None = Metrics(vllm_config, controller)
+    except Exception as error:  # figures are no reason not to serve
+        metrics = None
+        LOG.warning("adaptive_spec: no figures: %s: %s", type(error).__name__, error)
+    return StepDriver(scheduler, controller, metrics)
 
 
 def start_line(controller: Controller, support: Support) -> str:

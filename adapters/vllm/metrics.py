@@ -6,7 +6,7 @@ The API server serves that page, and decides in another process than this one:
   from files that all its processes write. Ordinary objects of `prometheus_client` arrive there.
 * One API server: it shows its own process's figures only. About once a second this process writes
   its status to a file named after the server, which a collector in the API server reads at each
-  scrape (`stat_logger`).
+  scrape (`figures_page`).
 """
 
 from __future__ import annotations

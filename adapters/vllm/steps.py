@@ -11,6 +11,7 @@ run it.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -113,7 +114,7 @@ class StepDriver:
         plan = planned.plan
         steers = self._sets_depth and acts(plan)
         if steers:
-            output.num_spec_tokens_to_schedule = plan.draft_depth
+            output.num_spec_tokens_to_schedule = int(plan.draft_depth)
         if not self._signals.wanted(planned.context, plan):
             setattr(output, WANTED, False)
         if not self._goes_cold:
@@ -139,11 +140,13 @@ class StepDriver:
         """Results have arrived and are not processed yet."""
         self._updating = True
         step = self._take(output)
-        self._signals.arrived(results, self._in_flight[0] if self._in_flight else None)
+        now = time.monotonic()
+        seconds = math.nan if step is None else self._clock.completed(step.not_before, now)
+        if self._in_flight:
+            # The next step verifies the drafts that this one has made.
+            self._signals.arrived(results, self._in_flight[0])
         if step is None:
             return None
-        now = time.monotonic()
-        seconds = self._clock.completed(step.not_before, now)
         return read_results(step, results, self._scheduler.requests, seconds, now)
 
     @fail_open
@@ -201,7 +204,7 @@ class StepDriver:
             self._metrics.refresh(
                 time.monotonic(), idle=not scheduler.running and not scheduler.waiting
             )
-        except OSError as error:
+        except Exception as error:
             self._metrics = None
             self.fault("metrics", error)
 

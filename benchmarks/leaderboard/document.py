@@ -49,26 +49,6 @@ _RULES = """## What peers are given
 * Faults of peers are kept as they are; the table of sources names them.
 """
 
-_READING = """## What we make of it
-
-* **passages** (easy and hard stretches of about 25 tokens): a request's own effect is averaged
-  over about 50 steps, so it lags behind stretches that last a few steps when drafts are
-  accepted; and the positions of one step, which fare alike there, count as so many independent
-  observations. Drafts become too deep. What is missing is a model of how fast a request
-  changes.
-* **changing** (all requests turn bad at the same token): speculation goes off cold while they
-  are bad, and the next, good ones wait for a probe.
-* **Azure code**: counting prompts in the same step as time that drafts must pay for makes K
-  deeper, up to the best fixed K in time per output token. It was tried and left out: prompts
-  then wait longer, goodput at the targets falls by a third at half of saturation, and the same
-  change loses 4 to 5 % of the time per output token on Azure's conversations.
-* **A fixed K that is right** beats learning it where one K is right for all requests
-  (`batch_table` and `trtllm_schedule` are tuned for the very data): by what exploration costs.
-* **Confidence**: without exploration and with a known cost profile the gain is the same within
-  a few tenths of a point, also with the mean confidence of a request as one more term. What is
-  missing against the demand is not learning time.
-"""
-
 _GAPS = """## What is not covered
 
 * The whole cross product: each group crosses a few axes (`benchmarks/leaderboard.yaml`).
@@ -90,7 +70,7 @@ def document(results: SweepResults, demands: Sequence[Demand]) -> str:
     parts = [
         _HEAD.format(version=results.version, cells=cells, runs=runs),
         "## Demands\n\n" + _demands(demands),
-        _READING,
+        "What we make of the misses: [leaderboard_findings](leaderboard_findings.md).\n",
         "## Standings\n",
         *(_group(condition) for condition in board),
         _RULES,

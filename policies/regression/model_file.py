@@ -20,6 +20,7 @@ from adaptive_spec.policies.regression.features import (
     POSITION,
     REQUEST_FEATURES,
 )
+from adaptive_spec.small_file import read_small_file
 
 MOST_NODES = 4096
 """Of all trees of a head: what can be evaluated within a step."""
@@ -208,7 +209,7 @@ class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 def load_model(path: str | os.PathLike[str]) -> RegressionModel:
     """Read a model file. Raises PolicyError naming the file, what is wrong and what to do."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=RegressionModel)
+        return msgspec.json.decode(read_small_file(path), type=RegressionModel)
     except OSError as error:
         raise PolicyError(
             f"regression model {str(path)!r}: {error.strerror or error}; "

@@ -296,3 +296,36 @@ def test_decision_times_and_drafts_at_hand_are_counted() -> None:
     assert status["drafted_tokens"] == 3 * 6
     assert sum(status["decisions_by_time"]) == 3
     assert status["decision_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": None},
+        {"mode": "on"},
+        {"predicted_tokens": None},
+        {"predicted_tokens": float("inf")},
+        {"draft_depth": np.float32(2)},
+        {"draft_depth": True},
+    ],
+    ids=str,
+)
+def test_a_plan_of_wrong_types_is_the_engines_own_and_counted(changes: dict[str, Any]) -> None:
+    whole = SpecPlan(
+        step=0, verify=np.array([1, 1, 0]), draft_depth=1, mode=Mode.ON, reason="made up"
+    )
+
+    class Wrong(StaticPolicy):
+        def plan(self, context: StepContext) -> SpecPlan:
+            return msgspec.structs.replace(whole, **changes)
+
+    target = Controller(Wrong(StaticOptions(k=1)), FULL)
+    assert target.plan(context(0)).mode is Mode.ENGINE
+    assert sum(target.counters.failures.values()) == 1
+
+
+def test_there_are_few_kinds_of_faults_whatever_their_texts() -> None:
+    target = Controller(StaticPolicy(StaticOptions(k=1)), FULL)
+    for number in range(100):
+        target.fault(f"hook {number} raised: {number}")
+    assert len(target.counters.failures) <= 33

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.early_stop import drafts_made, modelled_entropy
-from adaptive_spec.values import DraftPass, DraftVerdict
+from adaptive_spec.values import DraftPass, DraftVerdict, SpecPlan, StepContext
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, stops_drafting=True)
 
@@ -159,3 +160,35 @@ def test_modes_and_engines_that_cannot_stop_draft_to_the_end() -> None:
     assert passes() < 3.5
     assert passes(stops_drafting=False) == 4.0
     assert passes(level=Level.VERIFY) == 4.0
+
+
+class TakesBack(Stopper):
+    """Stops by what it is shown, then plans by how much that left: biased, if it were done."""
+
+    name: ClassVar[str] = "takes-back"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        whole = bool((context.draft_available >= 2).all())
+        verify = context.draft_available if whole else np.zeros_like(context.draft_available)
+        return msgspec.structs.replace(super().plan(context), verify=verify)
+
+
+@pytest.mark.parametrize("shown", [0.6, 0.9])
+def test_what_a_live_stop_has_left_is_verified_whatever_is_planned_then(shown: float) -> None:
+    target = controller(TakesBack)
+    target.after_draft_pass(draft([shown, 0.9]))
+    left = np.array([1 if shown < 0.7 else 2, 2])
+    step = StepContext(
+        step=2,
+        capability=FULL,
+        request_ids=["a", "b"],
+        slots=np.arange(2),
+        context_tokens=np.full(2, 9),
+        draft_available=left,
+        draft_possible=np.full(2, 4),
+        engine_k=4,
+        tpot_target=np.full(2, np.inf),
+        task=np.full(2, -1),
+        temperature=np.ones(2),
+    )
+    assert target.plan(step).verify.tolist() == left.tolist()

@@ -109,6 +109,15 @@ def test_going_back_to_the_first_policy_brings_its_options_back() -> None:
     [
         ({"policy": "no_such"}, ConfigError, "no_such"),
         ({"policy": "adaptive_spec.policies.static:StaticPolicy"}, ConfigError, "static:Static"),
+        (
+            {
+                "policy": "ensemble",
+                "options": {"members": ["adaptive_spec.policies.static:StaticPolicy"]},
+            },
+            PolicyError,
+            "static:Static",
+        ),
+        ({"policy": "goodput", "options": {"profile": "/dev/zero"}}, ConfigError, "regular file"),
         ({"policy": "static", "options": {"k": -2}, "mode": "off"}, PolicyError, "$.k"),
         ({"options": {"unknown": 2}, "mode": "off"}, PolicyError, "unknown"),
     ],
@@ -164,13 +173,15 @@ def test_set_ups_that_only_watch_refuse_mode_on() -> None:
     assert target.mode == "shadow"
 
 
-def test_a_benched_policy_gives_way_to_the_new_one_at_once() -> None:
+def test_a_benched_policy_gives_way_to_the_new_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     target = controller()
 
     def broken(context: StepContext) -> Any:
         raise RuntimeError("planned failure")
 
-    target.policy.plan = broken  # type: ignore[method-assign]
+    monkeypatch.setattr(target.policy, "plan", broken)
     for step in range(10):
         target.plan(context(step))
     assert target.status()["benched"]
@@ -248,11 +259,15 @@ class TestControlFile:
         assert target.plan(context(1)).verify.tolist() == [0, 0, 0]
         assert target.status()["control_file_error"] == ""
 
-    def test_a_folder_in_its_place_or_no_right_to_read_is_no_fault(self, tmp_path: Path) -> None:
-        target = controller(control_file=str(tmp_path))
+    @pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
+    def test_what_is_no_file_is_not_read_and_no_fault(self, tmp_path: Path, kind: str) -> None:
+        path = {"folder": tmp_path, "pipe": tmp_path / "pipe", "device": Path("/dev/zero")}[kind]
+        if kind == "pipe":
+            os.mkfifo(path)
+        target = controller(control_file=str(path))
         target.poll_control_file(0.0)
         assert target.counters.failures == {}
-        assert str(tmp_path) in target.status()["control_file_error"]
+        assert str(path) in target.status()["control_file_error"]
 
 
 def test_new_weights_drop_what_was_learned() -> None:

@@ -97,4 +97,5 @@ def test_a_bias_that_only_pairs_of_requests_have_is_caught_by_pairs() -> None:
 def test_every_policy_draws_what_the_target_draws(name: str, engine: str) -> None:
     draws, found = drawn(shipped(name), engines(2)[engine])
     assert min(found) > FALSE_ALARM
-    assert draws.verified.any() or name not in LIVE
+    # One K for 512 requests is the least that any of them wants: it may well be 0.
+    assert draws.verified.any() or name not in LIVE or engine == "one K for all"

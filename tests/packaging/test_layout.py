@@ -77,7 +77,6 @@ def test_every_entry_point_can_be_loaded():
         "sglang.srt.plugins",
         "vllm.endpoint_plugins",
         "vllm.general_plugins",
-        "vllm.stat_logger_plugins",
         "adaptive_spec.policies",
         "adaptive_spec.commands",
         "adaptive_spec.engine_reports",

@@ -12,17 +12,17 @@ from engines import KMAX, Job
 from recording import record_steps, stop_recording
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
-from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import match_length
+from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import LookupTap, match_length
 from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
-from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS, CarriesSignals
 
 WORKER = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
 PROBABILISTIC = {"draft_sample_method": "probabilistic"}
 
 
-def jobs(temperature: float = 0.0) -> list[Job]:
-    options = {"max_tokens": 20, "temperature": temperature, "seed": 1}
+def jobs(temperature: float = 0.0, tokens: int = 20) -> list[Job]:
+    options = {"max_tokens": tokens, "temperature": temperature, "seed": 1}
     return [
         Job(f"r{n}", [3 + n, 5, 7, 3 + n, 5, 7, 3 + n], arrives=n, options=options)
         for n in range(3)
@@ -184,7 +184,7 @@ def test_what_came_late_is_that_of_the_drafts_that_were_verified(shelf: Any) -> 
     for asynchronous in (False, True):
         engine = shelf.get("draft_model", adaptive=FIXED, asynchronous=asynchronous)
         steps = record_steps(engine)
-        engine.run(jobs()[:1])
+        engine.run(jobs(tokens=60)[:1])
         shown.append([])
         for context, _, outcome in steps:
             if outcome is not None and (outcome.verified == KMAX).any():
@@ -267,3 +267,36 @@ def test_a_fault_while_reading_leaves_the_drafts_alone(caplog):
         assert runner.drafter.propose().tolist() == [[1.0], [1.0]]
         assert tap.take() is None
     assert len([record for record in caplog.records if "not read any more" in record.message]) == 1
+
+
+@pytest.mark.parametrize("drafter", ["n-gram", "suffix"])
+def test_a_fault_while_looking_at_matches_is_said_once(
+    caplog: pytest.LogCaptureFixture, drafter: str
+) -> None:
+    drafts = [[1, 2]]
+    cache = SimpleNamespace(speculate=lambda request_id: SimpleNamespace(token_ids=[1]))
+    proposer = SimpleNamespace(propose=lambda *_: drafts, max_n=3)
+    chosen = SimpleNamespace(suffix_cache=cache) if drafter == "suffix" else proposer
+    tap = LookupTap(SimpleNamespace(drafter=chosen, num_spec_tokens=2, input_batch=None))
+    for _ in range(3):
+        tap.wanted = True  # as the worker says at each step
+        if drafter == "suffix":
+            assert cache.speculate("a").token_ids == [1]
+        else:
+            assert proposer.propose(2, [[5]], [3], [[1, 2, 3]]) is drafts
+        assert tap.take() is None
+    assert len([record for record in caplog.records if "not read any more" in record.message]) == 1
+
+
+def test_values_that_cannot_be_sent_end_the_reading(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Any:
+        raise ValueError("planned failure")
+
+    worker: Any = CarriesSignals()
+    worker._adaptive_spec_tap = SimpleNamespace(take=lambda: broken, wanted=True)
+    output = SimpleNamespace(get_output=lambda: "results")
+    for _ in range(3):
+        own = SimpleNamespace(get_output=output.get_output)
+        assert worker._with_signals(own).get_output() == "results"
+    assert worker._adaptive_spec_tap is None
+    assert len([record for record in caplog.records if "not sent any more" in record.message]) == 1

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from engines import KMAX, Job
 from scenarios import SCENARIOS, crowded, prompts
+
+from adaptive_spec.config import FailOpen
 
 pytestmark = pytest.mark.engine
 
@@ -133,10 +136,17 @@ def mean(counts: dict[str, tuple[int, int]]) -> float:
 
 @pytest.mark.parametrize("name", ["RaisingPolicy", "NonsensePolicy", "SleepingPolicy"])
 def test_a_broken_policy_costs_nothing_but_its_gain(
-    engine: Any, reference: dict[str, Any], said: Any, name: str
+    engine: Any,
+    reference: dict[str, Any],
+    said: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     import switchable_policies
 
+    controller = engine.controller
+    as_usual = msgspec.structs.replace(controller.config, fail_open=FailOpen())
+    monkeypatch.setattr(controller, "config", as_usual)
     engine.controller.policy = getattr(switchable_policies, name)()
     answers = engine.run(crowded())
     for job, expected in reference["crowded"].items():

@@ -24,13 +24,13 @@ class SignalArrivals:
     def __init__(self, kmax: int) -> None:
         self.late = 0
         self._kmax = kmax
-        self._at_hand: DraftSignals | None = None
-        self._come = False
+        self._for_next_plan: DraftSignals | None = None
+        self._any_arrived = False
         self._all_verified = 0
 
     def wanted(self, context: StepContext, plan: SpecPlan) -> bool:
         """Should the drafts made at the end of this step be read?"""
-        if not self._come:
+        if not self._any_arrived:
             return True
         if (plan.verify < context.draft_available).any():
             self._all_verified = 0
@@ -49,14 +49,14 @@ class SignalArrivals:
         signals = getattr(carrier, ATTRIBUTE, None)
         if signals is None:
             return
-        self._come = True
+        self._any_arrived = True
         if planned is None:
-            self._at_hand = signals
+            self._for_next_plan = signals
         else:
             self.late += 1
             planned.late_signals = signals
 
     def take(self, request_ids: Sequence[str]) -> tuple[FloatArray, FloatArray] | None:
         """Confidence and entropy, [B, Kmax] each, of the step about to be planned; used once."""
-        signals, self._at_hand = self._at_hand, None
+        signals, self._for_next_plan = self._for_next_plan, None
         return None if signals is None else signals.rows(request_ids, self._kmax)

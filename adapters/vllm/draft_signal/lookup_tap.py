@@ -32,6 +32,7 @@ class LookupTap:
 
     def __init__(self, runner: Any) -> None:
         self.wanted = True
+        self._broken = False
         self._runner = runner
         self._depth = int(runner.num_spec_tokens)
         self._round: dict[str, Sequence[float]] = {}
@@ -57,8 +58,12 @@ class LookupTap:
 
         def speculate(request_id: str, *args: Any, **kwargs: Any) -> Any:
             draft = own(request_id, *args, **kwargs)
-            if self.wanted and draft.token_ids:
-                self._round[request_id] = draft.probs
+            if self.wanted and not self._broken:
+                try:
+                    if draft.token_ids:
+                        self._round[request_id] = list(draft.probs)
+                except Exception as error:
+                    self._give_up(error)
             return draft
 
         cache.speculate = speculate
@@ -66,24 +71,25 @@ class LookupTap:
     def _watch_ngram(self, drafter: Any) -> None:
         own = drafter.propose
 
-        def propose(
-            k: int,
-            sampled: Any,
-            lengths: IntArray,
-            tokens: IntArray,
-            *args: Any,
-            **kwargs: Any,
-        ) -> Any:
-            drafts = own(k, sampled, lengths, tokens, *args, **kwargs)
-            if self.wanted:
+        def propose(*args: Any, **kwargs: Any) -> Any:
+            drafts = own(*args, **kwargs)
+            if self.wanted and not self._broken:
                 try:
+                    _, _, lengths, tokens = args
                     self._round = self._matches(drafts, lengths, tokens, drafter.max_n)
                 except Exception as error:
-                    self.wanted, self._round = False, {}
-                    _LOG.warning("adaptive_spec: n-gram matches are not read any more: %s", error)
+                    self._give_up(error)
             return drafts
 
         drafter.propose = propose
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken, self._round = True, {}
+        _LOG.warning(
+            "adaptive_spec: how much text matches is not read any more: %s: %s",
+            type(error).__name__,
+            error,
+        )
 
     def _matches(
         self, drafts: Any, lengths: IntArray, tokens: IntArray, longest: int

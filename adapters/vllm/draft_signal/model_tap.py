@@ -6,7 +6,9 @@ round. Where drafts are sampled (``draft_sample_method: probabilistic``) vLLM re
 distribution; else it is the softmax of the logits, at temperature 1.
 
 On a GPU the values are copied to pinned memory on the stream on which vLLM copies the draft tokens,
-before them. Whoever waits for the tokens has waited for the values: no synchronisation is added.
+before them. With synchronous scheduling, whoever waits for the tokens has waited for the values;
+with asynchronous scheduling a round that is not there yet is left out. No synchronisation is added.
+Not executed on a GPU.
 
 A fault of ours ends the reading, is said once, and leaves the round as it was.
 """
@@ -24,6 +26,7 @@ from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _ROUNDS_ON_THEIR_WAY = 3
 """With asynchronous scheduling two steps are under way, and one is being read."""
+_SLICE_ROWS = 32
 
 
 class ModelTap:
@@ -65,14 +68,14 @@ class ModelTap:
         own = drafter._sample_draft_tokens
 
         def sample(*args: Any, **kwargs: Any) -> Any:
-            tokens, distribution = own(*args, **kwargs)
+            made = own(*args, **kwargs)
             logits, self._logits = self._logits, None
             if logits is not None and not self._broken:
                 try:
-                    self._passes.append(_certainty(logits, distribution))
+                    self._passes.append(_in_slices(logits, made[1]))
                 except Exception as error:
                     self._give_up(error)
-            return tokens, distribution
+            return made
 
         drafter._sample_draft_tokens = sample
 
@@ -124,11 +127,12 @@ class ModelTap:
         import torch
 
         if not self._buffers:
-            shape = (2, self._runner.max_num_reqs, self._runner.num_spec_tokens)
+            most = 2 * self._runner.max_num_reqs * self._runner.num_spec_tokens
             for _ in range(_ROUNDS_ON_THEIR_WAY):
-                self._buffers.append(torch.empty(shape, dtype=dtype, pin_memory=True))
+                self._buffers.append(torch.empty(most, dtype=dtype, pin_memory=True))
         self._buffers.rotate()
-        return self._buffers[0][:, :rows, :depth]
+        # Contiguous: a strided copy from the device would go through pageable memory, and wait.
+        return self._buffers[0][: 2 * rows * depth].view(2, rows, depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,21 @@ class _Round:
             return None
         confidence, entropy = self.values.double().numpy()
         return DraftSignals(self.names, confidence, entropy)
+
+
+def _in_slices(logits: Any, distribution: Any) -> Any:
+    """`_certainty`, a few rows at a time: vLLM has not planned for much memory of ours."""
+    import torch
+
+    rows = range(0, len(logits), _SLICE_ROWS)
+    parts = [
+        _certainty(
+            logits[row : row + _SLICE_ROWS],
+            None if distribution is None else distribution[row : row + _SLICE_ROWS],
+        )
+        for row in rows
+    ]
+    return torch.cat(parts, dim=1)
 
 
 def _certainty(logits: Any, distribution: Any) -> Any:

@@ -36,7 +36,7 @@ class CarriesSignals:
         engine: Any = super()
         loaded = engine.load_model(*args, **kwargs)
         try:
-            self._adaptive_spec_tap = attach(self.model_runner)
+            self._adaptive_spec_tap = watch_drafter(self.model_runner)
         except Exception as error:
             _LOG.warning("adaptive_spec: confidence is not read: %s", error)
         return loaded
@@ -59,8 +59,8 @@ class CarriesSignals:
         engine: Any = super()
         drafts = engine.take_draft_token_ids()
         tap = self._adaptive_spec_tap
-        if tap is not None and drafts is not None:
-            attach_values(drafts, tap.take())
+        if tap is not None:
+            self._attach(drafts, tap.take())
         return drafts
 
     def _with_signals(self, output: Any) -> Any:
@@ -70,15 +70,30 @@ class CarriesSignals:
         read, own = tap.take(), output.get_output
 
         def get_output() -> Any:
+            vars(output).pop("get_output", None)  # it holds the output that holds it
             results = own()
-            attach_values(results, read)
+            self._attach(results, read)
             return results
 
         output.get_output = get_output
         return output
 
+    def _attach(self, carrier: Any, read: Callable[[], DraftSignals | None] | None) -> None:
+        """Put values on an object of vLLM's that is sent to the scheduler."""
+        try:
+            signals = read() if read is not None else None
+            if signals is not None and carrier is not None:
+                setattr(carrier, ATTRIBUTE, signals)
+        except Exception as error:
+            self._adaptive_spec_tap = None
+            _LOG.warning(
+                "adaptive_spec: confidence is not sent any more: %s: %s",
+                type(error).__name__,
+                error,
+            )
 
-def attach(runner: Any) -> ModelTap | LookupTap | None:
+
+def watch_drafter(runner: Any) -> ModelTap | LookupTap | None:
     """Watch a V1 model runner's drafter; None if it shows nothing or another rank is asked."""
     from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
@@ -91,16 +106,6 @@ def attach(runner: Any) -> ModelTap | LookupTap | None:
         return LookupTap(runner)
     _LOG.info("adaptive_spec: %s shows no confidence", type(drafter).__name__)
     return None
-
-
-def attach_values(carrier: Any, read: Callable[[], DraftSignals | None] | None) -> None:
-    """Put values on an object of vLLM's that is sent to the scheduler."""
-    try:
-        signals = read() if read is not None else None
-        if signals is not None:
-            setattr(carrier, ATTRIBUTE, signals)
-    except Exception as error:
-        _LOG.warning("adaptive_spec: confidence could not be sent: %s", error)
 
 
 def __getattr__(name: str) -> Any:

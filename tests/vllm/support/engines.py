@@ -121,6 +121,7 @@ class Engine:
         if adaptive is not None:
             arguments["additional_config"] = {"adaptive_spec": adaptive}
         self.engine = LLMEngine.from_engine_args(EngineArgs(**(arguments | options)))
+        CpuPlatform._forced_async = False  # not for configurations that other tests make
         self.core = self.engine.engine_core.engine_core
         self.scheduler = self.core.scheduler
         self.runner = self.core.model_executor.driver_worker.worker.model_runner
