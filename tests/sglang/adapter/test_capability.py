@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,25 +72,41 @@ def test_a_skipped_draft_extend_makes_off_cold(monkeypatch: pytest.MonkeyPatch) 
     assert SKIP_VARIABLE in support.notes[0]
 
 
+def resolve(monkeypatch: pytest.MonkeyPatch, get_spec: Callable[[], Any]) -> None:
+    """Stand in for the place where SGLang keeps what it has resolved."""
+    for name in ("sglang", "sglang.srt", "sglang.srt.runtime_context"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    vars(sys.modules["sglang.srt.runtime_context"])["get_spec"] = get_spec
+
+
 @pytest.mark.parametrize(
-    ("name", "asked", "sampled"),
-    [("EAGLE", True, True), ("EAGLE", False, False), (NGRAM_NAME, True, False)],
+    ("name", "asked", "resolved", "sampled"),
+    [
+        ("EAGLE", True, False, True),
+        ("EAGLE", False, False, False),
+        ("EAGLE", False, True, True),
+        (NGRAM_NAME, True, True, False),
+    ],
 )
-def test_sampled_drafts_are_told(name: str, asked: bool, sampled: bool) -> None:
-    """Policies for greedy drafts only are refused then."""
+def test_sampled_drafts_are_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, asked: bool, resolved: bool, sampled: bool
+) -> None:
+    """Policies for greedy drafts only are refused then; SGLang may decide it by itself."""
+    found = types.SimpleNamespace(speculative_use_rejection_sampling=resolved)
+    resolve(monkeypatch, lambda: found)
     scheduler = Scheduler(name, speculative_use_rejection_sampling=asked, device="cpu")
     support = detect(scheduler, SteeredParams(OwnSchedule()))
     assert support.capability is not None
     assert support.capability.sampled_drafts == sampled
 
 
-def test_drafts_that_sglang_itself_decides_to_sample_are_told(
+def test_drafts_count_as_sampled_where_sglang_has_not_resolved_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    resolved = types.SimpleNamespace(speculative_use_rejection_sampling=True)
-    for name in ("sglang", "sglang.srt", "sglang.srt.runtime_context"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    vars(sys.modules["sglang.srt.runtime_context"])["get_spec"] = lambda: resolved
+    def unresolved() -> Any:
+        raise ValueError("not resolved")
+
+    resolve(monkeypatch, unresolved)
     support = detect(Scheduler("EAGLE"), SteeredParams(OwnSchedule()))
     assert support.capability is not None
     assert support.capability.sampled_drafts
