@@ -8,8 +8,7 @@ nothing is cut:
 * Without room for the bonus tokens a request is preempted whatever K is.
 * While requests wait, admission keeps the pool full, and the blocks that drafts leave free are
   given away. Slower requests then hold their blocks for longer, so that cutting K brings as many
-  preemptions per token, or more: in simulated pools of that kind a guard that cut K whenever the
-  pool was nearly full took 31 to 47 % of the throughput and prevented none.
+  preemptions per token, or more.
 
 KV memory is given out in blocks. An engine that says for how many drafts of each request there are
 blocks (`StepContext.kv_draft_limit`) has only those requests cut whose drafts would begin a block

@@ -212,3 +212,46 @@ def _parsed(file: Path) -> ast.Module:
         return _parse(file, file.stat().st_mtime)
     except SyntaxError as error:
         raise DataError(f"{file}:{error.lineno}: not Python that this interpreter reads") from error
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One fact, looked up.
+
+    Attributes:
+        route: the way of steering, or the feature, that does not work without it.
+        what: the fact, in a few words.
+        file: where it was found, or looked for.
+        problem: what differs; empty if it is as expected.
+        why: what it is relied on for.
+    """
+
+    route: str
+    what: str
+    file: str
+    problem: str
+    why: str
+
+
+class SourceReport(msgspec.Struct, frozen=True):
+    """What was found in a tree.
+
+    Attributes:
+        engine: name of the engine.
+        version: of the tree; empty if it does not say.
+        tree: the package folder that was looked at.
+        findings: all facts.
+        routes: route -> ``usable``, or its first problem.
+        problems: what somebody should act on; empty if K can be steered.
+    """
+
+    engine: str
+    version: str
+    tree: str
+    findings: list[Finding]
+    routes: dict[str, str]
+    problems: list[str]
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For a table: route, fact, file, outcome."""
+        return [(f.route, f.what, f.file, f.problem or "as expected") for f in self.findings]

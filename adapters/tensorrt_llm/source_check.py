@@ -9,56 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import msgspec
-
 from adaptive_spec.adapters.tensorrt_llm.contract import FACTS, ROUTES, Fact, Route
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import forget_files, look_up
+from adaptive_spec.source_facts import Finding, SourceReport, forget_files, look_up
 
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One fact, looked up.
-
-    Attributes:
-        route: the route it belongs to.
-        what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
-        why: what it is relied on for.
-    """
-
-    route: Route
-    what: str
-    file: str
-    problem: str
-    why: str
-
-
-class SourceReport(msgspec.Struct, frozen=True):
-    """What was found in a tree.
-
-    Attributes:
-        engine: name of the engine.
-        version: of the tree; empty if it does not say.
-        tree: the package folder that was looked at.
-        findings: all facts.
-        routes: route -> usable, or its first problem.
-        problems: what somebody should act on; empty if a route is usable.
-    """
-
-    engine: str
-    version: str
-    tree: str
-    findings: list[Finding]
-    routes: dict[str, str]
-    problems: list[str]
-
-    @property
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """For a table: route, fact, file, outcome."""
-        return [(f.route, f.what, f.file, f.problem or "as expected") for f in self.findings]
 
 
 def check_tree(path: Path) -> SourceReport:

@@ -12,56 +12,11 @@ import importlib.util
 import re
 from pathlib import Path
 
-import msgspec
-
 from adaptive_spec.adapters.vllm.facts import BASE, FACTS
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import forget_files, look_up
+from adaptive_spec.source_facts import Finding, SourceReport, forget_files, look_up
 
 _VERSION = re.compile(r"__version__ = .*?['\"]([^'\"]+)['\"]")
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One fact, looked up.
-
-    Attributes:
-        feature: what does not work without it.
-        what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
-        why: what it is relied on for.
-    """
-
-    feature: str
-    what: str
-    file: str
-    problem: str
-    why: str
-
-
-class SourceReport(msgspec.Struct, frozen=True):
-    """What was found in a tree.
-
-    Attributes:
-        engine: name of the engine.
-        version: of the tree; empty if it does not say.
-        tree: the package folder that was looked at.
-        findings: all facts.
-        routes: feature -> ``usable``, or its first problem.
-        problems: what somebody should act on; empty if K can be steered at all.
-    """
-
-    engine: str
-    version: str
-    tree: str
-    findings: list[Finding]
-    routes: dict[str, str]
-    problems: list[str]
-
-    @property
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """For a table: feature, fact, file, outcome."""
-        return [(f.feature, f.what, f.file, f.problem or "as expected") for f in self.findings]
 
 
 def check_tree(path: Path) -> SourceReport:
@@ -130,7 +85,7 @@ def version_of(package: Path) -> str:
 
 
 def _first_problem(findings: list[Finding], feature: str) -> str:
-    problems = [finding for finding in findings if finding.feature == feature and finding.problem]
+    problems = [finding for finding in findings if finding.route == feature and finding.problem]
     if not problems:
         return ""
     return f"{problems[0].what} {problems[0].problem}" + (

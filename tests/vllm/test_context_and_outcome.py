@@ -165,7 +165,7 @@ def results_of(**sampled: int) -> Any:
 def outcome_of(scheduler: Any, output: Any, results: Any, appended: dict[str, int]) -> Any:
     driver = driver_for(scheduler)
     seen: list[StepOutcome] = []
-    driver.controller.observe = seen.append  # type: ignore[method-assign]
+    driver.controller.observe = seen.append
     driver.before_schedule()
     driver.scheduled(output)
     driver.after_schedule()
@@ -200,7 +200,7 @@ def test_preempted_ended_and_unscheduled_requests_give_no_label() -> None:
     output = output_of({"a": 2, "b": 2})
     driver = driver_for(scheduler)
     seen: list[StepOutcome] = []
-    driver.controller.observe = seen.append  # type: ignore[method-assign]
+    driver.controller.observe = seen.append
     driver.before_schedule()
     driver.scheduled(output)
     preempted.num_stale_output_tokens = 3

@@ -70,7 +70,7 @@ def test_structured_output_is_valid(adaptive: Any) -> None:
     answers = adaptive.run(SCENARIOS["structured"]())
     for name, answer in answers.items():
         if name.startswith("json-") and answer.reasons == ["stop"]:
-            assert set(json.loads(answer.text[0])) == set(SCHEMA["properties"])  # type: ignore[arg-type]
+            assert set(json.loads(answer.text[0])) == set(SCHEMA["properties"])
 
 
 def test_logprobs_are_those_without_speculation(adaptive: Any, reference: dict[str, Any]) -> None:

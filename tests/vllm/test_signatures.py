@@ -14,7 +14,7 @@ from vllm_sources import DownloadError, source_of
 
 from adaptive_spec.adapters.vllm import facts, signatures
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import Fact, Function, Names, Order
+from adaptive_spec.source_facts import Fact, Function, Names, Order, SourceReport
 
 ALL = [(feature, fact) for feature, some in facts.FACTS.items() for fact in some]
 
@@ -88,7 +88,7 @@ def test_a_folder_without_vllm_is_an_error_in_one_line(tmp_path: Path) -> None:
         signatures.check_tree(tmp_path)
 
 
-def downloaded(distribution: str, version: str, platform: str) -> signatures.SourceReport:
+def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
     try:
         report = signatures.check_tree(source_of(distribution, version, platform))
     except DownloadError as error:

@@ -104,7 +104,7 @@ class NonsensePolicy(RandomPolicy):
             good["draft_depth"] = -1
         else:
             good["draft_depth"] = float("nan")
-        return SpecPlan(**good)  # type: ignore[arg-type]
+        return SpecPlan(**good)
 
 
 class SleepingPolicy(RandomPolicy):
