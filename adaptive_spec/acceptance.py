@@ -1,14 +1,16 @@
-"""Acceptance model: logit hazard of position j for request i is b_j + v_t + u_i + w_j z_ij.
+"""Acceptance model: logit hazard of position j for request i is b_j + a_c + v_t + u_i + w_cj z_ij.
 
 The hazard is the probability that draft j is accepted given that the drafts before it were; b_j is
-the position's effect, v_t that of the request's task label, u_i the request's own and w_j z_ij what
-the drafter's confidence adds (`adaptive_spec.confidence`). Terms without a label or a signal are 0.
+the position's effect, a_c that of greedy or sampled targets where a server has both
+(`adaptive_spec.sampling_classes`), v_t that of the request's task label, u_i the request's own and
+w_cj z_ij what the drafter's confidence adds (`adaptive_spec.confidence`). Terms without a label or
+a signal are 0.
 
 Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
 Per-position rates are biased as soon as K differs between requests, because K then depends on
 acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
-step for the whole batch (one after the other they diverge at large batches). Evidence is
-discounted only when something is observed.
+step for the whole batch (one after the other they diverge at large batches). How fast u_i changes
+is learned, too (`adaptive_spec.request_effects`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import numpy as np
 
 from adaptive_spec.confidence import ConfidenceEffect
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.hazard_quality import HazardQuality
 from adaptive_spec.kernels import active_kernel
+from adaptive_spec.request_effects import RequestEffects
+from adaptive_spec.sampling_classes import SamplingClasses
 from adaptive_spec.values import FloatArray, IntArray
 
 _HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
-_PRIOR_VARIANCE_RANGE = (0.05, 3.0)
-_VARIANCE_RATE = 0.02
 _TASK_VARIANCE = 0.5
 _TASK_EVIDENCE_LIMIT = 300.0
 _MOST_TASKS = 1024
@@ -37,7 +40,8 @@ class AcceptanceModel:
         max_draft_tokens: Kmax.
         prior_hazard: hazard assumed at every position before anything is seen.
         prior_variance: variance of u_i between requests, in logits; re-estimated as requests end.
-        discount: of a request's own evidence, per step that verified something for it.
+        discount: of a request's own evidence, per step that verified something for it, while
+            requests don't change faster.
         evidence_limit: Fisher information at which a position's memory is capped; higher adapts
             more slowly and is steadier.
         request_effects: learn u_i; without them all requests count as alike.
@@ -54,9 +58,12 @@ class AcceptanceModel:
         request_effects: bool = True,
     ) -> None:
         self.max_draft_tokens = max_draft_tokens
-        self.prior_variance = prior_variance
+        self.effects = RequestEffects(discount, prior_variance)
         self.confidence = ConfidenceEffect(max_draft_tokens)
-        self._discount = discount
+        self.classes = SamplingClasses()
+        """To be shown the temperatures of each step's requests."""
+        self.quality = HazardQuality(max_draft_tokens)
+        """How well the hazards were predicted, of all that was learned from."""
         self._evidence_limit = evidence_limit
         self._request_effects = request_effects
         logit = float(np.log(prior_hazard / (1.0 - prior_hazard)))
@@ -73,13 +80,15 @@ class AcceptanceModel:
         self._seen = 0
         """Of all positions together."""
         self._position = np.arange(max_draft_tokens)[:, None]
-        self._ended = 0
-        self._effect: FloatArray = np.zeros(64)
-        self._information: FloatArray = np.zeros(64)
         self._task_effect: FloatArray = np.zeros(0)
         self._task_evidence: FloatArray = np.zeros(0)
         self._gradient: FloatArray = np.zeros(max_draft_tokens)
         self._step_information: FloatArray = np.zeros(max_draft_tokens)
+
+    @property
+    def prior_variance(self) -> float:
+        """Of u_i between requests, in logits, as the slow average finds it."""
+        return self.effects.slow.prior_variance
 
     def hazard(
         self, slots: IntArray, task: IntArray | None = None, signal: FloatArray | None = None
@@ -89,26 +98,38 @@ class AcceptanceModel:
         Args:
             slots: [B] rows of the requests.
             task: [B] number of the task label, -1 without; None: nobody has one.
-            signal: [Kmax, B] z from `confidence.signal`, nan where unknown: there, and without a
-                signal, the mean over what the drafter may show.
+            signal: [Kmax, B] z from `signal`, nan where unknown: there, and without a signal, the
+                mean over what the drafter may show.
         """
-        return self._hazard(self._request_effect(slots), task, signal)
+        return self._hazard(slots, self._request_effect(slots), task, signal)
 
     def _hazard(
-        self, effect: FloatArray, task: IntArray | None, signal: FloatArray | None
+        self,
+        slots: IntArray,
+        effect: FloatArray,
+        task: IntArray | None,
+        signal: FloatArray | None,
     ) -> FloatArray:
+        confidence = self.confidence
         if task is not None and self._task_effect.size:
             effect = effect + self._task_effect_of(task)
+        if self.classes.differ:
+            effect = effect + self.classes.offset[self.classes.of(slots)]
         hazard: FloatArray = self.position_effect[:, None] + effect
-        if self.confidence.informative:
-            mean = hazard * self.confidence.attenuation[:, None]
+        if confidence.informative:
+            classes = self.classes.of(slots)
+            mean = hazard * confidence.attenuation[:, classes]
             if signal is None:
                 hazard = mean
             else:
-                hazard += self.confidence.weight[:, None] * signal
-                hazard = np.where(np.isnan(hazard), mean, hazard)
+                hazard += confidence.weight[:, classes] * signal
+                np.copyto(hazard, mean, where=np.isnan(hazard))
         active_kernel().hazards(hazard, _HAZARD_FLOOR, _HAZARD_CEILING)
         return hazard
+
+    def signal(self, slots: IntArray, confidence: FloatArray) -> FloatArray:
+        """z [Kmax, B] from these requests' maximum probabilities [B, Kmax]; nan if unknown."""
+        return self.confidence.signal(confidence, self.classes.of(slots))
 
     def survival(
         self, slots: IntArray, task: IntArray | None = None, signal: FloatArray | None = None
@@ -130,8 +151,13 @@ class AcceptanceModel:
         if slots.size == 0:
             return
         effect = self._request_effect(slots)
-        hazard = self._hazard(effect, task, signal)
-        information = self._information[slots]
+        hazard = of_history = self._hazard(slots, effect, task, None)
+        self.quality.see("history", hazard, verified, accepted)
+        if signal is not None:
+            hazard = self._hazard(slots, effect, task, signal)
+            self.quality.see("confidence", hazard, verified, accepted)
+        leading, before = self.effects.leading, effect
+        effect, information = before.copy(), leading.information[slots]
         seen_before = self._seen
         active_kernel().learn(
             hazard,
@@ -142,12 +168,13 @@ class AcceptanceModel:
             self.observations,
             effect,
             information,
-            self.prior_variance,
-            self._discount,
+            leading.prior_variance,
+            leading.discount,
         )
         if self._request_effects:
-            self._effect[slots] = effect
-            self._information[slots] = information
+            leading.effect[slots] = effect
+            leading.information[slots] = information
+            self.effects.follow(hazard, slots, verified, accepted, before)
         evidence = np.minimum(self._position_evidence, self._evidence_limit)
         self._position_evidence = evidence + self._step_information
         self.position_effect = self.position_effect + self._gradient / self._position_evidence
@@ -156,40 +183,31 @@ class AcceptanceModel:
         self._seen = int(np.add.reduce(self.observations))
         self.observed = self._seen - seen_before
         labelled = task is not None and bool(np.maximum.reduce(task) >= 0)
-        if signal is not None or labelled:
+        if signal is not None or labelled or self.classes.mixed:
             seen = self._position < np.minimum(accepted + 1, verified)
             residual = np.where(seen, (self._position < accepted) - hazard, 0.0)
             spread = np.where(seen, hazard * (1.0 - hazard), 0.0)
+            classes = self.classes.of(slots)
             if signal is not None:
-                self.confidence.learn(signal, residual, spread)
+                without = np.where(seen, (self._position < accepted) - of_history, 0.0)
+                self.confidence.learn(signal, residual, spread, without, classes)
+            gradient, seen_of = residual.sum(axis=0), spread.sum(axis=0)
+            self.classes.learn(classes, gradient, seen_of)
             if labelled:
                 assert task is not None
-                self._learn_tasks(task, residual.sum(axis=0), spread.sum(axis=0))
+                self._learn_tasks(task, gradient, seen_of)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended: learn how much requests differ, then clear their rows."""
-        slots = slots[slots < len(self._effect)]
-        information = self._information[slots]
-        known = information > 1.0
-        if known.any():
-            # EM step for the variance of u: E[u^2] = estimate^2 + posterior variance.
-            posterior = 1.0 / (1.0 / self.prior_variance + information[known])
-            second_moment = float(np.mean(self._effect[slots][known] ** 2 + posterior))
-            ended = int(np.count_nonzero(known))
-            self._ended += ended
-            # An average over the first requests, a slow mean afterwards.
-            rate = min(max(_VARIANCE_RATE, 1.0 / (self._ended + 10)) * ended, 0.5)
-            self.prior_variance += rate * (second_moment - self.prior_variance)
-            low, high = _PRIOR_VARIANCE_RANGE
-            self.prior_variance = min(max(self.prior_variance, low), high)
-        self._effect[slots] = 0.0
-        self._information[slots] = 0.0
+        self.effects.forget(slots)
+        self.classes.forget(slots)
 
     def widen(self, evidence: float = 20.0) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
         self._position_evidence = np.minimum(self._position_evidence, evidence)
-        self._information = np.minimum(self._information, 1.0)
+        self.effects.widen()
         self._task_evidence = np.minimum(self._task_evidence, evidence)
+        self.classes.widen(evidence)
         self.observations[:] = 0
         self._seen = 0
 
@@ -204,6 +222,7 @@ class AcceptanceModel:
             "observations": self.observations.tolist(),
             "prior_variance": self.prior_variance,
             "confidence": self.confidence.state(),
+            "sampling": self.classes.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -214,7 +233,8 @@ class AcceptanceModel:
             observations = np.asarray(state["observations"], dtype=np.int64)
             variance = float(state["prior_variance"])
             confidence = state["confidence"]
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            sampling = state.get("sampling")  # older states have none
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
         shape = (self.max_draft_tokens,)
         if effect.shape != shape or evidence.shape != shape or observations.shape != shape:
@@ -223,19 +243,16 @@ class AcceptanceModel:
         if not (finite and 0.0 < variance < np.inf and evidence.min() > 0.0):
             raise PolicyError("acceptance state has values that are not finite")
         self.confidence.restore(confidence)
+        if sampling is not None:
+            self.classes.restore(sampling)
         self.position_effect, self._position_evidence = effect, evidence
-        self.observations, self.prior_variance = observations, variance
+        self.observations = observations
+        self.effects.start_from(variance)
         self._seen = int(observations.sum())
 
     def _request_effect(self, slots: IntArray) -> FloatArray:
         """u_i [B]; makes room for slots not seen before."""
-        try:
-            return self._effect[slots]
-        except IndexError:
-            extra = np.zeros(max(len(self._effect), int(slots.max()) + 1))
-            self._effect = np.concatenate([self._effect, extra])
-            self._information = np.concatenate([self._information, extra])
-            return self._effect[slots]
+        return self.effects.leading.of(slots)
 
     def _task_effect_of(self, task: IntArray) -> FloatArray:
         """v_t [B]; 0 without a label, and for those beyond the first thousand."""

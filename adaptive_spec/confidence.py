@@ -1,13 +1,16 @@
-"""Draft confidence as evidence for acceptance: the term w_j z_ij of the hazard's logit.
+"""Draft confidence as evidence for acceptance: the term w_cj z_ij of the hazard's logit.
 
 x_ij = logit of the drafter's maximum probability at position j, z_ij = x_ij less its running mean
-at that position, and logit h_ij = b_j + u_i + w_j z_ij. w_j >= 0 is learned online from the
-residuals y - h of the positions that were observed, with capped evidence and drawn towards what
-all positions show; it stays at 0 while the signal tells nothing, and the model is then its history.
+at that position, and logit h_ij = b_j + u_i + w_cj z_ij, with c the class of the request's sampling
+(`adaptive_spec.sampling_classes`): means and w are kept for greedy and sampled targets apart.
+w >= 0 is learned online from the residuals y - h of the positions that were observed, with capped
+evidence and drawn towards what all positions of the class show, and that towards what both classes
+show. Until the signal is found to tell something beyond history, and again once it no longer does,
+w is 0 and the model is its history.
 
 What is planned before the confidences are known needs the hazard's mean over z. For a normal z of
-variance v_j that is close to logistic(kappa_j (b_j + u_i)), with kappa_j = 1 / sqrt(1 + pi w_j^2
-v_j / 8) (MacKay 1992, "The evidence framework applied to classification networks").
+variance v_cj that is close to logistic(kappa_cj (b_j + u_i)), with kappa = 1 / sqrt(1 + pi w^2 v /
+8) (MacKay 1992, "The evidence framework applied to classification networks").
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.sampling_classes import CLASSES, GREEDY, Columns, by_class
 from adaptive_spec.values import FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
@@ -27,87 +31,141 @@ _EVIDENCE_LIMIT = 1000.0
 _PRIOR_EVIDENCE = 4.0
 """Of w = 0, in Fisher information; holds w until the signal has shown something."""
 _POOLING = 20.0
-"""How strongly a position's w is drawn to that of all positions, in Fisher information."""
+"""How strongly a position's w is drawn to that of its class, and a class's to that of both, in
+Fisher information."""
 _LARGEST_WEIGHT = 4.0
+_TELLS = 3.0
+"""Standard errors by which the signal must tell more than history, to be used."""
+_TOLD_LIMIT = 500.0
+"""Fisher information over which that is judged."""
 
 
 class ConfidenceEffect:
-    """w_j, and what z_ij looks like, for every draft position.
+    """w_cj, and what z_ij looks like, for every draft position and both classes.
 
     Attributes:
-        weight: [Kmax] w_j.
-        attenuation: [Kmax] kappa_j.
+        weight: [Kmax, CLASSES] w_cj.
+        attenuation: [Kmax, CLASSES] kappa_cj.
         informative: confidence has been found to tell something.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
-        self.weight: FloatArray = np.zeros(max_draft_tokens)
-        self.attenuation: FloatArray = np.ones(max_draft_tokens)
+        shape = max_draft_tokens, CLASSES
+        self.weight: FloatArray = np.zeros(shape)
+        self.attenuation: FloatArray = np.ones(shape)
         self.informative = False
-        self._mean: FloatArray = np.zeros(max_draft_tokens)
-        self._variance: FloatArray = np.ones(max_draft_tokens)
-        self._count: FloatArray = np.zeros(max_draft_tokens)
-        self._evidence: FloatArray = np.zeros(max_draft_tokens)
-        self._own: FloatArray = np.zeros(max_draft_tokens)
+        self._mean: FloatArray = np.zeros(shape)
+        self._variance: FloatArray = np.ones(shape)
+        self._count: FloatArray = np.zeros(shape)
+        self._evidence: FloatArray = np.zeros(shape)
+        self._own: FloatArray = np.zeros(shape)
+        self._told = self._told_variance = 0.0
 
-    def signal(self, confidence: FloatArray) -> FloatArray:
+    def signal(self, confidence: FloatArray, classes: Columns = GREEDY) -> FloatArray:
         """z [Kmax, B] from maximum probabilities [B, Kmax]; nan where they are unknown."""
-        return log_odds(confidence.T) - self._mean[: confidence.shape[1], None]
+        return log_odds(confidence.T) - self._mean[: confidence.shape[1], classes]
 
-    def see(self, signal: FloatArray) -> None:
+    def see(self, signal: FloatArray, classes: Columns = GREEDY) -> None:
         """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""
         known = ~np.isnan(signal)
-        count = known.sum(axis=1).astype(np.float64)
+        count = by_class(known.astype(np.float64), classes)
         drafted = count > 0.0
         if not drafted.any():
             return
         values = np.where(known, signal, 0.0)
         divisor = np.maximum(count, 1.0)
-        shift = values.sum(axis=1) / divisor
-        square = (values * values).sum(axis=1) / divisor
+        shift = by_class(values, classes) / divisor
+        square = by_class(values * values, classes) / divisor
         self._count = np.minimum(self._count + count, _MEMORY)
         rate = np.where(drafted, count / np.maximum(self._count, 1.0), 0.0)
         self._mean = self._mean + rate * shift
         self._variance = self._variance + rate * (square - self._variance)
 
-    def learn(self, signal: FloatArray, residual: FloatArray, information: FloatArray) -> None:
-        """Take up residuals y - h and Fisher information h (1 - h), [Kmax, B], 0 where unseen."""
+    def learn(
+        self,
+        signal: FloatArray,
+        residual: FloatArray,
+        information: FloatArray,
+        of_history: FloatArray,
+        classes: Columns = GREEDY,
+    ) -> None:
+        """Take up residuals y - h and Fisher information h (1 - h), [Kmax, B], 0 where unseen.
+
+        `of_history` are the residuals of what was expected without this signal: if they go along
+        with it, it tells something (Rao's score test of w = 0, over the last observations).
+        """
         values = np.where(np.isnan(signal), 0.0, signal)
-        gradient = (values * residual).sum(axis=1)
+        held_back = min(1.0, _TOLD_LIMIT / max(self._told_variance, 1.0))
+        self._told = held_back * self._told + float((values * of_history).sum())
+        moment = float((values * values * information).sum())
+        self._told_variance = held_back * self._told_variance + moment
+        gradient = by_class(values * residual, classes)
         held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
-        self._evidence = held + (values * values * information).sum(axis=1)
+        self._evidence = held + by_class(values * values * information, classes)
         step = gradient / (self._evidence + _PRIOR_EVIDENCE)
         self._own = np.clip(self._own + step, 0.0, _LARGEST_WEIGHT)
         self._combine()
 
     def _combine(self) -> None:
-        """What a position has shown itself, drawn towards what all have shown."""
+        """What a position has shown itself, drawn towards what its class and both have shown."""
         evidence = self._evidence
-        pooled = float(evidence @ self._own) / (float(evidence.sum()) + _PRIOR_EVIDENCE)
+        shown = (evidence * self._own).sum(axis=0)
+        both = float(shown.sum()) / (float(evidence.sum()) + _PRIOR_EVIDENCE)
+        certain = self._told > _TELLS * math.sqrt(self._told_variance)
+        self.informative = certain and both > 0.0
+        if not self.informative:
+            self.weight = np.zeros_like(evidence)
+            self.attenuation = np.ones_like(evidence)
+            return
+        pooled = (shown + _POOLING * both) / (evidence.sum(axis=0) + _POOLING)
         self.weight = (evidence * self._own + _POOLING * pooled) / (evidence + _POOLING)
-        self.informative = bool((self.weight > 0.0).any())
         spread = math.pi / 8.0 * self.weight * self.weight * self._variance
         self.attenuation = 1.0 / np.sqrt(1.0 + spread)
 
     def state(self) -> dict[str, Any]:
-        """JSON-compatible."""
-        return {name: getattr(self, f"_{name}").tolist() for name in _SAVED}
+        """JSON-compatible; what is by position and class as a row for each class."""
+        arrays = {name: getattr(self, f"_{name}").T.tolist() for name in _SAVED}
+        return {**arrays, "told": [self._told, self._told_variance]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up a saved state; raises PolicyError if it does not fit."""
-        shape = self.weight.shape
+        """Take up a saved state; raises PolicyError if it does not fit.
+
+        A state of a version that did not tell classes apart counts for both, and one that does not
+        say how much the signal told is taken at its weights.
+        """
+        kmax = len(self.weight)
         for name in _SAVED:
-            try:
-                values = np.asarray(state[name], dtype=np.float64)
-            except (KeyError, OverflowError, TypeError, ValueError) as error:
-                raise PolicyError(f"confidence state does not fit: {error!r}") from error
-            if values.shape != shape or not np.isfinite(values).all():
-                raise PolicyError(f"confidence state: {name} must be {shape[0]} finite numbers")
-            setattr(self, f"_{name}", values)
+            values = _numbers(state, name)
+            if values.ndim == 1:
+                values = np.tile(values, (CLASSES, 1))
+            if values.shape != (CLASSES, kmax) or not np.isfinite(values).all():
+                raise PolicyError(
+                    f"confidence state: {name} must be {CLASSES} rows of {kmax} finite numbers"
+                )
+            if name != "own" and name != "mean" and values.min() < 0.0:
+                raise PolicyError(f"confidence state: {name} must not be negative")
+            setattr(self, f"_{name}", np.ascontiguousarray(values.T))
+        if "told" in state:
+            told = _numbers(state, "told")
+            if told.shape != (2,) or not np.isfinite(told).all() or told[1] < 0.0:
+                raise PolicyError("confidence state: told must be 2 finite numbers")
+            self._told, self._told_variance = told.tolist()
+        else:
+            evidence = float(self._evidence.sum())
+            self._told_variance = min(evidence, _TOLD_LIMIT)
+            told_by_weights = float((self._evidence * self._own).sum())
+            self._told = told_by_weights * self._told_variance / max(evidence, 1.0)
         self._combine()
 
 
 _SAVED = ("own", "mean", "variance", "count", "evidence")
+
+
+def _numbers(state: dict[str, Any], name: str) -> FloatArray:
+    try:
+        return np.asarray(state[name], dtype=np.float64)
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise PolicyError(f"confidence state does not fit: {error!r}") from error
 
 
 def log_odds(probability: FloatArray) -> FloatArray:

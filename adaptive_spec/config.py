@@ -59,6 +59,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             last decision; ``{pid}`` in the name is replaced.
         control_file: JSON file with which mode, policy and options are switched while the server
             runs (`adaptive_spec.run_time_switch`); vLLM and SGLang.
+        state_directory: folder in which what the policy has learned is kept for the next start of
+            a server with the same model, drafter, hardware and versions; without it, each start
+            learns anew. vLLM.
         ragged_penalty: measured extra time of a verification whose K differ between requests,
             relative to a uniform one (0.2: 20 % more). vLLM with captured graphs gives requests
             their own K only if it is set; without it, one K per batch.
@@ -76,6 +79,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     confidence: bool = True
     status_file: str | None = None
     control_file: str | None = None
+    state_directory: str | None = None
     ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from adaptive_spec.policy import (
     refuse_biased,
 )
 from adaptive_spec.run_time_switch import SwitchRequest, changed_config, dotted_names
+from adaptive_spec.saved_state import SavedState
 from adaptive_spec.slots import RequestSlots
-from adaptive_spec.status import Counters, StatusFile
+from adaptive_spec.status import Counters, StatusFile, hazards_of
 from adaptive_spec.trace import StepTrace
 from adaptive_spec.values import (
     Capability,
@@ -58,9 +59,19 @@ class Controller:
         config: Config | None = None,
         *,
         only_watch: str = "",
+        identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> None:
-        """`only_watch`: why mode ``on`` is refused here; empty if it is not.
+        """Build it, and let the policy go on from what an earlier run has saved.
+
+        Args:
+            policy: decides.
+            capability: of the engine.
+            config: as the operator gave it.
+            only_watch: why mode ``on`` is refused here; empty if it is not.
+            identity: what is learned here belongs to: model, drafter, hardware, versions and so
+                on. None: nothing is kept for later.
+            logger: of the engine.
 
         Raises PolicyError for a policy that is biased with this engine's drafts.
         """
@@ -77,11 +88,15 @@ class Controller:
         self._breaker = Breaker(self.config.fail_open)
         self._trace = StepTrace.from_config(self.config.trace, logger)
         self._status = StatusFile.from_config(self.config.status_file, logger)
+        self._saved = SavedState.from_config(self.config, identity, logger)
+        self._saved.take_up(policy, self.config)
         name = self.config.control_file
         self._control = ControlFile(Path(name)) if name else None
         self._control_error = ""
         self._switches = 0
         self._said: set[str] = set()
+        self._now = 0.0
+        """Of the last context."""
         self._stopped_live = False
         """The drafts at hand are what the policy has left of them while they were made."""
 
@@ -92,6 +107,7 @@ class Controller:
         capability: Capability,
         *,
         only_watch: str = "",
+        identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> Controller:
         """Build the policy the configuration names, and a controller around it.
@@ -102,10 +118,18 @@ class Controller:
 
         select_kernel(config.kernel)
         policy = configured_policy(config)
-        return cls(policy, capability, config, only_watch=only_watch, logger=logger)
+        return cls(
+            policy,
+            capability,
+            config,
+            only_watch=only_watch,
+            identity=identity,
+            logger=logger,
+        )
 
     def plan(self, context: StepContext) -> SpecPlan:
         """The decision for a step. On any fault it is the engine's own K, mode ENGINE."""
+        self._now = context.now
         engine = engine_plan(context)
         if self.mode == "off":
             return self._record(context, engine)
@@ -161,8 +185,12 @@ class Controller:
             self._stopped_live |= bool((going != draft.drafting).any())
             return DraftVerdict(admitted, going)
         except Exception as error:
-            self._failed(f"after_draft_pass raised {type(error).__name__}: {error}", 0.0)
+            self._failed(f"after_draft_pass raised {type(error).__name__}: {error}", self._now)
             return whole
+
+    def drafted_whole(self) -> None:
+        """The drafts at hand were made without asking after each pass: a plan may trim them."""
+        self._stopped_live = False
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step."""
@@ -173,6 +201,7 @@ class Controller:
             self._failed(f"observe raised {type(error).__name__}: {error}", outcome.now)
         self._trace.outcome(outcome)
         self._status.refresh(outcome.now, self.status)
+        self._saved.refresh(outcome.now, self.policy, self.config)
 
     def finish(self, request_ids: Iterable[str]) -> None:
         """These requests have ended; nothing about them is kept."""
@@ -198,6 +227,8 @@ class Controller:
             with only_installed(but=frozenset(dotted_names([start.policy, start.options]))):
                 policy = configured_policy(config)
             refuse_biased(policy, self.capability)
+            self._saved.save(self.policy, self.config)
+            self._saved.take_up(policy, config)
             self.policy = policy
             self._breaker = Breaker(config.fail_open)
         self.config = config
@@ -230,6 +261,7 @@ class Controller:
         """Forget what was learned: the model has changed. Never raises."""
         try:
             self.policy = configured_policy(self.config)
+            self._saved.drop(self.config)
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:
             self.counters.failed("start over")
@@ -252,6 +284,7 @@ class Controller:
             "control_file_error": self._control_error,
             "benched": self._breaker.benched,
             "live_requests": len(self.slots),
+            "hazards": hazards_of(self.policy),
             **self.counters.snapshot(),
         }
 
@@ -267,6 +300,7 @@ class Controller:
     def close(self) -> None:
         """Write what is buffered, for the last time."""
         self._status.write(self.status())
+        self._saved.save(self.policy, self.config)
         self._trace.close()
 
     def _record(

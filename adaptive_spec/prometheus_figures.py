@@ -76,6 +76,19 @@ def _decisions(status: Status) -> Values:
             yield (mode, reason), count
 
 
+def _hazards(figure: str) -> Callable[[Status], Values]:
+    """By what was predicted from, and by position from 1, ``all`` of them together."""
+
+    def read(status: Status) -> Values:
+        for source, quality in status.get("hazards", {}).items():
+            by_position = enumerate(quality[f"{figure}_by_position"], start=1)
+            for position, value in (("all", quality[figure]), *by_position):
+                if value is not None:
+                    yield (source, str(position)), value
+
+    return read
+
+
 def _k_counts(status: Status) -> list[int]:
     by_k = status["requests_by_k"]
     return [*(by_k.get(str(k), 0) for k in range(status["max_draft_tokens"] + 1)), 0]
@@ -158,6 +171,21 @@ FIGURES: tuple[Figure, ...] = (
         "Goodput of the last steps that were predicted: what was predicted, what was measured.",
         ("side",),
         _each("goodput"),
+    ),
+    Figure(
+        "adaptive_spec_hazard_auc",
+        "gauge",
+        "How well predicted acceptance tells accepted drafts from others, .5 to 1: from finished "
+        "rounds (history), and with the drafter's confidence besides.",
+        ("source", "position"),
+        _hazards("auc"),
+    ),
+    Figure(
+        "adaptive_spec_hazard_calibration_error",
+        "gauge",
+        "Mean distance of predicted and real acceptance, over 20 bins of the prediction.",
+        ("source", "position"),
+        _hazards("ece"),
     ),
     Figure(
         "adaptive_spec_state",

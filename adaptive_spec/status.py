@@ -135,6 +135,22 @@ class Counters:
         }
 
 
+def hazards_of(policy: object) -> dict[str, Any]:
+    """How well a policy predicts acceptance, JSON-compatible; empty if it does not say.
+
+    Never raises: the rest of a status is shown whatever a policy does.
+    A policy says so by a method `hazard_quality()`, with what
+    `adaptive_spec.hazard_quality.HazardQuality.snapshot` returns.
+    """
+    said = getattr(policy, "hazard_quality", None)
+    if said is None:
+        return {}
+    try:
+        return dict(said())
+    except Exception:
+        return {}
+
+
 class StatusFile:
     """Writes a status object to a file about once a second, whole or not at all."""
 

@@ -35,6 +35,8 @@ Columns that are there only where they say something:
 ``tpot_target``      seconds, null without one, where one has a target
 ``confidence``       maximum draft probability by position, null where unknown
 ``entropy``          of the draft distribution in nats, likewise
+``late_confidence``  instead, where it came with the outcome, too late for the plan
+``late_entropy``     likewise
 ``capability``       what the engine allows, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
 ===================  ==========================================================
@@ -200,11 +202,11 @@ def step_record(
     if wanted is not None:
         record["wanted_k"] = _at(wanted.verify, rows).tolist()
         record["wanted_depth"] = wanted.draft_depth
-    record.update(_request_columns(context, rows))
+    record.update(_request_columns(context, outcome, rows))
     return record
 
 
-def _request_columns(context: StepContext, rows: IntArray) -> dict[str, Any]:
+def _request_columns(context: StepContext, outcome: StepOutcome, rows: IntArray) -> dict[str, Any]:
     """Columns that most traces do not have."""
     columns: dict[str, Any] = {}
     if context.temperature.any():
@@ -213,10 +215,12 @@ def _request_columns(context: StepContext, rows: IntArray) -> dict[str, Any]:
         columns["task"] = _at(context.task, rows).tolist()
     if np.isfinite(context.tpot_target).any():
         columns["tpot_target"] = _nullable(_at(context.tpot_target, rows), 6)
-    if context.confidence is not None:
-        columns["confidence"] = _nullable(_at(context.confidence, rows), 4)
-    if context.entropy is not None:
-        columns["entropy"] = _nullable(_at(context.entropy, rows), 3)
+    for name, digits in (("confidence", 4), ("entropy", 3)):
+        in_time, late = getattr(context, name), getattr(outcome, name)
+        if in_time is not None:
+            columns[name] = _nullable(_at(in_time, rows), digits)
+        elif late is not None:
+            columns[f"late_{name}"] = _nullable(late, digits)
     return columns
 
 

@@ -39,6 +39,7 @@ def drafts_made(
     """
     asked = controller.stops_drafting and accepted.has_confidence
     if not (asked and depth and len(batch) and controller.capability.stops_drafting):
+        controller.drafted_whole()
         return np.full(len(batch), depth, dtype=np.int64), depth
     confidence = accepted.confidence_at(batch.cursor_after(emitted))
     return _until_stopped(controller, step, batch, confidence, depth)

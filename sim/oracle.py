@@ -133,8 +133,8 @@ class ForesightPolicy(StatelessPolicy):
         accepted = np.minimum(engine.accepted.at(here), now.verify)
         # A request that ends here drafts for nothing; its next position does not matter.
         there = engine.accepted.at(np.minimum(here + accepted + 1, engine.accepted.positions - 1))
-        possible = np.clip(context.draft_possible - accepted - 1, 0, capability.max_draft_tokens)
-        depth = self._best(context, there, np.minimum(context.draft_possible, possible)).draft_depth
+        left = np.maximum(engine.batch.total - engine.batch.emitted - accepted - 2, 0)
+        depth = self._best(context, there, np.minimum(context.draft_possible, left)).draft_depth
         return SpecPlan(
             step=context.step,
             verify=now.verify,

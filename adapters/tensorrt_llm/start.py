@@ -74,6 +74,8 @@ def start_line(controller: Controller, support: Support, agreement: Agreement) -
         text += f"; watching only (shadow): {', '.join(support.shadow)}"
     if support.notes:
         text += f"; {'; '.join(support.notes)}"
+    if controller.config.control_file:
+        text += "; `control_file` is not read with TensorRT-LLM"
     return text
 
 

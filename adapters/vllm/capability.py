@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.vllm import graph_ladder
+from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.values import Capability, Level
 
 DEPTH_FOLLOWS = {
@@ -26,6 +27,12 @@ RUN_ON_V2 = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
 WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
 """Methods that draft without running a model: K = 0 costs them nothing."""
 
+CHAINED = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
+"""Methods of V1 whose model runs once for each draft position, in `SpecDecodeBaseProposer`."""
+
+_READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
+"""The worker that reads what the drafter shows, and needs not wait for a device to do so."""
+
 
 class Support(msgspec.Struct, frozen=True, kw_only=True):
     """What was found in a configuration.
@@ -37,6 +44,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
         scheduling: ``sync`` or ``async``.
         inert: why nothing is switched on; empty if something is.
         shadow: why we only watch; empty if we may act.
+        early_exit: why the draft loop isn't ended early; empty if it is.
         notes: what isn't supported here, for the start line.
     """
 
@@ -46,6 +54,7 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: str = ""
     inert: str = ""
     shadow: tuple[str, ...] = ()
+    early_exit: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -72,6 +81,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
         level = Level.VERIFY
     if uniform:
         level = Level.UNIFORM
+    early_exit = _early_exit_reason(vllm_config, level, method, runner)
     sizes = vllm_config.compilation_config.cudagraph_capture_sizes if graphs else None
     return Support(
         capability=Capability(
@@ -80,6 +90,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             ladder=ladder.values if ladder is not None else (),
             token_buckets=tuple(sorted(set(sizes or ()))),
             depth_follows=not fixed_depth,
+            stops_drafting=not early_exit,
             off_pass=method not in WITHOUT_MODEL,
             cold_off=not (
                 fixed_depth
@@ -95,6 +106,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
         runner=runner,
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
         shadow=tuple(_shadow_reasons(vllm_config, method, runner)),
+        early_exit=early_exit,
         notes=tuple(note for note in (fixed_depth, uniform) if note),
     )
 
@@ -140,6 +152,38 @@ def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
     ):
         reason = "a draft loop captured for Kmax only"
     return f"draft depth is fixed with {reason}, only verification is trimmed" if reason else ""
+
+
+def _early_exit_reason(vllm_config: Any, level: Level, method: str, runner: str) -> str:
+    """Why the draft loop can't be ended after any of its passes; empty if it can.
+
+    The scheduler has to be asked from within the loop, so it must be in the same process, wait for
+    the drafter, and be the only one who decides. Each pass's values are needed at once: on a device
+    that would be a synchronisation per pass which the engine does not do.
+    """
+    speculation, parallel = vllm_config.speculative_config, vllm_config.parallel_config
+    if level is not Level.FULL:
+        return "depth and K per request are not both free"
+    if runner != "V1" or method not in CHAINED:
+        return f"{method} on model runner {runner}"
+    if speculation.use_gemma4_mtp() or _step3p5(speculation):
+        return "a draft loop of its own"
+    if vllm_config.scheduler_config.async_scheduling:
+        return "asynchronous scheduling"
+    if parallel.distributed_executor_backend != "uni" or parallel.world_size != 1:
+        return "worker in another process"
+    if vllm_config.device_config.device_type != "cpu":
+        return "each pass would wait for the device"
+    if not vllm_config.model_config.enforce_eager:
+        return "enforce_eager is not set"
+    if parallel.worker_cls != _READS_ON_HOST:
+        return "confidence is not read"
+    return ""
+
+
+def _step3p5(speculation: Any) -> bool:
+    """vLLM 0.24 does not know it."""
+    return hasattr(speculation, "use_step3p5_mtp") and bool(speculation.use_step3p5_mtp())
 
 
 def _samples_drafts(speculation: Any) -> bool:

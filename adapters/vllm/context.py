@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
@@ -40,6 +41,11 @@ class ContextBuilder:
         self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
+
+    def stops_no_more(self) -> None:
+        """The drafter is not ended early any more."""
+        if self._capability.stops_drafting:
+            self._capability = msgspec.structs.replace(self._capability, stops_drafting=False)
 
     def build(self, step: int, now: float, signals: SignalArrivals) -> Batch:
         """The batch about to be scheduled.

@@ -128,7 +128,7 @@ def _read_confidence(vllm_config: Any, support: Support) -> None:
     of_use = not support.shadow and capability.level is not Level.UNIFORM
     # Ray calls the model runner past the worker. A worker class of the user's stays.
     of_use = of_use and parallel.distributed_executor_backend != "ray"
-    if of_use and support.runner == "V1" and parallel.worker_cls in WORKERS:
+    if of_use and parallel.worker_cls in WORKERS:
         parallel.worker_cls = WORKERS[parallel.worker_cls]
 
 

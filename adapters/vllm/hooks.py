@@ -12,10 +12,12 @@ import msgspec
 
 from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder
 from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller import Controller
+from adaptive_spec.values import Capability
 
 ATTRIBUTE = "adaptive_spec"
 """Name under which the gate leaves our configuration on `SchedulerConfig`."""
@@ -96,7 +98,11 @@ def attach(scheduler: Any) -> StepDriver:
     assert support.capability is not None, support.inert
     effective = msgspec.structs.replace(config, mode="shadow") if support.shadow else config
     controller = Controller.from_config(
-        effective, support.capability, only_watch=", ".join(support.shadow), logger=LOG
+        effective,
+        support.capability,
+        only_watch=", ".join(support.shadow),
+        identity=_identity(vllm_config, support.capability),
+        logger=LOG,
     )
     control.install()
     if support.capability.cold_off:
@@ -110,6 +116,15 @@ def attach(scheduler: Any) -> StepDriver:
     return StepDriver(scheduler, controller, metrics)
 
 
+def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None:
+    """What is learned belongs to; None if vLLM doesn't tell, and then nothing is kept."""
+    try:
+        return identity_of(vllm_config, capability)
+    except Exception as error:
+        LOG.warning("adaptive_spec: no identity: %s: %s", type(error).__name__, error)
+        return None
+
+
 def start_line(controller: Controller, support: Support) -> str:
     """One line: what is steered, how, and what isn't."""
     capability = controller.capability
@@ -118,7 +133,8 @@ def start_line(controller: Controller, support: Support) -> str:
         f"method={support.method} Kmax={capability.max_draft_tokens} "
         f"capability={capability.level.name} "
         f"ladder={','.join(str(k) for k in capability.uniform_values)} "
-        f"runner={support.runner} scheduling={support.scheduling}"
+        f"runner={support.runner} scheduling={support.scheduling} "
+        f"early_exit={f'no ({support.early_exit})' if support.early_exit else 'yes'}"
     )
     if support.shadow:
         text += f"; watching only (shadow), not tested with: {', '.join(support.shadow)}"

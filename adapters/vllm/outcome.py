@@ -20,7 +20,7 @@ from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
 class PlannedStep:
     """A step between its scheduling and its results."""
 
-    __slots__ = ("context", "late_signals", "not_before", "output", "plan")
+    __slots__ = ("context", "late_signals", "not_before", "output", "passes", "plan")
 
     def __init__(self, context: StepContext, plan: SpecPlan) -> None:
         self.context = context
@@ -31,6 +31,8 @@ class PlannedStep:
         """What the drafter showed of these drafts, if it came after the step was planned."""
         self.not_before = -math.inf
         """Earliest time its duration is counted from; see `StepClock`."""
+        self.passes: int | None = None
+        """Passes of the drafter that ran, where it was ended early; else as many as planned."""
 
 
 class Reading(NamedTuple):
@@ -117,6 +119,8 @@ def build_outcome(reading: Reading) -> StepOutcome:
     if step.late_signals is not None:
         names = [request.request_id for request in reading.requests]
         shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
+    # A plain number, also after OFF-cold.
+    depth = int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes
     after = np.array([request.num_tokens for request in reading.requests], dtype=np.int64)
     return StepOutcome(
         step=context.step,
@@ -128,7 +132,7 @@ def build_outcome(reading: Reading) -> StepOutcome:
         batch_tokens=reading.batch_tokens,
         context_tokens=reading.context_tokens,
         prefill_tokens=output.total_num_scheduled_tokens - reading.batch_tokens,
-        draft_depth=int(output.num_spec_tokens_to_schedule),  # a plain one, also after OFF-cold
+        draft_depth=depth,
         ragged=reading.ragged,
         seconds=reading.seconds,
         now=reading.now,

@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from adaptive_spec.adapters.vllm.clock import StepClock
 from adaptive_spec.adapters.vllm.context import ContextBuilder
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
+from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.hints import HintReader
@@ -66,6 +67,8 @@ class StepDriver:
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
         self._signals = SignalArrivals(self._kmax)
+        stops = controller.capability.stops_drafting
+        self._exit = EarlyExit(scheduler, controller) if stops else None
         self._sets_depth = controller.capability.steers_depth
         self._engine_table = scheduler.dynamic_sd_lookup
         self._step = 0
@@ -79,6 +82,10 @@ class StepDriver:
         """Decide, and trim the drafts at hand to what is to be verified."""
         self._planned = None
         scheduler = self._scheduler
+        if self._exit is not None:
+            self._exit.expect(None)
+            if not self._exit.able:
+                self._builder.stops_no_more()
         if not scheduler.running and not scheduler.waiting:
             return
         self._step += 1
@@ -115,8 +122,11 @@ class StepDriver:
         steers = self._sets_depth and acts(plan)
         if steers:
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
-        if not self._signals.wanted(planned.context, plan):
+        gave_up = self._exit is not None and self._exit.gave_up
+        if not self._signals.wanted(planned.context, plan, gave_up):
             setattr(output, WANTED, False)
+        elif self._exit is not None and steers:
+            self._exit.expect(planned)
         if not self._goes_cold:
             return
         if steers and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
@@ -133,7 +143,9 @@ class StepDriver:
     @fail_open
     def drafted(self, drafts: Any) -> None:
         """Drafts have arrived that no step has been planned for."""
-        self._signals.arrived(drafts, None)
+        if self._exit is not None:
+            self._exit.trim(drafts)
+        self._signals.arrived(drafts)
 
     @fail_open
     def read(self, output: Any, results: Any) -> Reading | None:
@@ -142,9 +154,8 @@ class StepDriver:
         step = self._take(output)
         now = time.monotonic()
         seconds = math.nan if step is None else self._clock.completed(step.not_before, now)
-        if self._in_flight:
-            # The next step verifies the drafts that this one has made.
-            self._signals.arrived(results, self._in_flight[0])
+        # The next step verifies the drafts that this one has made.
+        self._signals.arrived_late(results, step, self._in_flight[0] if self._in_flight else None)
         if step is None:
             return None
         return read_results(step, results, self._scheduler.requests, seconds, now)
@@ -183,6 +194,8 @@ class StepDriver:
     @fail_open
     def close(self) -> None:
         """The scheduler shuts down."""
+        if self._exit is not None:
+            self._exit.withdraw()
         self.controller.close()
         if self._metrics is not None:
             self._metrics.close()

@@ -34,10 +34,15 @@ LearnFunction: TypeAlias = Callable[
     ],
     None,
 ]
+FollowFunction: TypeAlias = Callable[
+    [FloatArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray, float, float], float
+]
 AbsorbFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, float, float], None]
 DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], None]
 HazardsFunction: TypeAlias = Callable[[FloatArray, float, float], None]
 SurviveFunction: TypeAlias = Callable[[FloatArray], None]
+TallyFunction: TypeAlias = Callable[[FloatArray, IntArray, IntArray, FloatArray], None]
+WorthFunction: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 StepCurveFunction: TypeAlias = Callable[
     [FloatArray, FloatArray, FloatArray, float, float, float], FloatArray
 ]
@@ -49,10 +54,13 @@ class Kernel(NamedTuple):
     name: str
     admit: AdmitFunction
     learn: LearnFunction
+    follow: FollowFunction
     absorb: AbsorbFunction
     descend: DescendFunction
     hazards: HazardsFunction
     survive: SurviveFunction
+    tally: TallyFunction
+    worth: WorthFunction
     step_curve: StepCurveFunction
 
 

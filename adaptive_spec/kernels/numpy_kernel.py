@@ -114,6 +114,40 @@ def learn(
     request_information[:] = np.where(touched, new_information, request_information)
 
 
+def follow(
+    hazard: FloatArray,
+    verified: IntArray,
+    accepted: IntArray,
+    odds_ratio: FloatArray,
+    request_effect: FloatArray,
+    request_information: FloatArray,
+    prior_variance: float,
+    discount: float,
+) -> float:
+    """The update of request effects as in `learn`, of effects that the hazards were not made from.
+
+    Theirs are of odds `odds_ratio` [B] times as large. Updates `request_effect` and
+    `request_information` `[B]` in place. Returns by how much their squared residuals are smaller
+    than those of the hazards `[Kmax, B]` given, summed over what was observed.
+    """
+    position = np.arange(len(hazard))[:, None]
+    seen = position < np.minimum(accepted + 1, verified)
+    own = hazard * odds_ratio
+    own = own / (1.0 - hazard + own)
+    outcome = position < accepted
+    theirs = np.where(seen, outcome - hazard, 0.0)
+    residual = np.where(seen, outcome - own, 0.0)
+    better = _sum_in_order(theirs * theirs - residual * residual)
+    touched = verified > 0
+    total = _sum_in_order(np.where(seen, np.maximum(own * (1.0 - own), 0.02), 0.0))
+    new_information = request_information * discount + total
+    effect = request_effect + _sum_in_order(residual) / (1.0 / prior_variance + new_information)
+    effect = effect * (1.0 - 0.5 * (1.0 - discount) / (1.0 + prior_variance * new_information))
+    request_effect[:] = np.where(touched, effect, request_effect)
+    request_information[:] = np.where(touched, new_information, request_information)
+    return float(np.cumsum(better)[-1]) if better.size else 0.0
+
+
 def _sum_in_order(rows: FloatArray) -> FloatArray:
     """Sum over the first axis, first row first (numpy's own sum may pair rows)."""
     if len(rows) == 0:
@@ -166,6 +200,44 @@ def hazards(logits: FloatArray, low: float, high: float) -> None:
 def survive(hazard: FloatArray) -> None:
     """Hazards [Kmax, B] become survivals, the product up to each position, in place."""
     np.cumprod(hazard, axis=0, out=hazard)
+
+
+def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
+    """Add a step's observed drafts to histograms of their predicted hazards, in place.
+
+    `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were
+    rejected, how many accepted, and the sum of their hazards. Observed is what `learn` observes.
+    """
+    kmax, bins, _ = counts.shape
+    position = np.arange(kmax)[:, None]
+    seen = position < np.minimum(accepted + 1, verified)
+    predicted = hazard[seen]
+    place = np.minimum((predicted * bins).astype(np.int64), bins - 1)
+    place += (position * bins + np.zeros_like(accepted))[seen]
+    hit = (position < accepted)[seen]
+    flat = counts.reshape(kmax * bins, 3)
+    flat[:, 0] += np.bincount(place[~hit], minlength=len(flat))
+    flat[:, 1] += np.bincount(place[hit], minlength=len(flat))
+    np.add.at(flat[:, 2], place, predicted)
+
+
+def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
+    """What a token of each request [B] counts for; see `adaptive_spec.token_worth`.
+
+    Args:
+        survival: [Kmax, B] s_ij.
+        seconds: [Kmax + 1] of a step with K drafts for each request.
+    """
+    tokens = np.ones((len(survival) + 1, survival.shape[1]))
+    tokens[1:] = survival
+    np.cumsum(tokens, axis=0, out=tokens)
+    pace = tokens / seconds[:, None]
+    best = np.argmax(pace, axis=0)[None]
+    emitted = np.take_along_axis(tokens, best, axis=0)[0]
+    result: FloatArray = 1.0 / np.sqrt(np.take_along_axis(pace, best, axis=0)[0])
+    if result.size:
+        result *= np.cumsum(emitted)[-1] / np.cumsum(result * emitted)[-1]
+    return result
 
 
 def step_curve(

@@ -22,7 +22,10 @@ from adaptive_spec.values import Level
 
 OURS = "goodput"
 LOSS, RECOVERY_STEPS = 0.01, 50
-HISTORY = ("core", "more loads", "hardware", "arrivals", "results a step late")
+HISTORY = (
+    *("core", "more loads", "hardware", "arrivals", "results a step late"),
+    *("one K per batch", "fixed draft depth"),
+)
 """Groups without confidence in which peers take part."""
 WITH_PEERS = (*HISTORY, "confidence")
 SETS = ("acceptance sets", "further acceptance sets")

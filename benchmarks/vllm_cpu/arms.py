@@ -1,11 +1,12 @@
 """What is compared, and which engine process serves which arm.
 
-Three engines serve all arms but the checks:
+Four engines serve all arms but the checks:
 
 * `none`: no drafter is configured. True no speculation.
 * `vllm`: vLLM's own speculation with Kmax, without our plugin. A static K is vLLM's table of K by
   batch size (`num_speculative_tokens_per_batch_size`) with one row; Kmax has no table.
 * `plugin`: the same with adaptive-spec.
+* `plugin-history`: adaptive-spec without reading the drafter's confidence.
 
 The checks show what that sharing is worth: `own-engineN` configures num_speculative_tokens = N in
 an engine of its own, `pluginN` runs our plugin with the policy `static`.
@@ -15,14 +16,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import BenchmarkError
 
 KMAX = 6
 NONE, SCHEDULE, OURS, OURS_COLD = "none", "schedule", "ours", "ours-cold"
+OURS_HISTORY = "ours-history"
 STATIC = tuple(f"static{k}" for k in range(1, KMAX + 1))
-DEFAULT_ARMS = (NONE, *STATIC, SCHEDULE, OURS, OURS_COLD)
+DEFAULT_ARMS = (NONE, *STATIC, SCHEDULE, OURS, OURS_HISTORY, OURS_COLD)
 PLUGIN_ENGINE = "plugin"
+PLUGIN_ENGINES: dict[str, dict[str, Any]] = {
+    PLUGIN_ENGINE: {},
+    "plugin-history": {"confidence": False},
+}
+"""Engines with our plugin, and its configuration."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +54,9 @@ class Arm:
     fresh: bool = False
 
     @property
-    def ours(self) -> bool:
-        """Is it our default policy?"""
-        return self.policy == "goodput"
+    def learns(self) -> bool:
+        """Does it go on from what it has learned in earlier cells?"""
+        return self.policy is not None and not self.fresh
 
 
 def parse_arm(name: str) -> Arm:
@@ -59,6 +67,8 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, "vLLM's schedule, tuned", "vllm")
     if name == OURS:
         return Arm(name, "adaptive-spec", PLUGIN_ENGINE, policy="goodput")
+    if name == OURS_HISTORY:
+        return Arm(name, "adaptive-spec, history only", "plugin-history", policy="goodput")
     if name == OURS_COLD:
         return Arm(name, "adaptive-spec, cold", PLUGIN_ENGINE, policy="goodput", fresh=True)
     match = re.fullmatch(r"(static|plugin|own-engine)(\d+)", name)
@@ -72,5 +82,6 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, f"static K = {k}, own engine", name, k)
     raise BenchmarkError(
         f"unknown arm {name!r}: there are {NONE}, static1 to static{KMAX}, {SCHEDULE}, {OURS}, "
-        f"{OURS_COLD}, and for checks plugin1 to plugin{KMAX} and own-engine1 to own-engine{KMAX}"
+        f"{OURS_HISTORY}, {OURS_COLD}, and for checks plugin1 to plugin{KMAX} and own-engine1 to "
+        f"own-engine{KMAX}"
     )

@@ -20,7 +20,7 @@ import msgspec
 from demo.arms import ROOT, model_threads
 from demo.servers import tail
 
-from .arms import KMAX, PLUGIN_ENGINE
+from .arms import KMAX, PLUGIN_ENGINES
 from .engine import Load, Setup
 from .errors import BenchmarkError
 
@@ -49,12 +49,13 @@ def setup_for(
     if engine == "none":
         return Setup(models=str(models))
     own = engine.removeprefix("own-engine")
+    ours = PLUGIN_ENGINES.get(engine)
     return Setup(
         models=str(models),
         draft=draft,
         k=int(own) if own.isdigit() else KMAX,
         draft_sampling=draft_sampling,
-        adaptive=dict(adaptive or {}) if engine == PLUGIN_ENGINE else None,
+        adaptive={**ours, **(adaptive or {})} if ours is not None else None,
     )
 
 

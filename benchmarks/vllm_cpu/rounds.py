@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .arms import OURS, SCHEDULE, Arm
+from .arms import SCHEDULE, Arm
 from .cells import Cell, CellFile, Condition
 from .engine import Load
 from .engines import Engines
@@ -51,10 +51,11 @@ class Rounds:
     def warm_up(self, concurrencies: Sequence[int], learn_seconds: float) -> None:
         """A discarded cell for every engine; then ours learns for so long, at each concurrency."""
         one_of_each = {arm.engine: arm for arm in reversed(self._arms)}
-        ours = [arm for arm in self._arms if arm.name == OURS]
+        ours = [arm for arm in self._arms if arm.learns]
         for place, concurrency in enumerate(concurrencies):
             seed = WARM_UP_SEED + place
-            with self._lock.exclusive(WARM_UP_SECONDS * len(one_of_each) + learn_seconds):
+            expected = WARM_UP_SECONDS * len(one_of_each) + learn_seconds * len(ours)
+            with self._lock.exclusive(expected):
                 for arm in one_of_each.values():
                     self._cell(arm, concurrency, seed, WARM_UP_SECONDS)
                 for arm in ours:

@@ -52,6 +52,7 @@ class LiveAdmission:
         self._mean_hazard: FloatArray = np.zeros((kmax, 0))
         self._survival: FloatArray = np.zeros(0)
         self._shown: FloatArray = np.zeros((kmax, 0))
+        self._drafted_for: IntArray = self._slots
         self._extending: BoolArray = np.zeros(0, dtype=np.bool_)
 
     @property
@@ -102,11 +103,10 @@ class LiveAdmission:
             extend: [B] requests that explore: they keep one draft more than is worth it.
         """
         position, batch = draft.position, len(draft.slots)
-        confidence = self._acceptance.confidence
         if position == 0:
             self._begin(draft, extend)
         signal = np.full((len(self._mean_hazard), batch), np.nan)
-        signal[position] = confidence.signal(draft.confidence)[position]
+        signal[position] = self._acceptance.signal(draft.slots, draft.confidence)[position]
         self._shown[position] = np.where(draft.drafting, signal[position], np.nan)
         if not self.useful:
             return DraftVerdict(draft.drafting, draft.drafting)
@@ -121,12 +121,23 @@ class LiveAdmission:
             going = np.zeros(batch, dtype=np.bool_)
         return DraftVerdict(admitted, going)
 
-    def shown(self) -> FloatArray | None:
-        """z [Kmax, B] of the last drafting, of all that was drafted; None if it was not watched."""
-        if not self._shown.size:
-            return None
+    def shown(self, slots: IntArray, signal: FloatArray) -> FloatArray:
+        """z [Kmax, B] of all that was drafted for these requests [B], where it was watched.
+
+        Args:
+            slots: the requests of this step.
+            signal: [Kmax, B] of the drafts that were kept; stands for requests not watched.
+        """
         shown, self._shown = self._shown, np.zeros((len(self._mean_hazard), 0))
-        return shown
+        drafted = self._drafted_for
+        if not shown.size:
+            return signal
+        if len(drafted) == len(slots) and bool((drafted == slots).all()):
+            return shown
+        order = np.argsort(drafted)
+        place = np.searchsorted(drafted, slots, sorter=order)
+        rows = order[np.minimum(place, len(order) - 1)]
+        return np.where(drafted[rows] == slots, shown[:, rows], signal)
 
     def _begin(self, draft: DraftPass, extend: BoolArray | None) -> None:
         batch = len(draft.slots)
@@ -136,6 +147,7 @@ class LiveAdmission:
         self._mean_hazard = self._acceptance.hazard(draft.slots, self._task)
         self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
         self._shown = np.full((len(self._mean_hazard), batch), np.nan)
+        self._drafted_for = draft.slots
         none = np.zeros(batch, dtype=np.bool_)
         self._extending = extend if extend is not None and len(extend) == batch else none
 

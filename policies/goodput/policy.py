@@ -11,7 +11,7 @@ distribution however drafts are sampled.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -60,6 +60,7 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
             seed,
             graph_choice=options.graph_choice,
             probe_seconds=None if options.probe_law else _FIXED_PROBE_SECONDS,
+            by_worth=options.token_worth,
         )
         self._options = options
         self._memory = StepMemory()
@@ -81,12 +82,13 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
     def _see(self, context: StepContext) -> FloatArray | None:
         if not self._cost.ready:
             return None
+        model = self._acceptance
+        model.classes.see(context.slots, context.temperature)
         signal: FloatArray | None = None
         if context.confidence is not None and self._options.confidence:
-            confidence = self._acceptance.confidence
-            signal = confidence.signal(context.confidence)
-            shown = self._live.shown()
-            confidence.see(signal if shown is None else shown)
+            signal = model.signal(context.slots, context.confidence)
+            shown = self._live.shown(context.slots, signal)
+            model.confidence.see(shown, model.classes.of(context.slots))
         self._memory.keep(context, signal)
         return signal
 
@@ -163,14 +165,18 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         model = self._acceptance
         late = outcome.confidence
         if signal is None and late is not None and self._options.confidence:
-            signal = model.confidence.signal(late)
-            model.confidence.see(signal)
+            signal = model.signal(outcome.slots, late)
+            model.confidence.see(signal, model.classes.of(outcome.slots))
         model.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
         if not self._options.change_detection:
             return
         if self._change.observe(model.surprise, model.expected_variance, model.observed):
             model.widen()
             self._modes.acceptance_changed()
+
+    def hazard_quality(self) -> dict[str, dict[str, Any]]:
+        """How well acceptance is predicted; see `adaptive_spec.hazard_quality`."""
+        return {} if self._capability is None else self._acceptance.quality.snapshot()
 
     def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:
         seconds = outcome.seconds - self._cost.prefill_seconds(outcome.prefill_tokens)

@@ -89,8 +89,10 @@ class Outlook(NamedTuple):
         """Goodput times the verify time of one draft more: the survival at which it pays."""
         drafts = int(self.best.verify.sum())
         most = len(self.verify_seconds) - 1
-        low = max(drafts // 2, 1)
-        high = min(drafts + drafts // 2 + 1, most)
+        around = max(drafts // 2, self.context.batch_size // 4, 1)
+        # From 1 on: that the first draft is dear is no reason against the others.
+        low = max(drafts - around, 1)
+        high = min(max(drafts + around, low + 1), most)
         if high <= low:
             return 0.0
         slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)

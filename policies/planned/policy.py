@@ -21,13 +21,14 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.exploration import Explorer
 from adaptive_spec.latency import LatencyWeights
 from adaptive_spec.modes import ModeMachine
-from adaptive_spec.planner import best_admission
+from adaptive_spec.planner import Admission, best_admission
 from adaptive_spec.policies.planned.contract import Hazards, PlannedOptions
 from adaptive_spec.policies.planned.cost_probes import CostProbes
 from adaptive_spec.policies.planned.exploring import Exploring, engine_verify, unpredicted
 from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.policies.planned.switching import Switching
 from adaptive_spec.policy import State
+from adaptive_spec.token_worth import token_worth
 from adaptive_spec.tpot_cap import TpotTargets
 from adaptive_spec.values import (
     Capability,
@@ -52,6 +53,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         seed: of the exploration.
         graph_choice: weigh the slower graph of a ragged batch, and the padding of captured sizes.
         probe_seconds: between probes while off; None: by the law of `adaptive_spec.modes`.
+        by_worth: tokens of requests that accept much count for less (`adaptive_spec.token_worth`).
     """
 
     name: ClassVar[str]
@@ -73,12 +75,14 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         *,
         graph_choice: bool = True,
         probe_seconds: float | None = None,
+        by_worth: bool = False,
     ) -> None:
         self._explores = options.explore
         self._profile = profile if options.profile is None else load_profile(Path(options.profile))
         self._seed = seed
         self._graph_choice = graph_choice
         self._probe_seconds = probe_seconds
+        self._by_worth = by_worth
         self._latency = LatencyWeights(options.latency_strength)
         self._capability: Capability | None = None
         self._restored: State | None = None
@@ -169,16 +173,30 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         if option_value is not None:
             values = survival + option_value[:, None]
             np.minimum(np.minimum.accumulate(values, axis=0, out=values), 1.0, out=values)
-        best = best_admission(
-            values if weights is None else values * weights,
-            weights,
-            context.draft_possible,
-            context.draft_available,
-            verify_seconds,
-            draft_seconds,
-            self._planned_for,
-            tpot=tpot,
-        )
+
+        def admission(weights: FloatArray | None) -> Admission:
+            return best_admission(
+                values if weights is None else values * weights,
+                weights,
+                context.draft_possible,
+                context.draft_available,
+                verify_seconds,
+                draft_seconds,
+                self._planned_for,
+                tpot=tpot,
+            )
+
+        best: Admission | None = None
+        # Drafts that are admitted by confidence are priced in tokens that were really emitted.
+        if self._by_worth and option_value is None and context.batch_size > 1:
+            worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
+            worth = worth if weights is None else worth * weights
+            best = admission(worth)
+            if best.draft_depth:
+                weights = worth
+        # Whether to draft at all is asked of the step itself: what all share isn't to first order.
+        if best is None or not best.draft_depth:
+            best = admission(weights)
         return Outlook(
             context,
             survival,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.values import IntArray
+from adaptive_spec.values import FloatArray, IntArray
 
 DEEPEST = 254
 """The largest depth; 255 stands for "never" in `AcceptanceData.tree_sizes`."""
@@ -40,7 +40,8 @@ class AcceptanceData:
             where `accepted` says it all.
         confidence: [P, depth] float32, maximum probability of the draft distribution at each
             draft position of a step that starts here, nan where unknown; None without a signal.
-        temperature: sampling temperature of the target the records were made with.
+        temperature: sampling temperature of the target the records were made with; the highest one.
+        record_temperature: [R] that of each record, where they differ; None: `temperature`.
     """
 
     name: str
@@ -54,6 +55,7 @@ class AcceptanceData:
     tree_sizes: NDArray[np.uint8] | None = None
     confidence: NDArray[np.float32] | None = None
     temperature: float = 0.0
+    record_temperature: FloatArray | None = None
 
     def __post_init__(self) -> None:
         records = len(self.offsets) - 1
@@ -74,11 +76,20 @@ class AcceptanceData:
             raise ValueError("tree_sizes must have one row per position")
         if self.confidence is not None and self.confidence.shape != (positions, self.depth):
             raise ValueError(f"confidence must be [{positions}, {self.depth}]")
+        if self.record_temperature is not None and len(self.record_temperature) != records:
+            raise ValueError("record_temperature must have one entry per record")
 
     @property
     def records(self) -> int:
         """R."""
         return len(self.labels)
+
+    @property
+    def temperatures(self) -> FloatArray:
+        """[R] sampling temperature of the target."""
+        if self.record_temperature is None:
+            return np.full(self.records, self.temperature)
+        return self.record_temperature
 
     @property
     def lengths(self) -> IntArray:

@@ -18,6 +18,8 @@ from adaptive_spec.sim.acceptance.models import PREFIX, shipped_model
 from adaptive_spec.sim.acceptance.per_position import lists_of, read_per_position
 from adaptive_spec.sim.acceptance.pool import pool
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
+from adaptive_spec.sim.acceptance.records import PREFIX as RECORD
+from adaptive_spec.sim.acceptance.records import shipped_record
 from adaptive_spec.sim.acceptance.rows import read_lines
 from adaptive_spec.sim.acceptance.step_lists import read_step_lists
 
@@ -39,8 +41,9 @@ def load_acceptance(
     """Acceptance data of one or several sources, pooled; `depth` of the result is `kmax`.
 
     Args:
-        paths: files, folders with ``steps-*.jsonl``, or ``model:NAME`` for a model that comes with
-            the package. Records of several are interleaved in an order drawn by the seed.
+        paths: files, folders with ``steps-*.jsonl``, ``model:NAME`` or ``record:NAME`` for a model
+            or a record that comes with the package. Records of several are interleaved in an
+            order drawn by the seed.
         drafter_list: which list of per-position files, such as ``eagle`` or ``ngram``.
         seed: of models, of draws that continue recorded runs, and of the interleaving.
         kmax: largest K that will be replayed, 1..254.
@@ -69,6 +72,8 @@ def _load(
 ) -> AcceptanceData:
     if path.startswith(PREFIX):
         return generate(shipped_model(path.removeprefix(PREFIX)), depth=kmax, seed=seed)
+    if path.startswith(RECORD):
+        return shipped_record(path.removeprefix(RECORD), depth=kmax, seed=seed)
     file = Path(path)
     if file.is_dir():
         if not any(file.glob("steps-*.jsonl")):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.values import IntArray
+from adaptive_spec.values import FloatArray, IntArray
 
 _ANY_NUMBER = 255
 """`proposed` of a drafter that drafts as many as asked for."""
@@ -36,6 +36,9 @@ def take(data: AcceptanceData, records: IntArray) -> AcceptanceData:
         tree_sizes=None if data.tree_sizes is None else data.tree_sizes[positions],
         confidence=None if data.confidence is None else data.confidence[positions],
         temperature=data.temperature,
+        record_temperature=(
+            None if data.record_temperature is None else data.record_temperature[records]
+        ),
     )
 
 
@@ -62,7 +65,7 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
 
     A single part is returned as it is. Parts are cut to the smallest depth among them. Where only
     some have a confidence the others' is unknown (nan); where only some say how many drafts
-    can be proposed the others can propose any number. The temperature is the highest one.
+    can be proposed the others can propose any number. Each record keeps its temperature.
 
     Raises ValueError without parts, or if token trees meet chains or trees of other depths.
     """
@@ -87,6 +90,7 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
         tree_sizes=_tree_sizes(parts),
         confidence=_confidence(parts, depth),
         temperature=max(part.temperature for part in parts),
+        record_temperature=_record_temperature(parts),
     )
     return take(joined, np.random.default_rng(seed).permutation(joined.records))
 
@@ -102,6 +106,11 @@ def _proposed(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:
             for part in parts
         ]
     )
+
+
+def _record_temperature(parts: Sequence[AcceptanceData]) -> FloatArray | None:
+    temperatures: FloatArray = np.concatenate([part.temperatures for part in parts])
+    return None if (temperatures == temperatures[0]).all() else temperatures
 
 
 def _tree_sizes(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:

@@ -10,8 +10,9 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -35,10 +36,16 @@ class _Step(msgspec.Struct):
     k: _Counts
     accepted: _Counts
     emitted: _Counts
+    confidence: list[list[float | None]] | None = None
+    late_confidence: list[list[float | None]] | None = None
+    temperature: list[float] | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.ids) == len(self.k) == len(self.accepted) == len(self.emitted):
-            raise ValueError("ids, k, accepted and emitted differ in length")
+        columns = (self.k, self.accepted, self.emitted, self.shown, self.temperature)
+        if any(column is not None and len(column) != len(self.ids) for column in columns):
+            raise ValueError(
+                "ids, k, accepted, emitted, confidence and temperature differ in length"
+            )
         for name, k, accepted, emitted in zip(
             self.ids, self.k, self.accepted, self.emitted, strict=True
         ):
@@ -47,11 +54,44 @@ class _Step(msgspec.Struct):
                     f"request {name!r} has k {k}, accepted {accepted}, emitted {emitted}"
                 )
 
+    @property
+    def shown(self) -> list[list[float | None]] | None:
+        """What the drafts showed, whenever it was known."""
+        return self.late_confidence if self.confidence is None else self.confidence
+
+
+class _RequestStep(NamedTuple):
+    """A request's part of a step: K, accepted and emitted, and what its drafts showed."""
+
+    counts: tuple[int, int, int]
+    shown: list[float | None]
+    temperature: float
+
+
+def _of_request(step: _Step, row: int) -> _RequestStep:
+    return _RequestStep(
+        (step.k[row], step.accepted[row], step.emitted[row]),
+        [] if step.shown is None else step.shown[row],
+        0.0 if step.temperature is None else step.temperature[row],
+    )
+
+
+def _shown(source: Path, rows: list[list[float | None]]) -> NDArray[np.float32] | None:
+    """[S, D] confidence of all steps, nan where a step has none; None if none has."""
+    width = max(map(len, rows))
+    if not width:
+        return None
+    padded = [[*row, *[None] * (width - len(row))] for row in rows]
+    confidence = np.array(padded, dtype=np.float64)
+    if bool(((confidence < 0) | (confidence > 1)).any()):
+        raise DataError(f"{source}: a confidence leaves 0..1")
+    return confidence.astype(np.float32)
+
 
 def read_step_trace(
     path: str | os.PathLike[str], *, depth: int | None = None, seed: int = 0
 ) -> AcceptanceData:
-    """Acceptance from a step trace, one record per request.
+    """Acceptance, and confidence where it is there, from a step trace, one record per request.
 
     A step with K = 0 says nothing about drafts: its token continues runs by a draw, as any fully
     accepted step's does. So a trace of a policy that was mostly off is mostly imputed; `source`
@@ -66,7 +106,7 @@ def read_step_trace(
     Raises DataError naming file and row or step, and what is wrong.
     """
     source = Path(path)
-    by_request: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
+    by_request: dict[tuple[int, str], list[_RequestStep]] = {}
     process, before = 0, -1
     for number, record in _records(source):
         try:
@@ -77,24 +117,36 @@ def read_step_trace(
         if step.step <= before:
             process += 1
         before = step.step
-        for name, *counts in zip(step.ids, step.k, step.accepted, step.emitted, strict=True):
-            k, accepted, emitted = counts
+        for row, name in enumerate(step.ids):
             # Without a name the steps of different requests can't be told apart.
-            if name and emitted:
-                by_request.setdefault((process, name), []).append((k, accepted, emitted))
+            if name and step.emitted[row]:
+                by_request.setdefault((process, name), []).append(_of_request(step, row))
     if not by_request:
         raise DataError(f"{source}: no decode steps in this trace")
-    flat = np.array([x for steps in by_request.values() for x in steps], dtype=np.int64)
+    every = [each for steps in by_request.values() for each in steps]
+    flat = np.array([each.counts for each in every], dtype=np.int64)
     counts_of = [len(steps) for steps in by_request.values()]
     recorded = RecordedSteps(
         verified=np.ascontiguousarray(flat[:, 0]),
         accepted=np.ascontiguousarray(flat[:, 1]),
         emitted=np.ascontiguousarray(flat[:, 2]),
         offsets=np.concatenate([[0], np.cumsum(counts_of)]).astype(np.int64),
+        confidence=_shown(source, [each.shown for each in every]),
     )
     if not recorded.verified.any():
         raise DataError(f"{source}: no step verified a draft; record one with speculation on")
-    return _imputed(recorded, source, "step trace", depth=depth, seed=seed)
+    temperatures = np.array([steps[0].temperature for steps in by_request.values()])
+    data = _imputed(
+        recorded,
+        source,
+        "step trace",
+        depth=depth,
+        seed=seed,
+        temperature=float(temperatures.max()),
+    )
+    if (temperatures == temperatures[0]).all():
+        return data
+    return replace(data, record_temperature=temperatures)
 
 
 def read_recorded_npz(
@@ -105,15 +157,16 @@ def read_recorded_npz(
     Args:
         path: npz with ``accepted`` [S] whole numbers 0..K, ``request`` [S] whole numbers (steps in
             order within a request) and ``max_prob`` [S, K], the maximum draft probability at each
-            position; K drafts were verified at every step. A name that ends in ``_t`` and a
-            number, as in ``code_t0.8.npz``, says the target's temperature.
+            position; K drafts were verified at every step. ``label`` [R], if it is there, holds
+            the task labels of requests 0..R - 1. A name that ends in ``_t`` and a number, as in
+            ``code_t0.8.npz``, says the target's temperature.
         depth: drafts known at each position; None: K.
         seed: of the draws that continue runs past K.
 
     Raises DataError naming file, row (from 0, as in the array) and what is wrong.
     """
     file = Path(path)
-    arrays = _load_npz(file, ("accepted", "request", "max_prob"))
+    arrays = _load_npz(file, ("accepted", "request", "max_prob"), optional=("label",))
     accepted = _whole_numbers(file, "accepted", arrays["accepted"])
     request = _whole_numbers(file, "request", arrays["request"])
     confidence = arrays["max_prob"]
@@ -132,7 +185,8 @@ def read_recorded_npz(
     _first_bad(file, "max_prob", outside, confidence)
 
     order = np.argsort(request, kind="stable")
-    _, counts = np.unique(request, return_counts=True)
+    numbers, counts = np.unique(request, return_counts=True)
+    labels = _labels(file, arrays["label"], numbers) if "label" in arrays else None
     accepted = accepted[order]
     recorded = RecordedSteps(
         verified=np.full(len(accepted), draft_tokens, dtype=np.int64),
@@ -142,7 +196,7 @@ def read_recorded_npz(
         confidence=confidence[order].astype(np.float32),
     )
     named = re.search(r"_t(\d+(?:\.\d+)?)$", file.stem)
-    return _imputed(
+    data = _imputed(
         recorded,
         file,
         f"recorded steps, K = {draft_tokens}",
@@ -150,6 +204,7 @@ def read_recorded_npz(
         seed=seed,
         temperature=float(named[1]) if named else 0.0,
     )
+    return data if labels is None else replace(data, labels=labels)
 
 
 def _imputed(
@@ -195,7 +250,9 @@ def _records(source: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, record
 
 
-def _load_npz(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+def _load_npz(
+    file: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, NDArray[Any]]:
     try:
         # Opened here: numpy leaves a file open that is not an archive.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
@@ -203,14 +260,27 @@ def _load_npz(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
                 raise DataError(f"{file}: a single array, expected an npz file")
             missing = [name for name in names if name not in archive.files]
             if missing:
-                there = ", ".join(archive.files) or "none"
-                raise DataError(f"{file}: no array {', '.join(missing)}; arrays there are: {there}")
-            return {name: archive[name] for name in names}
+                known = ", ".join(archive.files) or "none"
+                raise DataError(f"{file}: no array {', '.join(missing)}; arrays there are: {known}")
+            there = (*names, *(name for name in optional if name in archive.files))
+            return {name: archive[name] for name in there}
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{file}: not a readable npz file: {reason}") from error
+
+
+def _labels(file: Path, labels: NDArray[Any], numbers: IntArray) -> tuple[str, ...]:
+    """Of the requests with these numbers."""
+    if labels.ndim != 1 or labels.dtype.kind != "U":
+        raise DataError(f"{file}: label must be one text per request, is {labels.dtype}")
+    if numbers[0] < 0 or numbers[-1] >= len(labels):
+        raise DataError(
+            f"{file}: label names requests 0 to {len(labels) - 1}, request has "
+            f"{numbers[0]} to {numbers[-1]}"
+        )
+    return tuple(labels[numbers].tolist())
 
 
 def _whole_numbers(file: Path, name: str, array: NDArray[Any]) -> IntArray:

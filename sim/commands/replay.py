@@ -28,7 +28,8 @@ def replay(
     acceptance: Annotated[
         list[str] | None,
         typer.Option(
-            help="File with acceptance, or model:NAME; repeat to mix. Default: an example."
+            help="File with acceptance, model:NAME or record:NAME[:KIND]; repeat to mix. "
+            "Default: an example."
         ),
     ] = None,
     drafter: Annotated[str, typer.Option(help="How drafts are made: eagle, ngram, ...")] = "eagle",

@@ -90,13 +90,17 @@ def _npz_steps(file: Path) -> Steps:
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
     order = np.argsort(arrays["request"], kind="stable")
-    _, request = np.unique(arrays["request"][order], return_inverse=True)
+    numbers, request = np.unique(arrays["request"][order], return_inverse=True)
     confidence: FloatArray = arrays["max_prob"][order].astype(np.float64)
     steps, positions = confidence.shape
     entropy: FloatArray = np.full((steps, positions), np.nan)
     if "entropy" in arrays:
         entropy = _entropy(file, arrays["entropy"], (steps, positions))[order]
     named = re.search(r"^(.*)_t(\d+(?:\.\d+)?)$", file.stem)
+    labels, task = (named[1] if named else file.stem,), np.zeros(steps, dtype=np.int64)
+    if "label" in arrays:
+        found, task = np.unique(arrays["label"].astype(str)[numbers[request]], return_inverse=True)
+        labels = tuple(found.tolist())
     return Steps(
         request=request.astype(np.int64),
         verified=np.full(steps, positions, dtype=np.int64),
@@ -104,8 +108,8 @@ def _npz_steps(file: Path) -> Steps:
         temperature=np.full(steps, float(named[2]) if named else 0.0),
         context=np.full(steps, np.nan),
         load=np.full(steps, np.nan),
-        task=np.zeros(steps, dtype=np.int64),
-        labels=(named[1] if named else file.stem,),
+        task=task.astype(np.int64),
+        labels=labels,
         confidence=confidence,
         entropy=entropy,
     )

@@ -34,6 +34,7 @@ def requests_of(
         chosen = np.arange(data.records)
     lengths = data.lengths.tolist()
     prompts = data.prompt_tokens.tolist()
+    temperatures = data.temperatures.tolist()
     number = 0
     while True:
         for record in random.permutation(chosen).tolist():
@@ -44,7 +45,7 @@ def requests_of(
                 output_tokens=lengths[record],
                 record=record,
                 task=data.labels[record],
-                temperature=data.temperature,
+                temperature=temperatures[record],
             )
             number += 1
         if not endless:

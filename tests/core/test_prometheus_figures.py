@@ -40,6 +40,14 @@ STATUS: dict[str, Any] = {
     "decisions_by_time": [0, 1, 2, 4, 0, 0, 0, 0, 0, 0, 3],
     "goodput": {"predicted": 120.5, "measured": 118.0},
 }
+HAZARDS = {
+    "history": {
+        "auc": 0.6,
+        "ece": 0.04,
+        "auc_by_position": [0.61, None, None],
+        "ece_by_position": [0.05, 0.03, None],
+    }
+}
 LATER = STATUS | {
     "mode": "shadow",
     "verified_tokens": 22,
@@ -127,6 +135,18 @@ def test_a_page_says_what_the_status_says() -> None:
 
 def test_both_ways_show_the_same_figures(tmp_path: Path) -> None:
     assert gathered(tmp_path, STATUS) == page(STATUS)
+
+
+def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known() -> None:
+    found = [line for line in page(STATUS | {"hazards": HAZARDS}) if "_hazard_" in line]
+    labels = 'engine="0",model_name="bench",position="{}",source="history"'
+    assert found == [
+        f"adaptive_spec_hazard_auc{{{labels.format('1')}}} 0.61",
+        f"adaptive_spec_hazard_auc{{{labels.format('all')}}} 0.6",
+        f"adaptive_spec_hazard_calibration_error{{{labels.format('1')}}} 0.05",
+        f"adaptive_spec_hazard_calibration_error{{{labels.format('2')}}} 0.03",
+        f"adaptive_spec_hazard_calibration_error{{{labels.format('all')}}} 0.04",
+    ]
 
 
 def test_later_statuses_replace_earlier_ones(tmp_path: Path) -> None:

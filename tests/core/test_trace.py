@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from adaptive_spec.config import Trace
@@ -33,6 +35,23 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     assert records[0]["k"] == [3, 2, 0]
     assert records[0]["seconds"] == 0.01
     assert records[0]["predicted_seconds"] is None
+
+
+def test_what_drafts_showed_is_written_in_time_or_late(tmp_path: Path) -> None:
+    shown = np.array([[0.9, 0.5, np.nan], [0.7, 0.2, 0.1], [0.4, np.nan, np.nan]])
+    trace = StepTrace.from_config(Trace(directory=str(tmp_path)), LOG)
+    in_time = msgspec.structs.replace(context(0), confidence=shown, entropy=shown + 1)
+    late = msgspec.structs.replace(outcome(1), confidence=shown, entropy=shown + 1)
+    for planned, became in ((in_time, outcome(0)), (context(1), late)):
+        trace.plan(planned, engine_plan(planned))
+        trace.outcome(became)
+    trace.close()
+    rows = [[0.9, 0.5, None], [0.7, 0.2, 0.1], [0.4, None, None]]
+    first, second = read_trace(tmp_path)
+    assert first["confidence"] == second["late_confidence"] == rows
+    assert first["entropy"][1] == second["late_entropy"][1] == [1.7, 1.2, 1.1]
+    assert "late_confidence" not in first
+    assert "confidence" not in second
 
 
 def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("adaptive_spec", "adapters", "policies", "sim")
-DATA = (".py", ".typed", ".json", ".html", ".gz", ".md")
+DATA = (".py", ".typed", ".json", ".html", ".gz", ".md", ".npz")
 WITHOUT_CACHES = shutil.ignore_patterns("__pycache__")
 
 

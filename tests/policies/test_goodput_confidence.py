@@ -87,12 +87,13 @@ def test_what_the_drafts_at_hand_show_changes_what_is_verified_but_not_the_next_
     assert other.verify.sum() < one.verify.sum()
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_confidence_that_comes_with_the_outcome_is_learned_from(tells: bool) -> None:
+def late(signal: str) -> tuple[Any, list[SpecPlan]]:
+    """A policy after 300 steps whose outcomes say what the drafter showed, and its plans."""
     policy: Any = build_policy("goodput", {}, seed=1)
     random = np.random.default_rng(1)
     capability = Capability(level=Level.FULL, max_draft_tokens=2)
     batch = 16
+    plans = []
     for step in range(300):
         context = StepContext(
             step=step,
@@ -109,12 +110,17 @@ def test_confidence_that_comes_with_the_outcome_is_learned_from(tells: bool) -> 
             now=0.1 * step,
         )
         plan = policy.plan(context)
+        plans.append(plan)
         accepted = random.random((batch, 2)) < 0.5
-        confidence = np.where(
+        confidence: Any = np.where(
             accepted, random.beta(4, 2, (batch, 2)), random.beta(2, 4, (batch, 2))
         )
-        if not tells:
-            random.shuffle(confidence)
+        if signal == "useless":
+            confidence = np.random.default_rng(step).permuted(confidence)
+        elif signal == "inverted":
+            confidence = 1.0 - confidence
+        elif signal == "none":
+            confidence = None
         lengths = np.minimum(np.logical_and.accumulate(accepted, axis=1).sum(axis=1), plan.verify)
         policy.observe(
             StepOutcome(
@@ -134,5 +140,20 @@ def test_confidence_that_comes_with_the_outcome_is_learned_from(tells: bool) -> 
                 confidence=confidence,
             )
         )
-    weight = policy.state()["acceptance"]["confidence"]["own"][0]
-    assert weight > 0.5 if tells else weight < 0.15
+    return policy, plans
+
+
+def test_confidence_that_comes_with_the_outcome_is_learned_from() -> None:
+    policy, _ = late("telling")
+    assert policy.state()["acceptance"]["confidence"]["own"][0][0] > 0.5
+    quality = policy.hazard_quality()
+    assert quality["confidence"]["auc"] > quality["history"]["auc"] + 0.2
+
+
+@pytest.mark.parametrize("signal", ["useless", "inverted"])
+def test_a_signal_that_does_not_tell_leaves_every_plan_as_it_is_without(signal: str) -> None:
+    _, without = late("none")
+    _, plans = late(signal)
+    for plan, other in zip(plans, without, strict=True):
+        assert (plan.verify == other.verify).all()
+        assert plan.draft_depth == other.draft_depth

@@ -57,6 +57,13 @@ def exploring(*, enabled: bool = True) -> Exploring:
     return Exploring(Explorer(FULL, 0), CostProbes(CostModel(FULL)), enabled=enabled)
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 16])
+def test_a_draft_has_its_price_where_history_alone_would_verify_none(batch: int) -> None:
+    of = outlook(context(1, [4] * batch))
+    assert not of.best.verify.any()
+    assert of.verify_price() == pytest.approx(of.best.goodput * 0.001)
+
+
 KNOWN = np.full(4, 10_000)
 UNKNOWN = np.zeros(4, dtype=np.int64)
 

@@ -216,7 +216,7 @@ def test_where_everything_is_verified_only_now_and_then_a_round_is_read() -> Non
         return arrivals.wanted(context, plan)
 
     assert all(step(number, KMAX) for number in range(200)), "nothing has come yet"
-    arrivals.arrived(SimpleNamespace(**{ATTRIBUTE: object()}), None)
+    arrivals.arrived(SimpleNamespace(**{ATTRIBUTE: object()}))
     assert step(200, KMAX - 1)
     wanted = [step(number, KMAX) for number in range(201, 401)]
     assert all(wanted[:60])
@@ -261,7 +261,11 @@ def test_a_fault_while_reading_leaves_the_drafts_alone(caplog):
         def propose(self) -> Any:
             return torch.stack([self._sample_draft_tokens(torch.ones(2), None)[0]], dim=1)
 
-    runner = SimpleNamespace(drafter=Drafter(), input_batch=SimpleNamespace(req_ids=["a", "b"]))
+    runner = SimpleNamespace(
+        drafter=Drafter(),
+        input_batch=SimpleNamespace(req_ids=["a", "b"]),
+        vllm_config=SimpleNamespace(instance_id="made up"),
+    )
     tap = ModelTap(runner)
     for _ in range(3):
         assert runner.drafter.propose().tolist() == [[1.0], [1.0]]

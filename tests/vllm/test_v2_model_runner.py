@@ -129,6 +129,7 @@ def test_drafter_passes_follow_the_depth_where_the_capability_says_so(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("scenario", ["crowded", "with_logprobs", "with_aborts", "with_stops"])
 def test_tokens_of_the_other_traffic_are_those_without_speculation(
     v2: V2Engines, random_policy: dict[str, Any], scenario: str
@@ -147,10 +148,12 @@ def test_tokens_of_the_other_traffic_are_those_without_speculation(
 
 @pytest.mark.long
 @pytest.mark.statistics
+@pytest.mark.timeout(0)
 def test_distribution_at_temperature(v2: V2Engines, random_policy: dict[str, Any]) -> None:
     """The first tokens after the one that comes from the prompt's own pass.
 
-    Greedy drafts: the kernel that samples drafts has a mask the interpreter does not take.
+    Greedy drafts: the kernel that samples drafts has a mask the interpreter does not take. About
+    a quarter of an hour on a free core.
     """
     texts, batch, rounds = prompts(2, 31), 32, SAMPLES_PER_PROMPT // 32
     jobs = [

@@ -18,7 +18,7 @@ class SignalArrivals:
     round is read: there is nothing to choose.
 
     Attributes:
-        late: rounds whose values came when that step was already under way.
+        late: rounds whose values came when that step was under way or over.
     """
 
     def __init__(self, kmax: int) -> None:
@@ -28,31 +28,41 @@ class SignalArrivals:
         self._any_arrived = False
         self._all_verified = 0
 
-    def wanted(self, context: StepContext, plan: SpecPlan) -> bool:
-        """Should the drafts made at the end of this step be read?"""
+    def wanted(self, context: StepContext, plan: SpecPlan, gave_up: bool = False) -> bool:
+        """Should the drafts made at the end of this step be read?
+
+        `gave_up`: the last round that was read was not drafted in full for all.
+        """
         if not self._any_arrived:
             return True
-        if (plan.verify < context.draft_available).any():
+        if gave_up or (plan.verify < context.draft_available).any():
             self._all_verified = 0
         else:
             self._all_verified += 1
         return self._all_verified < _PATIENCE_STEPS or context.step % _PERIOD == 0
 
-    def arrived(self, carrier: Any, planned: Any) -> None:
-        """Take the values off an object of vLLM's.
+    def arrived(self, drafts: Any) -> None:
+        """Take the values off vLLM's DraftTokenIds: in time for the next plan."""
+        signals = getattr(drafts, ATTRIBUTE, None)
+        if signals is not None:
+            self._any_arrived = True
+            self._for_next_plan = signals
+
+    def arrived_late(self, results: Any, done: Any, following: Any) -> None:
+        """Take the values off vLLM's ModelRunnerOutput: too late for a plan.
+
+        The step that verifies the drafts, under way or over, gets them as `late_signals`.
 
         Args:
-            carrier: vLLM's DraftTokenIds or ModelRunnerOutput.
-            planned: the planned step that verifies these drafts, if it is under way: it gets
-                them as `late_signals`.
+            results: of a step.
+            done: the planned step whose results they are; None if it was not planned.
+            following: the planned step that verifies the drafts which that step has made; None if
+                none is under way. Values that nobody waits for are dropped.
         """
-        signals = getattr(carrier, ATTRIBUTE, None)
-        if signals is None:
-            return
-        self._any_arrived = True
-        if planned is None:
-            self._for_next_plan = signals
-        else:
+        signals = getattr(results, ATTRIBUTE, None)
+        planned = done if getattr(signals, "verified", False) else following
+        if signals is not None and planned is not None:
+            self._any_arrived = True
             self.late += 1
             planned.late_signals = signals
 

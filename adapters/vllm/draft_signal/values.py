@@ -24,11 +24,14 @@ class DraftSignals:
         request_ids: [R] whose drafts these are.
         confidence: [R, D] maximum probability of the draft distribution; nan where unknown.
         entropy: [R, D] its entropy in nats; nan where unknown.
+        verified: they come with the results of the step that has verified these drafts, not with
+            those of the step that has made them.
     """
 
     request_ids: Sequence[str]
     confidence: FloatArray
     entropy: FloatArray
+    verified: bool = False
 
     def rows(self, request_ids: Sequence[str], kmax: int) -> tuple[FloatArray, FloatArray]:
         """Both for these requests: [B, kmax] each, nan where nothing is known."""

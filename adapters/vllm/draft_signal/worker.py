@@ -14,6 +14,7 @@ from typing import Any
 
 from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import LookupTap
 from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
+from adaptive_spec.adapters.vllm.draft_signal.v2_tap import V2Tap, shows_certainty
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, WANTED, DraftSignals
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
@@ -29,7 +30,7 @@ class CarriesSignals:
     """Mixed in before a worker of vLLM."""
 
     model_runner: Any
-    _adaptive_spec_tap: ModelTap | LookupTap | None = None
+    _adaptive_spec_tap: ModelTap | LookupTap | V2Tap | None = None
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
         """Load, then watch the drafter."""
@@ -67,7 +68,9 @@ class CarriesSignals:
         tap = self._adaptive_spec_tap
         if tap is None or not hasattr(output, "get_output"):
             return output
-        read, own = tap.take(), output.get_output
+        # V2's results leave before its drafts are made.
+        read = tap.take_verified() if isinstance(tap, V2Tap) else tap.take()
+        own = output.get_output
 
         def get_output() -> Any:
             vars(output).pop("get_output", None)  # it holds the output that holds it
@@ -93,17 +96,20 @@ class CarriesSignals:
             )
 
 
-def watch_drafter(runner: Any) -> ModelTap | LookupTap | None:
-    """Watch a V1 model runner's drafter; None if it shows nothing or another rank is asked."""
+def watch_drafter(runner: Any) -> ModelTap | LookupTap | V2Tap | None:
+    """Watch a model runner's drafter; None if it shows nothing or another rank is asked."""
     from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
-    drafter = getattr(runner, "drafter", None)
+    # Model runner V1 calls it drafter, V2 speculator.
+    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
     if drafter is None or not (get_pp_group().is_last_rank and get_tp_group().is_first_rank):
         return None
     if hasattr(drafter, "_sample_draft_tokens"):
         return ModelTap(runner)
     if hasattr(drafter, "suffix_cache") or hasattr(drafter, "max_n"):
         return LookupTap(runner)
+    if shows_certainty(drafter):
+        return V2Tap(runner)
     _LOG.info("adaptive_spec: %s shows no confidence", type(drafter).__name__)
     return None
 

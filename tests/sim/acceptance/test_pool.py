@@ -43,6 +43,13 @@ def test_pooled_data_holds_every_record_once_at_the_smaller_depth():
     assert pooled.name == "a+b"
 
 
+def test_pooled_records_keep_their_temperatures():
+    pooled = pool([A, B], seed=0)
+    by_label = dict(zip(pooled.labels, pooled.temperatures.tolist(), strict=True))
+    assert by_label == {"a1": 0.0, "a2": 0.0, "b1": 0.8}
+    assert pool([A, A], seed=0).record_temperature is None
+
+
 def test_pooling_cuts_runs_to_the_smaller_depth():
     pooled = pool([data_of([6, 0]), data_of([1], depth=2)], seed=0)
     assert pooled.accepted.max() == 2

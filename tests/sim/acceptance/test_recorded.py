@@ -140,6 +140,54 @@ def test_what_the_trace_writer_writes_replays_as_it_ran(tmp_path):
     assert position == len(data.accepted)
 
 
+def test_confidence_and_temperature_of_a_trace_are_kept(tmp_path):
+    write(
+        tmp_path / "steps-1-000000.jsonl",
+        step(1, ["a"], [2], [1], confidence=[[0.9, 0.5]]),
+        step(
+            2,
+            ["a", "b"],
+            [2, 1],
+            [0, 1],
+            confidence=[[0.25, None], [0.75, 0.5]],
+            temperature=[0.0, 0.8],
+        ),
+        step(3, ["b"], [2], [0], late_confidence=[[0.125, 0.5]]),
+        step(4, ["b"], [2], [0]),
+    )
+    data = read_step_trace(tmp_path)
+    # Request a: steps at 0 and 2; b: at 0, 2 and 3, of which the last one showed nothing.
+    assert data.offsets.tolist() == [0, 3, 7]
+    assert data.confidence[5].tolist() == [0.125, 0.5]
+    np.testing.assert_allclose(
+        data.confidence[[0, 2, 3]], [[0.9, 0.5], [0.25, np.nan], [0.75, 0.5]]
+    )
+    assert np.isnan(data.confidence[6]).all()
+    assert data.temperatures.tolist() == [0.0, 0.8]
+    assert data.temperature == 0.8
+
+
+def test_a_trace_without_confidence_has_none(tmp_path):
+    write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [2], [1]))
+    assert read_step_trace(tmp_path).confidence is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"confidence": [[0.5, 1.5]]}, "confidence leaves 0..1"),
+        ({"confidence": [[0.5], [0.5]]}, "differ in length"),
+        ({"confidence": [["x"]]}, "confidence"),
+        ({"temperature": []}, "differ in length"),
+    ],
+)
+def test_a_bad_confidence_or_temperature_is_named(tmp_path, columns, said):
+    write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [2], [1], **columns))
+    with pytest.raises(DataError, match=said) as caught:
+        read_step_trace(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
 def arrays(**changed):
     given = {
         "accepted": np.array([1, 2, 0, 1], dtype=np.int8),
@@ -195,6 +243,22 @@ def test_a_missing_array_is_named_with_those_there_are(tmp_path):
     np.savez(tmp_path / "a.npz", accepted=np.zeros(1, int), other=np.zeros(1))
     with pytest.raises(DataError, match="no array request, max_prob; arrays there are: accepted, "):
         read_recorded_npz(tmp_path / "a.npz")
+
+
+def test_labels_of_an_npz_go_to_their_requests(tmp_path):
+    labels = np.array([f"kind {number}" for number in range(8)])
+    np.savez(tmp_path / "steps.npz", **arrays(), label=labels)
+    assert read_recorded_npz(tmp_path / "steps.npz").labels == ("kind 3", "kind 7")
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [(np.array(["a", "b"]), "label names requests 0 to 1"), (np.arange(8), "one text per request")],
+)
+def test_labels_that_do_not_fit_an_npz_are_refused(tmp_path, labels, said):
+    np.savez(tmp_path / "steps.npz", **arrays(), label=labels)
+    with pytest.raises(DataError, match=said):
+        read_recorded_npz(tmp_path / "steps.npz")
 
 
 @pytest.mark.parametrize("keep", [0, 2, 40, 0.5, 0.95])

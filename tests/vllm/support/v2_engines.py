@@ -7,7 +7,7 @@ the other tests does. A call runs jobs in it and brings back what can be compare
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import Answer, Engine, Job, prepare_environment
+from v2_signals import Shown, watch
 
 
 @dataclass
@@ -77,6 +78,23 @@ class V2Engines:
         """
         return self._pool.submit(_run, list(jobs), method, policy, options).result()
 
+    def watch(
+        self, jobs: Sequence[Job], method: str, *, late: bool = False, **options: Any
+    ) -> Shown:
+        """Serve the jobs, and bring back what the drafter computed and what of it arrived.
+
+        Args:
+            jobs: the requests.
+            method: of speculation.
+            late: let the values go the way they go on a GPU.
+            options: of `Engine`.
+        """
+        return self._pool.submit(_watch, list(jobs), method, late, options).result()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a module's function returns in the process."""
+        return self._pool.submit(function, *arguments).result()
+
     def close(self) -> None:
         """End the process."""
         self._pool.submit(_shelve, None, None).result()
@@ -111,6 +129,12 @@ def _engine(method: str | None, options: dict[str, Any]) -> Engine:
         _shelve(None, None)
         _shelve(key, Engine(_MODELS, method, **options))
     return _SHELF[0][1]
+
+
+def _watch(jobs: list[Job], method: str, late: bool, options: dict[str, Any]) -> Shown:
+    _shelve(None, None)  # an engine of its own: it is changed
+    _shelve("watched", Engine(_MODELS, method, **options))
+    return watch(_SHELF[0][1], jobs, late)
 
 
 def _run(

@@ -1,0 +1,183 @@
+"""Confidence and entropy of a drafter with a model, on model runner V2.
+
+There the draft loop may be a captured CUDA graph, into which nothing of Python's gets. vLLM has a
+place in it: `DraftModelSpeculator.acceptance_estimator`, which is shown the logits of each draft
+position and, with ``enable_adaptive_verification``, fits acceptance to them. We never act where
+that is set, so the place is free, and an object of ours that only reads takes it, on the
+speculator, never on its class, before anything is captured. vLLM's trimming stays off: the model
+runner asks the configuration for that, not this object.
+
+What is read is a function of the distribution, never of the token that was drawn. Where drafts are
+sampled it is the distribution that they are drawn from, at the request's temperature; else it is
+the softmax of the logits, at temperature 1.
+
+vLLM's results leave before its drafts are made, and with synchronous scheduling, too, the scheduler
+gets placeholders while a GPU may still be drafting. So the values of a round are copied on a stream
+of their own and go with the results of the step that has verified the drafts: by then they are
+there, and nothing is waited for. On a CPU, which is done when vLLM goes on, synchronous scheduling
+gets them with the drafts. Which way they go never depends on how long drafting took: a plan may
+not know that. Not executed on a GPU; the kernel compiles for one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
+
+_LOG = logging.getLogger("vllm.adaptive_spec")
+
+
+class V2Tap:
+    """Watches the speculator of one V2 model runner.
+
+    Attributes:
+        wanted: copy the next round. Passes that run eagerly are not read at all without it.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        import torch
+
+        self.wanted = True
+        self._broken = False
+        self._round: Round | None = None
+        self._awaiting: Round | None = None
+        self._stream: Any = None
+        speculator = runner.speculator
+        self._depth = int(speculator.num_speculative_steps)
+        self._sampled = speculator.draft_logits is not None
+        room = (2, int(speculator.max_num_reqs), self._depth)
+        self._shown = torch.full(room, torch.nan, dtype=torch.float32, device=speculator.device)
+        # Scheduling ahead, vLLM asks for drafts with a grammar only, past the scheduler's hook.
+        ahead = bool(runner.vllm_config.scheduler_config.async_scheduling)
+        self._in_time = not ahead and self._shown.device.type == "cpu"
+        self._watch_rounds(speculator)
+        speculator.acceptance_estimator = self
+
+    def predict(
+        self,
+        logits: Any,
+        idx_mapping: Any,
+        draft_step: Any,
+        confidence_probs: Any,
+        temperature: Any,
+    ) -> None:
+        """Called by vLLM for each draft position, also while it captures a graph.
+
+        Args:
+            logits: [R, V] of the drafter.
+            idx_mapping: [R] the requests' rows in `temperature`.
+            draft_step: the position, on the device.
+            confidence_probs: where vLLM's own estimator writes; nobody reads it.
+            temperature: of all requests.
+        """
+        del confidence_probs
+        if self._broken or not self.wanted:
+            return
+        try:
+            from adaptive_spec.adapters.vllm.draft_signal.certainty_kernel import write_certainty
+
+            write_certainty(
+                self._shown, logits, idx_mapping, temperature, draft_step, sampled=self._sampled
+            )
+        except Exception as error:
+            self._give_up(error)
+
+    def step(self, idx_mapping: Any, num_sampled: Any, num_rejected: Any) -> None:
+        """Called by vLLM with what was accepted: the scheduler learns from it."""
+
+    def take(self) -> Callable[[], DraftSignals | None] | None:
+        """What goes with the draft tokens: the round at hand, if it can be there in time."""
+        if not self._in_time:
+            return None
+        held, self._awaiting = self._awaiting, None
+        return None if held is None else held.signals
+
+    def take_verified(self) -> Callable[[], DraftSignals | None] | None:
+        """What goes with a step's results: the round it has verified, unless that has gone.
+
+        To be called once per step, after its drafts are made.
+        """
+        held, self._awaiting, self._round = self._awaiting, self._round, None
+        return None if held is None else held.verified_signals
+
+    def _watch_rounds(self, speculator: Any) -> None:
+        own = speculator.propose
+
+        def propose(input_batch: Any, *args: Any, **kwargs: Any) -> Any:
+            drafts = own(input_batch, *args, **kwargs)
+            if self.wanted and not self._broken and not kwargs.get("dummy_run"):
+                try:
+                    self._keep(input_batch, kwargs.get("num_speculative_tokens"))
+                except Exception as error:
+                    self._give_up(error)
+            return drafts
+
+        speculator.propose = propose
+
+    def _keep(self, input_batch: Any, drafted: int | None) -> None:
+        """Send the values of a round to the host."""
+        rows = int(input_batch.num_reqs)
+        depth = self._depth if drafted is None else min(int(drafted), self._depth)
+        if not depth:
+            return
+        names = tuple(input_batch.req_ids[:rows])
+        # A copy, in order with the passes: the next round overwrites what they wrote.
+        values = self._shown[:, :rows, :depth].clone()
+        if not values.is_cuda:
+            self._round = Round(names, values, None)
+            return
+        import torch
+
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(values.device)
+        self._stream.wait_stream(torch.cuda.current_stream(values.device))
+        with torch.cuda.stream(self._stream):
+            host = values.to("cpu", non_blocking=True)  # pinned memory, from PyTorch's cache
+            values.record_stream(self._stream)
+            ready = torch.cuda.Event()
+            ready.record()
+        self._round = Round(names, host, ready)
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken, self._round, self._awaiting = True, None, None
+        _LOG.warning(
+            "adaptive_spec: the drafter's confidence is not read any more: %s: %s",
+            type(error).__name__,
+            error,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Values of one round, [2, R, D], on the host or on their way there."""
+
+    names: tuple[str, ...]
+    values: Any
+    ready: Any
+
+    def signals(self) -> DraftSignals | None:
+        """For a step that is not planned yet."""
+        return self._read(verified=False)
+
+    def verified_signals(self) -> DraftSignals | None:
+        """For the step whose results they go with; None if they are not there even now."""
+        return self._read(verified=True)
+
+    def _read(self, *, verified: bool) -> DraftSignals | None:
+        if self.ready is not None and not self.ready.query():
+            return None
+        confidence, entropy = self.values.double().numpy()
+        return DraftSignals(self.names, confidence, entropy, verified=verified)
+
+
+def shows_certainty(speculator: Any) -> bool:
+    """Does a speculator show its logits, and is the place free where it shows them?"""
+    return (
+        getattr(speculator, "acceptance_estimator", speculator) is None
+        # Tensor-parallel ranks then exchange the best token only.
+        and not speculator.use_local_argmax_reduction
+    )

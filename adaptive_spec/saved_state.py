@@ -1,0 +1,160 @@
+"""What a policy has learned, kept from one run of a server to the next.
+
+A file is named by the policy and by a digest of everything that what was learned belongs to: model,
+drafter, hardware, versions, Kmax and ladder, as the adapter tells, and the policy's options. So a
+server that differs in any of it finds no file and starts from the prior, and none overwrites what
+another has learned. The file is JSON; the policy checks its own part when it takes it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.config import Config
+from adaptive_spec.policy import Policy
+from adaptive_spec.small_file import read_small_file
+
+_SAVE_SECONDS = 60.0
+_LARGEST_BYTES = 4 << 20
+_DIGEST_LETTERS = 12
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of a file.
+
+    Attributes:
+        schema: version of this format.
+        identity: what the state belongs to.
+        policy, options: whose it is.
+        state: of `Policy.state`.
+    """
+
+    schema: int
+    identity: dict[str, str]
+    policy: str
+    options: dict[str, Any]
+    state: dict[str, Any]
+
+
+class SavedState:
+    """Keeps the state of a controller's policy in a directory.
+
+    No method raises: a server runs without what was learned before. A disk that fails ends the
+    saving, said once.
+
+    Args:
+        directory: made if missing; None: nothing is kept.
+        identity: names and values of what the state belongs to.
+        logger: of the engine.
+    """
+
+    def __init__(
+        self, directory: Path | None, identity: Mapping[str, str], logger: logging.Logger
+    ) -> None:
+        self._directory = directory
+        self._identity = dict(sorted(identity.items()))
+        self._log = logger
+        self._next = math.nan
+
+    @classmethod
+    def from_config(
+        cls, config: Config, identity: Mapping[str, str] | None, logger: logging.Logger
+    ) -> SavedState:
+        """As configured; an adapter that tells no identity keeps nothing, and that is said."""
+        name = config.state_directory
+        if name and identity is None:
+            logger.warning("adaptive_spec: `state_directory` is not used with this engine")
+        return cls(Path(name) if name and identity is not None else None, identity or {}, logger)
+
+    def path(self, config: Config) -> Path | None:
+        """Where the state of this configuration's policy is kept."""
+        if self._directory is None:
+            return None
+        owner = [self._identity, config.policy, config.options]
+        digest = hashlib.sha256(msgspec.json.encode(owner, order="sorted")).hexdigest()
+        policy = config.policy.rpartition(":")[2]
+        return self._directory / f"{policy}-{digest[:_DIGEST_LETTERS]}.json"
+
+    def take_up(self, policy: Policy, config: Config) -> bool:
+        """Let a new policy go on from what was learned, if there is a file that fits."""
+        path = self.path(config)
+        if path is None or not path.exists():
+            return False
+        try:
+            saved = msgspec.json.decode(read_small_file(path, _LARGEST_BYTES), type=Saved)
+            if saved.schema != 1 or self._owner(config) != (
+                saved.identity,
+                saved.policy,
+                saved.options,
+            ):
+                raise ValueError("it belongs to another server")
+            policy.restore(saved.state)
+        except Exception as error:
+            # Kept for whoever wants to know; the next save takes its name.
+            self._log.warning(
+                "adaptive_spec: %s is not used, learning starts anew: %s", path, error
+            )
+            self._set_aside(path)
+            return False
+        self._log.info("adaptive_spec: policy %s goes on from %s", config.policy, path)
+        return True
+
+    def refresh(self, now: float, policy: Policy, config: Config) -> None:
+        """Save, if the last time is long enough ago."""
+        if self._directory is None:
+            return
+        if math.isnan(self._next):
+            self._next = now + _SAVE_SECONDS
+        if 0 <= self._next - now <= _SAVE_SECONDS:
+            return
+        self._next = now + _SAVE_SECONDS
+        self.save(policy, config)
+
+    def save(self, policy: Policy, config: Config) -> None:
+        """Save now, whole or not at all."""
+        path = self.path(config)
+        if path is None:
+            return
+        try:
+            state = policy.state()
+            if not state:
+                return
+            identity, name, options = self._owner(config)
+            content = msgspec.json.encode(
+                Saved(schema=1, identity=identity, policy=name, options=options, state=dict(state))
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Several engines of one server may save at the same time.
+            temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        except Exception as error:
+            self._log.warning(
+                "adaptive_spec: what is learned is not saved any more: %s: %s",
+                type(error).__name__,
+                error,
+            )
+            self._directory = None
+
+    def drop(self, config: Config) -> None:
+        """What is saved of this policy holds no longer."""
+        path = self.path(config)
+        if path is not None:
+            self._set_aside(path)
+
+    def _owner(self, config: Config) -> tuple[dict[str, str], str, dict[str, Any]]:
+        return self._identity, config.policy, config.options
+
+    def _set_aside(self, path: Path) -> None:
+        try:
+            path.replace(path.with_name(path.name + ".unused"))
+        except OSError:
+            return

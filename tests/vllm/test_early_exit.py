@@ -1,0 +1,517 @@
+"""The draft loop of model runner V1 ends when no request is worth another pass."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from distributions import check_alike
+from engines import KMAX, Job
+from recording import record_steps, stop_recording
+from sampled_completions import ENGINE, sample
+from scenarios import SCENARIOS, prompts
+from stopping_policies import RaisingStopper, RandomStopper, StoppingPolicy, shown
+
+from adaptive_spec import check_adapter
+from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
+from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit, of_engine
+from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+from adaptive_spec.adapters.vllm.outcome import PlannedStep
+from adaptive_spec.controller import Controller
+from adaptive_spec.values import Capability, Level
+
+RANDOM = {
+    "policy": "stopping_policies:RandomStopper",
+    "seed": 5,
+    "memory_guard": False,
+    # On a busy machine a decision may be late; here it counts whether it was carried out.
+    "fail_open": {"max_decision_ms": 60_000},
+}
+PROBABILISTIC = {"draft_sample_method": "probabilistic"}
+SAMPLES_PER_PROMPT = 1536
+
+
+def few(count: int = 4, **options: Any) -> list[Job]:
+    return [
+        Job(f"few-{index}", prompt, 0, {"max_tokens": 40} | options)
+        for index, prompt in enumerate(prompts(count, 21))
+    ]
+
+
+def passes_per_round(engine: Any, jobs: list[Job]) -> tuple[list[int], list[int], dict[str, Any]]:
+    """Passes planned and passes run of each step that decoded, and the answers."""
+    record = record_steps(engine)
+    answers = engine.run(jobs)
+    stop_recording(engine)
+    ran = [(plan.draft_depth, outcome.draft_depth) for _, plan, outcome in record if outcome]
+    return [one for one, _ in ran], [other for _, other in ran], answers
+
+
+@pytest.fixture(params=["draft_model", "eagle"])
+def random_stops(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Any:
+    return shelf.get(request.param, adaptive=RANDOM)
+
+
+@pytest.fixture
+def engine(reference: dict[str, Any], shelf: Any) -> Any:
+    """draft_model; the policy can be exchanged, and what a test has broken is put back."""
+    engine = shelf.get("draft_model", adaptive=RANDOM)
+    controller, driver = engine.controller, engine.scheduler.adaptive_spec
+    policy, mode, capability = controller.policy, controller.mode, driver._builder._capability
+    yield engine
+    controller.policy, controller.mode, driver._builder._capability = policy, mode, capability
+    driver._exit.able = True
+    controller.counters.__init__()
+    controller._breaker.__init__(controller.config.fail_open)
+    controller._said.clear()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_tokens_are_those_without_speculation_whenever_the_loop_ends(
+    random_stops: Any, reference: dict[str, Any], scenario: str
+) -> None:
+    engine = random_stops
+    assert engine.controller.capability.stops_drafting
+    record = record_steps(engine)
+    answers = engine.run(SCENARIOS[scenario]())
+    stop_recording(engine)
+    for name, expected in reference[scenario].items():
+        if not name.startswith("leave-"):
+            assert answers[name].tokens == expected.tokens, name
+            assert answers[name].reasons == expected.reasons, name
+    ended = [o for _, plan, o in record if o is not None and o.draft_depth < plan.draft_depth]
+    assert ended, "each loop ran to its end"
+    assert any(np.ptp(plan.verify) > 0 for _, plan, o in record if o is not None)
+    assert engine.controller.counters.failures == {}
+    check_adapter(record, live_requests=len(engine.controller.slots))
+    assert len(engine.controller.slots) == 0
+
+
+@pytest.mark.engine
+def test_no_pass_runs_that_no_request_wants(engine: Any) -> None:
+    policy = engine.controller.policy = StoppingPolicy()
+    rounds, passes = {}, {}
+    for keeps in (KMAX, 2, 1):
+        policy.keeps = keeps
+        before, steps = engine.drafter_passes, engine.controller.counters.steps
+        planned, ran, answers = passes_per_round(engine, few(1))
+        passes[keeps] = engine.drafter_passes - before
+        rounds[keeps] = engine.controller.counters.steps - steps
+        assert set(planned) == {KMAX}
+        assert set(ran) <= set(range(1, keeps + 1)), "what ran is what is reported"
+        # The first verifies what the end of the prompt has drafted.
+        assert max(answers["few-0"].metrics[0].per_step_drafted[1:]) == keeps
+    # The round that ends the prompt is drafted in full; so is none of the others.
+    assert passes[1] <= rounds[1] + KMAX - 1
+    assert passes[2] <= 2 * rounds[2] + KMAX - 2
+    assert passes[KMAX] > 3 * rounds[KMAX]
+
+
+@pytest.mark.engine
+def test_the_loop_goes_on_as_long_as_one_request_wants_it_and_keeps_each_ones_share(
+    engine: Any,
+) -> None:
+    wanted = {0: 1, 1: 3}  # by place in the batch: two requests that arrive together
+
+    class ByPlace(StoppingPolicy):
+        def after_draft_pass(self, draft: Any) -> Any:
+            self.keeps = np.array([wanted[place] for place in range(len(draft.slots))])
+            return super().after_draft_pass(draft)
+
+    engine.controller.policy = ByPlace()
+    record = record_steps(engine)
+    engine.run(few(2))
+    stop_recording(engine)
+    both = [
+        (context, outcome)
+        for context, _, outcome in record
+        if outcome is not None and context.batch_size == 2 and (context.draft_possible > 3).all()
+    ]
+    assert len(both) > 5
+    for context, outcome in both[1:]:  # the first verifies what the prompts' ends have drafted
+        assert context.draft_available.tolist() == [1, 3]
+        assert outcome.draft_depth == 3
+        assert (~np.isnan(context.confidence)).sum(axis=1).tolist() == [1, 3]
+
+
+@pytest.mark.engine
+def test_a_request_that_can_use_no_more_holds_up_nobody(engine: Any) -> None:
+    engine.controller.policy = policy = StoppingPolicy()
+    policy.keeps = KMAX
+    capped = few(1, extra_args={"adaptive_spec_k_cap": 1})
+    _, ran, answers = passes_per_round(engine, capped)
+    assert set(ran) == {1}
+    assert max(answers["few-0"].metrics[0].per_step_drafted) == 1
+
+
+@pytest.mark.engine
+def test_what_is_not_drafted_for_any_more_is_shown_to_nobody(engine: Any) -> None:
+    policy = engine.controller.policy = RandomStopper(seed=3)
+    engine.run(few(4))
+    assert len(policy.asked) > 20
+    still = {}
+    for draft in policy.asked:
+        if draft.position == 0:
+            still = dict.fromkeys(draft.slots.tolist(), 0)
+        for row, slot in enumerate(draft.slots.tolist()):
+            still[slot] += bool(draft.drafting[row])
+            assert shown(draft)[row].sum() == still[slot]
+            assert shown(draft)[row, : still[slot]].all()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("method", ["draft_model", "eagle"])
+def test_the_drafter_drafts_the_same_after_a_shortened_loop(
+    reference: dict[str, Any], shelf: Any, method: str
+) -> None:
+    """What it drafts behind a text is what it drafts there when every loop runs to its end."""
+    drafted: list[dict[tuple[str, int], list[int]]] = []
+    for policy in (StoppingPolicy(), RandomStopper(seed=9)):
+        engine = shelf.get(method, adaptive=RANDOM)
+        engine.controller.policy = policy
+        if type(policy) is StoppingPolicy:
+            policy.keeps = KMAX
+        seen: dict[tuple[str, int], list[int]] = {}
+
+        def note(_: int, seen: dict[Any, Any] = seen, engine: Any = engine) -> None:
+            for request in engine.scheduler.running:
+                if request.spec_token_ids:
+                    name = request.request_id.rpartition("-")[0]
+                    seen[name, request.num_tokens] = list(request.spec_token_ids)
+
+        engine.run(few(6, max_tokens=96), note)
+        drafted.append(seen)
+    whole, shortened = drafted
+    both = whole.keys() & shortened.keys()
+    assert len(both) > 60
+    assert len({len(shortened[place]) for place in both}) == KMAX
+    same = [whole[place][: len(shortened[place])] == shortened[place] for place in both]
+    assert np.mean(same) > 0.98, "rounding may turn a tie"
+
+
+@pytest.mark.engine
+def test_distributions_are_those_of_the_drafts_that_were_made(shelf: Any) -> None:
+    engine = shelf.get("draft_model", adaptive=RANDOM, speculation=PROBABILISTIC)
+    ran: list[int] = []
+
+    def check(_: int) -> None:
+        planned = engine.scheduler.adaptive_spec._in_flight
+        assert not planned, "synchronous"
+        q = engine.runner.drafter.take_last_draft_probs()
+        tokens = engine.runner._draft_token_ids
+        if q is None or not len(tokens):
+            return
+        assert q.shape[:2] == tokens.shape
+        assert q.is_contiguous()
+        np.testing.assert_allclose(q.sum(dim=-1).numpy(), 1.0, atol=1e-4)
+        assert (q.gather(2, tokens[..., None]) > 0).all(), "each draft was drawn from its own"
+        ran.append(tokens.shape[1])
+
+    engine.run(few(4, temperature=0.8), check)
+    assert set(range(1, KMAX + 1)) <= set(ran)
+    assert engine.controller.counters.failures == {}
+
+
+@pytest.fixture(scope="module")
+def unspeculated_samples(shelf: Any) -> list[list[tuple[int, ...]]]:
+    return sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
+
+
+@pytest.mark.engine
+@pytest.mark.statistics
+@pytest.mark.parametrize("policy", ["stopping_policies:RandomStopper", "svip"])
+def test_distribution_at_temperature(
+    unspeculated_samples: list[list[tuple[int, ...]]], shelf: Any, policy: str
+) -> None:
+    """By verdicts that are random, and by those of a rule that follows the drafter's entropy."""
+    adaptive = RANDOM | {"policy": policy}
+    engine = shelf.get("draft_model", adaptive=adaptive, speculation=PROBABILISTIC, **ENGINE)
+    assert engine.controller.capability.sampled_drafts
+    speculated = sample(engine, SAMPLES_PER_PROMPT)
+    status = engine.controller.status()
+    assert status["accepted_tokens"] > 1000, "speculation hardly ran"
+    assert status["events"]["draft_rounds_ended_early"] > 50
+    assert status["fail_opens"] == {}
+    check_alike(speculated, unspeculated_samples)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("policy", ["svip", "adaedl", "goodput"])
+def test_passes_fall_below_the_depth_under_policies_that_stop(
+    reference: dict[str, Any], shelf: Any, policy: str
+) -> None:
+    engine = shelf.get("draft_model", adaptive=RANDOM | {"policy": policy})
+    # Noise is drafted with little confidence.
+    jobs = SCENARIOS["crowded"]()
+    planned, ran, answers = passes_per_round(engine, jobs)
+    for name, expected in reference["crowded"].items():
+        assert answers[name].tokens == expected.tokens, name
+    status = engine.controller.status()
+    assert status["fail_opens"] == {}
+    assert all(one >= other for one, other in zip(planned, ran, strict=True))
+    if policy != "goodput":  # what that one finds worth a pass depends on measured times
+        assert np.mean(ran) < 0.9 * np.mean(planned)
+        assert status["events"]["draft_passes_saved"] > 50
+
+
+@pytest.mark.engine
+def test_a_policy_that_follows_may_trim_what_it_had_drafted_whole(engine: Any) -> None:
+    """All that a live stop has left is verified; that ends with the round it was."""
+    from switchable_policies import FixedPolicy
+
+    engine.controller.policy = StoppingPolicy()
+
+    def switch(step: int) -> None:
+        if step == 5:
+            engine.controller.policy = FixedPolicy(1, depth=KMAX)
+
+    answers = engine.run(few(1), switch)
+    drafted = answers["few-0"].metrics[0].per_step_drafted
+    assert set(drafted[1:4]) == {2}
+    assert set(drafted[6:]) == {1}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_where_we_do_not_act_the_loop_is_vllms(engine: Any, mode: str) -> None:
+    policy = engine.controller.policy = StoppingPolicy()
+    engine.controller.mode = mode
+    before, steps = engine.drafter_passes, engine.steps
+    engine.run(few(1))
+    assert policy.asked == []
+    assert engine.drafter_passes - before == KMAX * (engine.steps - steps)
+
+
+@pytest.mark.engine
+def test_a_policy_that_raises_after_a_pass_costs_nothing_but_its_gain(
+    engine: Any, reference: dict[str, Any], said: Any
+) -> None:
+    engine.controller.policy = policy = RaisingStopper()
+    answers = engine.run(SCENARIOS["crowded"]())
+    for name, expected in reference["crowded"].items():
+        assert answers[name].tokens == expected.tokens, name
+    failures = engine.controller.counters.failures
+    assert failures.keys() == {"after_draft_pass raised RuntimeError"}
+    assert len([line for line in said() if "after_draft_pass raised" in line]) == 1
+    assert {draft.position for draft in policy.asked} == set(range(KMAX))
+
+
+FAULTS = {
+    "asking": "adaptive_spec.adapters.vllm.draft_signal.early_exit.DraftRound.goes_on",
+    "beginning": "adaptive_spec.adapters.vllm.draft_signal.early_exit.DraftRound.__init__",
+    "the answer": "adaptive_spec.adapters.vllm.draft_signal.draft_loop._stacked",
+    "the values": "adaptive_spec.adapters.vllm.draft_signal.model_tap._in_slices",
+}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("where", FAULTS)
+def test_after_a_fault_of_ours_the_loop_runs_to_its_end(
+    engine: Any,
+    reference: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    said: Any,
+    where: str,
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ValueError("planned failure")
+
+    tap = engine.core.model_executor.driver_worker.worker._adaptive_spec_tap
+    engine.controller.policy = StoppingPolicy()
+    monkeypatch.setattr(FAULTS[where], broken)
+    monkeypatch.setattr(tap, "_broken", False)  # put back afterwards
+    record = record_steps(engine)
+    answers = engine.run(SCENARIOS["with_aborts"]())
+    stop_recording(engine)
+    for name, expected in reference["with_aborts"].items():
+        if not name.startswith("leave-"):
+            assert answers[name].tokens == expected.tokens, name
+    assert engine.controller.counters.failures == {"early exit raised ValueError": 1}
+    assert len([line for line in said() if "early exit raised" in line]) == 1
+    assert not record[-1][0].capability.stops_drafting, "policies plan a depth beforehand again"
+    assert {outcome.draft_depth for _, _, outcome in record if outcome} == {KMAX}
+
+
+@pytest.mark.engine
+def test_a_fault_while_drafts_are_trimmed_reaches_no_request(
+    engine: Any, reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("planned failure")
+
+    early_exit = "adaptive_spec.adapters.vllm.draft_signal.early_exit"
+    monkeypatch.setattr(f"{early_exit}.DraftRound.kept", broken)
+    answers = engine.run(SCENARIOS["with_aborts"]())
+    for name, expected in reference["with_aborts"].items():
+        if not name.startswith("leave-"):
+            assert answers[name].tokens == expected.tokens, name
+    assert engine.controller.counters.failures.keys() == {"hook drafted raised ValueError"}
+
+
+@pytest.mark.engine
+def test_start_line_says_whether_the_loop_ends_early_or_why_not(shelf: Any, models: Any) -> None:
+    from engines import prepare_environment, speculative_config
+
+    prepare_environment()
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaptive_spec.adapters.vllm.capability import detect
+
+    def found(method: str = "draft_model", **changes: Any) -> str:
+        arguments = EngineArgs(
+            model=str(models["target"]),
+            max_model_len=256,
+            enforce_eager=changes.pop("enforce_eager", True),
+            speculative_config=speculative_config(models, method),
+        )
+        config = arguments.create_engine_config()
+        config.parallel_config.worker_cls = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
+        for name, value in changes.items():
+            part, _, field = name.partition("__")
+            setattr(getattr(config, part), field, value)
+        support = detect(config)
+        assert support.capability is not None
+        assert support.capability.stops_drafting == (not support.early_exit)
+        return support.early_exit
+
+    assert found() == ""
+    assert found("eagle") == ""
+    assert "ngram" in found("ngram")
+    assert "asynchronous" in found(scheduler_config__async_scheduling=True)
+    assert "another process" in found(parallel_config__distributed_executor_backend="mp")
+    assert "wait for the device" in found(device_config__device_type="cuda")
+    assert "enforce_eager" in found(model_config__enforce_eager=False)
+    worker = "vllm.v1.worker.cpu_worker.CPUWorker"
+    assert "confidence" in found(parallel_config__worker_cls=worker)
+    assert "not both free" in found(speculative_config__parallel_drafting=True)
+
+
+@pytest.mark.engine
+def test_without_confidence_or_not_enabled_no_loop_is_touched(shelf: Any) -> None:
+    for options in ({}, {"adaptive": RANDOM | {"confidence": False}}):
+        engine = shelf.get("draft_model", **options)
+        drafter = engine.runner.drafter
+        assert not {"propose", "_sample_draft_tokens"} & vars(drafter).keys()
+        assert of_engine(engine.scheduler.vllm_config.instance_id) is None
+        if options:
+            assert not engine.controller.capability.stops_drafting
+
+
+@pytest.mark.engine
+def test_nothing_is_left_when_the_engine_is_gone(shelf: Any) -> None:
+    engine = shelf.get("draft_model", adaptive=RANDOM)
+    name = engine.scheduler.vllm_config.instance_id
+    assert of_engine(name) is engine.scheduler.adaptive_spec._exit
+    shelf.clear()
+    assert of_engine(name) is None
+
+
+# ------------------------------------------------------------------- without an engine
+
+
+@pytest.mark.parametrize("gave_up", [True, False])
+def test_rounds_are_read_as_long_as_some_are_cut_short(gave_up: bool) -> None:
+    """All that is left is verified; that alone does not say that there is nothing to choose."""
+    arrivals = SignalArrivals(KMAX)
+    arrivals.arrived(SimpleNamespace(**{ATTRIBUTE: object()}))
+    plan: Any = SimpleNamespace(verify=np.array([1]))
+    wanted = []
+    for step in range(200):
+        context: Any = SimpleNamespace(step=step, draft_available=np.array([1]))
+        wanted.append(arrivals.wanted(context, plan, gave_up))
+    assert all(wanted) == gave_up
+
+
+def asked_about(
+    names: list[str], possible: list[int], policy: StoppingPolicy | None = None, *running: Any
+) -> tuple[EarlyExit, PlannedStep]:
+    capability = Capability(level=Level.FULL, max_draft_tokens=KMAX, stops_drafting=True)
+    controller = Controller(policy or StoppingPolicy(), capability)
+    context: Any = SimpleNamespace(
+        step=3,
+        request_ids=names,
+        slots=np.arange(len(names)),
+        draft_possible=np.array(possible, dtype=np.int64),
+    )
+    scheduler = SimpleNamespace(running=running, vllm_config=SimpleNamespace(instance_id="made up"))
+    plan: Any = None
+    return EarlyExit(scheduler, controller), PlannedStep(context, plan)
+
+
+CERTAINTY = np.array([[0.9, 0.8, 0.7], [0.1, 0.2, 0.3]])
+
+
+def test_rows_of_the_drafter_are_those_of_the_requests() -> None:
+    policy = StoppingPolicy()
+    early, step = asked_about(["a", "b"], [1, KMAX], policy)
+    early.expect(step)
+    made = early.begin(["b", "prompt", "a"], KMAX)
+    assert made is not None
+    assert made.goes_on(CERTAINTY)
+    assert not made.goes_on(CERTAINTY)
+    assert policy.asked[0].confidence.tolist() == [[0.7], [0.9]]
+    np.testing.assert_array_equal(policy.asked[1].entropy, [[0.3, np.nan], [0.1, 0.1]])
+    signals = DraftSignals(["b", "prompt", "a"], np.ones((3, 2)), np.ones((3, 2)))
+    drafts = SimpleNamespace(
+        req_ids=["b", "prompt", "a"],
+        draft_token_ids=[[1, 2], [3, 4], [5, 6]],
+        **{ATTRIBUTE: signals},
+    )
+    early.trim(drafts)
+    assert drafts.draft_token_ids == [[1, 2], [3, 4], [5]]
+    np.testing.assert_array_equal(signals.confidence, [[1, 1], [1, 1], [1, np.nan]])
+    assert step.passes == 2
+    assert early.gave_up
+    again = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
+    early.trim(again)
+    assert again.draft_token_ids == [[1, 2, 3]], "a verdict holds for its own round only"
+
+
+def test_passes_that_showed_nothing_keep_their_drafts() -> None:
+    early, step = asked_about(["a", "b"], [KMAX, 1])
+    early.expect(step)
+    assert early.begin(["a", "b"], KMAX) is not None
+    drafts = SimpleNamespace(req_ids=["a", "b"], draft_token_ids=[[1, 2, 3, 4], [5, 6, 7, 8]])
+    early.trim(drafts)
+    assert drafts.draft_token_ids == [[1, 2, 3, 4], [5]]
+    assert step.passes is None
+
+
+def test_after_a_fault_what_was_given_up_stays_given_up() -> None:
+    policy = StoppingPolicy()
+    policy.keeps = np.array([1, KMAX])
+    early, step = asked_about(["a", "b"], [KMAX, 3], policy)
+    early.expect(step)
+    made = early.begin(["a", "b"], KMAX)
+    assert made is not None
+    assert made.goes_on(CERTAINTY)
+    made.abandon()
+    assert made.kept() == {"a": 1, "b": 3}
+    assert step.passes is None
+
+
+def test_drafts_left_over_from_an_earlier_round_keep_this_one_whole() -> None:
+    """What a live stop has left is verified: the controller remembers that for one round."""
+    left_over = SimpleNamespace(spec_token_ids=[1, 2])
+    early, step = asked_about(["a", "b"], [KMAX, KMAX], None, left_over)
+    early.expect(step)
+    assert early.begin(["a"], KMAX) is None
+    left_over.spec_token_ids = []  # verified, or preempted: vLLM has dropped them
+    early.expect(step)
+    assert early.begin(["a"], KMAX) is not None
+
+
+def test_a_step_that_was_not_planned_or_drafts_nothing_is_not_asked_about() -> None:
+    early, step = asked_about(["a"], [KMAX])
+    assert early.begin(["a"], KMAX) is None
+    early.expect(step)
+    assert early.begin(["a"], 0) is None
+    early.expect(step)
+    assert early.begin(["other"], KMAX) is None
+    early.expect(step)
+    assert early.begin(["a"], KMAX) is not None
+    assert early.begin(["a"], KMAX) is None, "once"

@@ -1,0 +1,58 @@
+"""What was learned in one run of an engine is there in the next one of the same engine only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import Job
+from scenarios import prompts
+
+
+def jobs() -> list[Job]:
+    return [
+        Job(f"request-{place}", text, 0, {"max_tokens": 64})
+        for place, text in enumerate(prompts(6, 19))
+    ]
+
+
+@pytest.mark.engine
+def test_a_restarted_engine_goes_on_from_what_the_last_one_learned(
+    shelf: Any, tmp_path: Path
+) -> None:
+    adaptive = {
+        "policy": "goodput",
+        "state_directory": str(tmp_path),
+        "kernel": "numpy",
+        "fail_open": {"max_decision_ms": 60_000},
+    }
+    engine = shelf.get("draft_model", adaptive=adaptive)
+    assert not engine.controller.policy.state()
+    answers = engine.run(jobs())
+    learned = json.loads(json.dumps(engine.controller.policy.state()))
+    assert sum(learned["acceptance"]["observations"]) > 0
+    shelf.clear()
+    (path,) = tmp_path.iterdir()
+    identity = json.loads(path.read_bytes())["identity"]
+    assert identity["engine"].startswith("vllm ")
+    assert {"model", "drafter", "device", "dtype", "capability"} <= identity.keys()
+    assert "None" not in (identity["model"], identity["drafter"], identity["device"])
+
+    engine = shelf.get("draft_model", adaptive=adaptive)
+    assert engine.controller.policy.state() == learned
+    again = engine.run(jobs())
+    assert {name: answer.tokens for name, answer in again.items()} == {
+        name: answer.tokens for name, answer in answers.items()
+    }
+    assert engine.controller.counters.failures == {}
+    shelf.clear()
+    assert list(tmp_path.iterdir()) == [path]
+
+    other = {"num_speculative_tokens": 3}
+    engine = shelf.get("draft_model", adaptive=adaptive, speculation=other)
+    assert not engine.controller.policy.state()
+    engine.run(jobs())
+    shelf.clear()
+    assert len(list(tmp_path.iterdir())) == 2
