@@ -3,17 +3,15 @@
 The work of a request is a number of tokens, not of steps. With r_i the tokens per second that a
 batch would reach if all its requests were like i, each at its best K,
 
-    w_i = 1 / sqrt(r_i),    scaled so that these tokens together count as many as they are.
+    w_i = 1 / r_i,    scaled so that these tokens together count as many as they are.
 
 The planner maximises sum_i w_i (1 + sum_j s_ij) / T. With w = 1 that is the rate of the step at
 hand. It spends too much on requests, or on stretches of one, that accept well: finished sooner,
 they leave the batch to those that don't, and a draft left out there is made up in the next step.
 What a batch needs for given work, a sum of n_i / (1 + S_i) steps of the same T, is least where each
-request minimises its own seconds per token, and that is w_i = 1 / r_i to first order (T linear in
-the drafts, acceptance known). The root lies between the two: acceptance is only estimated, it
-changes before a request has ended, and costs shared by the batch (the first draft of a step, each
-pass of the drafter) aren't linear. It was chosen among the powers 0, 1/4, 1/2 and 1 on some cells
-of `benchmarks/leaderboard.yaml`.
+request minimises its own seconds per token, and that is this w_i to first order (T linear in the
+drafts, acceptance known). Whether to draft at all stays a question of the step itself: the first
+draft of a step and each pass of the drafter are costs that all requests share.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
             if pace > best:
                 best = pace
                 emitted = tokens
-        result[i] = 1.0 / np.sqrt(best)
+        result[i] = 1.0 / best
         all_emitted += emitted
         all_worth += result[i] * emitted
     scale = all_emitted / all_worth

@@ -234,7 +234,7 @@ def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     pace = tokens / seconds[:, None]
     best = np.argmax(pace, axis=0)[None]
     emitted = np.take_along_axis(tokens, best, axis=0)[0]
-    result: FloatArray = 1.0 / np.sqrt(np.take_along_axis(pace, best, axis=0)[0])
+    result: FloatArray = 1.0 / np.take_along_axis(pace, best, axis=0)[0]
     if result.size:
         result *= np.cumsum(emitted)[-1] / np.cumsum(result * emitted)[-1]
     return result

@@ -66,8 +66,9 @@ class Steadiness:
         }
         self.left += [f"after {requests} requests: {n} {name}" for name, n in held.items() if n]
         counters = controller.counters
-        tables = (counters.modes, counters.reasons, counters.failures, counters.ignored_hints)
-        tables += (counters.verified_k, counters.events, counters._kind_of_reason)
+        tables: list[Any] = [counters.modes, counters.reasons, counters.failures]
+        tables += [counters.ignored_hints, counters.verified_k, counters.events]
+        tables += [counters._kind_of_reason]
         self.moments.append(
             Moment(
                 seconds=time.monotonic() - self._began,
