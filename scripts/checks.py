@@ -14,8 +14,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from environments import ROOT, build, environments_folder, python_of, right_pyth
 
 NEED_VLLM = (
     "tests/bench_models",
+    "tests/bench_vllm_overhead",
     "tests/bench_vllm_cpu",
     "tests/demo",
     "tests/sim/hardware/test_gpu_step_cost.py",
@@ -64,18 +67,39 @@ class Stage:
 
 
 class Run:
-    """Runs commands, shows their output as it comes and remembers how they ended."""
+    """Runs commands, shows their output and remembers how they ended.
 
-    def __init__(self) -> None:
+    Args:
+        began: of the whole, on the monotonic clock.
+        live: show output as it comes; else by `tell`.
+    """
+
+    def __init__(self, began: float, *, live: bool = True) -> None:
         self.stages: list[Stage] = []
         self.bad_lines: list[str] = []
-        self._began = time.monotonic()
+        self._began = began
+        self._live = live
+        self._untold = bytearray()
+
+    def take_in(self, other: Run) -> None:
+        """What ran beside this has ended: tell it, and count it."""
+        sys.stdout.buffer.write(bytes(other._untold))
+        sys.stdout.buffer.flush()
+        self.stages += other.stages
+        self.bad_lines += other.bad_lines
+
+    def _tell(self, output: bytes) -> None:
+        if self._live:
+            sys.stdout.buffer.write(output)
+            sys.stdout.buffer.flush()
+        else:
+            self._untold += output
 
     def stage(
         self, name: str, *commands: list[str | Path], env: dict[str, str] | None = None
     ) -> None:
         """Run the commands of a stage, all of them."""
-        print(f"\n##### {name}: at {time.monotonic() - self._began:.0f} s #####", flush=True)
+        self._tell(f"\n##### {name}: at {time.monotonic() - self._began:.0f} s #####\n".encode())
         stage, began = Stage(name), time.monotonic()
         for command in commands:
             self._command(stage, command, env or {})
@@ -88,7 +112,7 @@ class Run:
 
     def _command(self, stage: Stage, command: list[str | Path], env: dict[str, str]) -> None:
         shown = " ".join(map(str, command)).replace(str(environments_folder()), "$VENVS")
-        print(f"$ {shown}", flush=True)
+        self._tell(f"$ {shown}\n".encode())
         process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -99,8 +123,7 @@ class Run:
         assert process.stdout is not None
         output = bytearray()
         while chunk := os.read(process.stdout.fileno(), 65536):
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
+            self._tell(chunk)
             output += chunk
         for line in COLOUR.sub("", output.decode(errors="replace")).splitlines():
             if match := SUMMARY_LINE.match(line):
@@ -207,6 +230,16 @@ LONG = {
 """The same for `long`."""
 
 
+def _when_there(
+    run: Run, name: str, download: subprocess.Popen[bytes], stages: Callable[[Run], None]
+) -> None:
+    """Wait for an environment, then run what needs it."""
+    if download.wait() == 0:
+        stages(run)
+    else:
+        run.missing(name, f"the environment {name} could not be built, see above")
+
+
 def main() -> int:
     """Parse the command line and run."""
     what = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -215,7 +248,8 @@ def main() -> int:
         return 2
     if not right_python():
         return 2
-    run = Run()
+    began = time.monotonic()
+    run = Run(began)
     stages = {"quick": {}, "all": ENGINES, "long": LONG}[what]
     # The engines are downloaded while the quick checks run.
     command = [sys.executable, ROOT / "scripts/environments.py"]
@@ -227,11 +261,18 @@ def main() -> int:
             run.missing("dev", "the environment dev could not be built, see above")
         else:
             lint_and_core(run)
+    # Engines compute with one thread each here: two cores run both at once.
+    beside = []
     for name, download in downloads.items():
-        if download.wait() == 0:
-            stages[name](run)
-        else:
-            run.missing(name, f"the environment {name} could not be built, see above")
+        part = Run(began, live=not beside)
+        thread = threading.Thread(target=_when_there, args=(part, name, download, stages[name]))
+        beside.append((part, thread))
+        thread.start()
+        if os.cpu_count() == 1:
+            thread.join()
+    for part, thread in beside:
+        thread.join()
+        run.take_in(part)
     return run.close()
 
 
