@@ -31,6 +31,7 @@ _HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
 _TASK_VARIANCE = 0.5
 _TASK_EVIDENCE_LIMIT = 300.0
 _MOST_TASKS = 1024
+_LARGEST_LOGIT = 50.0
 
 
 class AcceptanceModel:
@@ -242,9 +243,13 @@ class AcceptanceModel:
         finite = np.isfinite(effect).all() and np.isfinite(evidence).all()
         if not (finite and 0.0 < variance < np.inf and evidence.min() > 0.0):
             raise PolicyError("acceptance state has values that are not finite")
-        self.confidence.restore(confidence)
+        if np.abs(effect).max(initial=0.0) > _LARGEST_LOGIT:
+            raise PolicyError("acceptance state has logits that no hazard has")
+        restored, classes = ConfidenceEffect(self.max_draft_tokens), SamplingClasses()
+        restored.restore(confidence)
         if sampling is not None:
-            self.classes.restore(sampling)
+            classes.restore(sampling)
+        self.confidence, self.classes = restored, classes
         self.position_effect, self._position_evidence = effect, evidence
         self.observations = observations
         self.effects.start_from(variance)

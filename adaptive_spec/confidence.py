@@ -34,6 +34,7 @@ _POOLING = 20.0
 """How strongly a position's w is drawn to that of its class, and a class's to that of both, in
 Fisher information."""
 _LARGEST_WEIGHT = 4.0
+_LARGEST_SAVED = 1e9
 _TELLS = 3.0
 """Standard errors by which the signal must tell more than history, to be used."""
 _TOLD_LIMIT = 500.0
@@ -97,7 +98,9 @@ class ConfidenceEffect:
         values = np.where(np.isnan(signal), 0.0, signal)
         held_back = min(1.0, _TOLD_LIMIT / max(self._told_variance, 1.0))
         self._told = held_back * self._told + float((values * of_history).sum())
-        moment = float((values * values * information).sum())
+        # History's own variance: that of a confident signal vanishes just where it is wrong.
+        error = np.abs(of_history)
+        moment = float((values * values * error * (1.0 - error)).sum())
         self._told_variance = held_back * self._told_variance + moment
         gradient = by_class(values * residual, classes)
         held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
@@ -144,6 +147,8 @@ class ConfidenceEffect:
                 )
             if name != "own" and name != "mean" and values.min() < 0.0:
                 raise PolicyError(f"confidence state: {name} must not be negative")
+            if np.abs(values).max(initial=0.0) > _LARGEST_SAVED:
+                raise PolicyError(f"confidence state: {name} is beyond {_LARGEST_SAVED:g}")
             setattr(self, f"_{name}", np.ascontiguousarray(values.T))
         if "told" in state:
             told = _numbers(state, "told")

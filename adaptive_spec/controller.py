@@ -137,7 +137,7 @@ class Controller:
             return self._record(context, engine)
         began = time.perf_counter()
         try:
-            limited = limit_to_memory(context) if self.config.memory_guard else context
+            limited = limit_to_memory(context) if self._guards_memory(context) else context
             if limited is not context:
                 self.counters.event("steps_cut_for_memory")
             plan = self.policy.plan(limited)
@@ -159,6 +159,15 @@ class Controller:
         if self.mode == "shadow":
             return self._record(context, engine_plan(context, mode=Mode.SHADOW), wanted=plan)
         return self._record(context, plan)
+
+    def _guards_memory(self, context: StepContext) -> bool:
+        """An even share of the pool depends on what others have kept.
+
+        Where drafts were stopped live, how many others have kept tells what their drafts showed:
+        only limits of the requests' own may cut then.
+        """
+        shared = context.kv_draft_limit is None
+        return self.config.memory_guard and not (shared and self._stopped_live)
 
     @property
     def stops_drafting(self) -> bool:
@@ -212,7 +221,7 @@ class Controller:
         try:
             self.policy.forget(known)
         except Exception as error:
-            self._failed(f"forget raised {type(error).__name__}: {error}", 0.0)
+            self._failed(f"forget raised {type(error).__name__}: {error}", self._now)
 
     def switch(self, request: SwitchRequest) -> None:
         """Change mode, policy or options, between two steps; all of it or nothing.
@@ -261,7 +270,7 @@ class Controller:
         """Forget what was learned: the model has changed. Never raises."""
         try:
             self.policy = configured_policy(self.config)
-            self._saved.drop(self.config)
+            self._saved.drop()
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:
             self.counters.failed("start over")
@@ -288,9 +297,9 @@ class Controller:
             **self.counters.snapshot(),
         }
 
-    def fault(self, what: str, now: float = 0.0) -> None:
+    def fault(self, what: str, now: float | None = None) -> None:
         """An adapter reports a fault of its own hooks: counted, said once."""
-        self._failed(what, now)
+        self._failed(what, self._now if now is None else now)
 
     def flush(self) -> None:
         """Write what is buffered, and go on."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,22 +74,29 @@ class SavedState:
             logger.warning("adaptive_spec: `state_directory` is not used with this engine")
         return cls(Path(name) if name and identity is not None else None, identity or {}, logger)
 
-    def path(self, config: Config) -> Path | None:
+    def _path(self, directory: Path, config: Config) -> Path:
         """Where the state of this configuration's policy is kept."""
-        if self._directory is None:
-            return None
         owner = [self._identity, config.policy, config.options]
         digest = hashlib.sha256(msgspec.json.encode(owner, order="sorted")).hexdigest()
         policy = config.policy.rpartition(":")[2]
-        return self._directory / f"{policy}-{digest[:_DIGEST_LETTERS]}.json"
+        return directory / f"{policy}-{digest[:_DIGEST_LETTERS]}.json"
 
     def take_up(self, policy: Policy, config: Config) -> bool:
         """Let a new policy go on from what was learned, if there is a file that fits."""
-        path = self.path(config)
-        if path is None or not path.exists():
+        if self._directory is None:
+            return False
+        path = self._directory
+        try:
+            path = self._path(self._directory, config)
+            content = read_small_file(path, _LARGEST_BYTES)
+        except FileNotFoundError:
+            return False
+        except Exception as error:
+            self._log.warning("adaptive_spec: nothing learned is kept: %s: %s", path, error)
+            self._directory = None
             return False
         try:
-            saved = msgspec.json.decode(read_small_file(path, _LARGEST_BYTES), type=Saved)
+            saved = msgspec.json.decode(content, type=Saved)
             if saved.schema != 1 or self._owner(config) != (
                 saved.identity,
                 saved.policy,
@@ -120,8 +127,7 @@ class SavedState:
 
     def save(self, policy: Policy, config: Config) -> None:
         """Save now, whole or not at all."""
-        path = self.path(config)
-        if path is None:
+        if self._directory is None:
             return
         try:
             state = policy.state()
@@ -131,11 +137,15 @@ class SavedState:
             content = msgspec.json.encode(
                 Saved(schema=1, identity=identity, policy=name, options=options, state=dict(state))
             )
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Several engines of one server may save at the same time.
-            temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-            temporary.write_bytes(content)
-            temporary.replace(path)
+            self._directory.mkdir(parents=True, exist_ok=True)
+            path = self._path(self._directory, config)
+            # Several engines may save at the same time, on several machines.
+            temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+            try:
+                temporary.write_bytes(content)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
         except Exception as error:
             self._log.warning(
                 "adaptive_spec: what is learned is not saved any more: %s: %s",
@@ -144,11 +154,19 @@ class SavedState:
             )
             self._directory = None
 
-    def drop(self, config: Config) -> None:
-        """What is saved of this policy holds no longer."""
-        path = self.path(config)
-        if path is not None:
-            self._set_aside(path)
+    def drop(self) -> None:
+        """What is saved of this server, of any policy, holds no longer."""
+        if self._directory is None:
+            return
+        try:
+            for path in self._directory.glob("*.json"):
+                saved = msgspec.json.decode(read_small_file(path, _LARGEST_BYTES), type=Saved)
+                if saved.identity == self._identity:
+                    self._set_aside(path)
+        except Exception as error:
+            self._log.warning(
+                "adaptive_spec: what was learned before is left in %s: %s", self._directory, error
+            )
 
     def _owner(self, config: Config) -> tuple[dict[str, str], str, dict[str, Any]]:
         return self._identity, config.policy, config.options

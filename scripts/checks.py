@@ -235,7 +235,10 @@ def _when_there(
 ) -> None:
     """Wait for an environment, then run what needs it."""
     if download.wait() == 0:
-        stages(run)
+        try:
+            stages(run)
+        except Exception as error:  # of a thread: nobody else would hear of it
+            run.missing(name, repr(error))
     else:
         run.missing(name, f"the environment {name} could not be built, see above")
 

@@ -9,12 +9,12 @@ import numba
 import numpy as np
 
 from adaptive_spec.kernels.numba_requests import follow as follow
+from adaptive_spec.kernels.numba_requests import tally as tally
 from adaptive_spec.kernels.numba_requests import worth as worth
 from adaptive_spec.values import FloatArray, IntArray
 
 _F1 = numba.float64[::1]
 _F2 = numba.float64[:, ::1]
-_F3 = numba.float64[:, :, ::1]
 _I1 = numba.int64[::1]
 _RADIX_BITS = 8
 _RADIX = 1 << _RADIX_BITS
@@ -259,17 +259,6 @@ def _survive(hazard: FloatArray) -> None:
             hazard[j, i] *= hazard[j - 1, i]
 
 
-@numba.njit(numba.void(_F2, _I1, _I1, _F3), nogil=True, error_model="numpy", boundscheck=False)
-def _tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
-    kmax, bins, _ = counts.shape
-    for j in range(kmax):
-        for i in range(hazard.shape[1]):
-            if j < verified[i] and j <= accepted[i]:
-                place = min(int(hazard[j, i] * bins), bins - 1)
-                counts[j, place, 1 if j < accepted[i] else 0] += 1.0
-                counts[j, place, 2] += hazard[j, i]
-
-
 @numba.njit(
     _F1(_F1, _F1, _F1, numba.float64, numba.float64, numba.float64),
     nogil=True,
@@ -382,11 +371,6 @@ def hazards(logits: FloatArray, low: float, high: float) -> None:
 def survive(hazard: FloatArray) -> None:
     """See `numpy_kernel.survive`."""
     _survive(hazard)
-
-
-def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
-    """See `numpy_kernel.tally`."""
-    _tally(np.ascontiguousarray(hazard), _integers(verified), _integers(accepted), counts)
 
 
 def step_curve(

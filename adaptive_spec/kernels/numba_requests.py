@@ -9,6 +9,7 @@ from adaptive_spec.values import FloatArray, IntArray
 
 _F1 = numba.float64[::1]
 _F2 = numba.float64[:, ::1]
+_F3 = numba.float64[:, :, ::1]
 _I1 = numba.int64[::1]
 
 
@@ -81,6 +82,18 @@ def _worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     return result
 
 
+@numba.njit(numba.void(_F2, _I1, _I1, _F3), nogil=True, error_model="numpy", boundscheck=False)
+def _tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
+    kmax, bins, _ = counts.shape
+    for j in range(kmax):
+        for i in range(hazard.shape[1]):
+            known = 0.0 <= hazard[j, i] <= 1.0
+            if known and j < verified[i] and j <= accepted[i]:
+                place = min(int(hazard[j, i] * bins), bins - 1)
+                counts[j, place, 1 if j < accepted[i] else 0] += 1.0
+                counts[j, place, 2] += hazard[j, i]
+
+
 def follow(
     hazard: FloatArray,
     verified: IntArray,
@@ -110,3 +123,13 @@ def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     """See `numpy_kernel.worth`."""
     result: FloatArray = _worth(np.ascontiguousarray(survival), np.ascontiguousarray(seconds))
     return result
+
+
+def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
+    """See `numpy_kernel.tally`."""
+    _tally(
+        np.ascontiguousarray(hazard),
+        np.ascontiguousarray(verified, dtype=np.int64),
+        np.ascontiguousarray(accepted, dtype=np.int64),
+        counts,
+    )

@@ -206,11 +206,12 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
     """Add a step's observed drafts to histograms of their predicted hazards, in place.
 
     `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were
-    rejected, how many accepted, and the sum of their hazards. Observed is what `learn` observes.
+    rejected, how many accepted, and the sum of their hazards. Observed is what `learn` observes;
+    what is no probability is left out.
     """
     kmax, bins, _ = counts.shape
     position = np.arange(kmax)[:, None]
-    seen = position < np.minimum(accepted + 1, verified)
+    seen = (position < np.minimum(accepted + 1, verified)) & (hazard >= 0.0) & (hazard <= 1.0)
     predicted = hazard[seen]
     place = np.minimum((predicted * bins).astype(np.int64), bins - 1)
     place += (position * bins + np.zeros_like(accepted))[seen]

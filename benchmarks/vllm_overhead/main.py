@@ -45,7 +45,11 @@ def run(conditions: Sequence[Condition], folder: Path, command: str) -> None:
         print(shown[-1], flush=True)
         found.append(
             {
-                "condition": msgspec.to_builtins(condition),
+                "condition": {
+                    name: value
+                    for name, value in msgspec.to_builtins(condition).items()
+                    if name != "models"
+                },
                 "seconds": round(time.monotonic() - began),
                 "taken_off_for_vllm_alone": hooks,
                 **as_json(cycles),

@@ -133,10 +133,12 @@ class Shared:
 
     def signal(self, context: StepContext) -> FloatArray | None:
         """[Kmax, B] what the drafter showed for the drafts at hand."""
+        model = self.acceptance
+        model.classes.see(context.slots, context.temperature)
         if context.confidence is None:
             return None
-        signal: FloatArray = self.acceptance.confidence.signal(context.confidence)
-        self.acceptance.confidence.see(signal)
+        signal: FloatArray = model.signal(context.slots, context.confidence)
+        model.confidence.see(signal, model.classes.of(context.slots))
         return signal
 
     def learn(

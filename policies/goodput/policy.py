@@ -18,6 +18,7 @@ import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
 from adaptive_spec.change import ChangeDetector
+from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.goodput.live import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
 from adaptive_spec.policies.goodput.step_memory import StepMemory
@@ -38,6 +39,8 @@ from adaptive_spec.values import (
     StepOutcome,
 )
 
+_LOOK_PERIOD = 16
+"""Steps between looks at the drafter's confidence, where history and prices say not to draft."""
 _FIXED_PROBE_SECONDS = 10.0
 """Between probes, where the law that spaces them is switched off."""
 
@@ -77,6 +80,13 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         self._live_level = capability.level is not Level.UNIFORM
         return self._acceptance
 
+    def _check_hazards(self, saved: Any) -> None:
+        try:
+            kmax = len(saved["position_effect"])
+        except (KeyError, TypeError) as error:
+            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
+        AcceptanceModel(kmax).restore(saved)
+
     # ------------------------------------------------------------------- decide
 
     def _see(self, context: StepContext) -> FloatArray | None:
@@ -115,15 +125,19 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         verify, depth, reason = best.verify, best.draft_depth, "planned"
         tokens = expected_depth = None
         stops = False
-        if seen is not None and self._live.useful:
-            self._memory.keep(context, seen, best.goodput)
-            if self._live_level and depth:
+        if self._live.useful and self._live_level:
+            if not depth and context.step % _LOOK_PERIOD == 0:
+                # Where nothing is drafted nothing is shown, and nothing could be admitted again.
+                depth = self._exploring.probe_depth
+            if depth:
                 stops, reason = context.capability.stops_drafting, "admitted by confidence"
-                verify, tokens = self._live.admit(outlook, seen, drafted_by_it=stops)
+                if seen is not None:
+                    self._memory.keep(context, seen, best.goodput)
+                    verify, tokens = self._live.admit(outlook, seen, drafted_by_it=stops)
         if stops:
             depth = context.capability.max_draft_tokens
             expected_depth = round(self._live.mean_depth)
-        if seen is not None:
+        if self._live.useful or seen is not None:
             self._live.set_prices(outlook)
         self._last_depth = depth
         if stops:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -93,6 +93,9 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
     @abc.abstractmethod
     def _make_hazards(self, capability: Capability) -> Hazards:
         """The hazards, and what else goes by the engine."""
+
+    def _check_hazards(self, saved: Any) -> None:
+        """Raise PolicyError if these saved hazards fit no engine at all."""
 
     @abc.abstractmethod
     def _see(self, context: StepContext) -> _Seen:
@@ -192,10 +195,13 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
             worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
             worth = worth if weights is None else worth * weights
             best = admission(worth)
-            if best.draft_depth:
+            # Whether to speculate at all is asked of the step itself: what all requests share isn't
+            # there to first order.
+            if best.verify.any() or (best.draft_depth and context.capability.steers_depth):
                 weights = worth
-        # Whether to draft at all is asked of the step itself: what all share isn't to first order.
-        if best is None or not best.draft_depth:
+            else:
+                best = None
+        if best is None:
             best = admission(weights)
         return Outlook(
             context,
@@ -245,12 +251,14 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         if state.get("schema") != 1 or self._saved_as not in state:
             needed = f"schema 1 with `{self._saved_as}` and `profile`"
             raise PolicyError(f"{self.name} state: {needed} expected")
+        profile = self._profile
         try:
             if state.get("profile") is not None:
-                self._profile = msgspec.convert(state["profile"], CostProfile)
+                profile = msgspec.convert(state["profile"], CostProfile)
         except (msgspec.ValidationError, ValueError) as error:
             raise PolicyError(f"{self.name} state: profile: {error}") from error
-        self._restored = state
+        self._check_hazards(state[self._saved_as])
+        self._profile, self._restored = profile, state
         if self._capability is not None:
             self._start(self._capability)
 

@@ -75,7 +75,7 @@ def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
         request=request,
         verified=drawn[at],
         accepted=accepted[at],
-        temperature=np.full(len(at), data.temperature),
+        temperature=data.temperatures[request],
         context=prompts[request] + (at - data.offsets[request]),
         load=np.full(len(at), np.nan),
         task=number[request].astype(np.int64),

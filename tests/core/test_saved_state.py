@@ -100,7 +100,6 @@ def test_a_restart_of_the_same_server_goes_on_from_what_was_learned(tmp_path: Pa
         {"identity": {**SERVER, "model": "b"}},
         {"identity": {**SERVER, "another": "value"}},
         {"options": {"discount": 0.9}},
-        {"policy": "static"},
     ],
 )
 def test_a_server_that_differs_starts_anew_and_overwrites_nothing(
@@ -168,8 +167,29 @@ def test_a_state_that_does_not_fit_does_not_stop_the_server(tmp_path: Path) -> N
     path.write_bytes(json.dumps(content).encode())
     second = controller(tmp_path)
     run(second, 50, accepted=4)
-    assert sum(second.counters.failures.values()) <= 1
+    assert sum(second.counters.failures.values()) <= 1  # said once: it is of another Kmax
     assert learned(second)
+
+
+def test_a_state_with_damaged_hazards_is_set_aside_whole(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 50, accepted=0)
+    first.close()
+    (path,) = tmp_path.iterdir()
+    content = json.loads(path.read_bytes())
+    content["state"]["acceptance"]["sampling"] = {"offset": "none"}
+    path.write_bytes(json.dumps(content).encode())
+    second = controller(tmp_path)
+    assert path.with_name(path.name + ".unused").exists()
+    run(second, 50, accepted=4)
+    assert second.counters.failures == {}
+    assert learned(second) == learned_anew(tmp_path / "new", accepted=4)
+
+
+def learned_anew(directory: Path, accepted: int) -> Any:
+    fresh = controller(directory)
+    run(fresh, 50, accepted=accepted)
+    return learned(fresh)
 
 
 def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
@@ -194,16 +214,27 @@ def test_other_weights_are_not_learned_about_from_the_old_ones(tmp_path: Path) -
     assert not controller(tmp_path).policy.state()
 
 
+def test_other_weights_drop_what_other_policies_have_learned_of_the_old_ones(
+    tmp_path: Path,
+) -> None:
+    first = controller(tmp_path)
+    run(first, 100, accepted=0)
+    first.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
+    first.start_over("weights are new")
+    first.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
+    assert not first.policy.state()
+
+
 def test_a_directory_that_cannot_be_written_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no directory")
-    first = controller(blocked / "inside")
     with caplog.at_level(logging.WARNING):
+        first = controller(blocked / "inside")
         run(first, 200, accepted=0, seconds=2.0)
         first.close()
-    assert [record.message for record in caplog.records if "saved" in record.message]
+    assert [record.message for record in caplog.records if "kept" in record.message]
     assert len(caplog.records) == 1
     assert first.counters.failures == {}
 

@@ -33,6 +33,11 @@ def throughput(setting: Scenario, **options: Any) -> float:
     return result.throughput_tok_s
 
 
+def history_only(setting: Scenario) -> float:
+    """Of the same objective: with confidence, all tokens count alike."""
+    return throughput(setting, confidence=False, token_worth=False)
+
+
 @pytest.mark.parametrize(
     ("concurrency", "gain"),
     [(1, 1.02), (128, 1.005)],
@@ -41,7 +46,7 @@ def test_confidence_gains_where_the_engine_asks_while_drafting(
     concurrency: int, gain: float
 ) -> None:
     setting = scenario(concurrency)
-    assert throughput(setting) > gain * throughput(setting, confidence=False)
+    assert throughput(setting) > gain * history_only(setting)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_confidence_gains_where_the_engine_asks_while_drafting(
 )
 def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
     setting = scenario(128, **options)
-    assert throughput(setting) > gain * throughput(setting, confidence=False)
+    assert throughput(setting) > gain * history_only(setting)
 
 
 def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:

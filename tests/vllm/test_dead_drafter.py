@@ -33,6 +33,7 @@ def weights() -> Iterator[list[tuple[Any, Any]]]:
 
 
 @pytest.mark.engine
+@pytest.mark.long  # it waits for probes, which go by the clock
 def test_goodput_leaves_a_useless_drafter_out_and_tries_it_again(
     shelf: Any, weights: list[tuple[Any, Any]]
 ) -> None:

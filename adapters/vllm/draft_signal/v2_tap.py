@@ -5,7 +5,7 @@ place in it: `DraftModelSpeculator.acceptance_estimator`, which is shown the log
 position and, with ``enable_adaptive_verification``, fits acceptance to them. We never act where
 that is set, so the place is free, and an object of ours that only reads takes it, on the
 speculator, never on its class, before anything is captured. vLLM's trimming stays off: the model
-runner asks the configuration for that, not this object.
+runner asks a flag that was set from the configuration for that, not this object.
 
 What is read is a function of the distribution, never of the token that was drawn. Where drafts are
 sampled it is the distribution that they are drawn from, at the request's temperature; else it is
@@ -75,7 +75,10 @@ class V2Tap:
             temperature: of all requests.
         """
         del confidence_probs
-        if self._broken or not self.wanted:
+        # More rows than requests: a drafter of several positions a pass, which isn't followed.
+        if self._broken or draft_step.dim() or len(logits) > self._shown.shape[1]:
+            return
+        if not self.wanted and not _captures(logits):
             return
         try:
             from adaptive_spec.adapters.vllm.draft_signal.certainty_kernel import write_certainty
@@ -172,6 +175,13 @@ class Round:
             return None
         confidence, entropy = self.values.double().numpy()
         return DraftSignals(self.names, confidence, entropy, verified=verified)
+
+
+def _captures(logits: Any) -> bool:
+    """A graph is being captured: what is left out of it now would be missing in every replay."""
+    import torch
+
+    return bool(logits.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def shows_certainty(speculator: Any) -> bool:
