@@ -58,7 +58,8 @@ def test_a_speed_up_of_exactly_accepted_plus_one_stays() -> None:
 
 
 def test_an_arm_that_does_not_speculate_may_be_a_little_faster_than_no_speculation() -> None:
-    cells = [*CELLS, measured("none", 2, 100), measured("static6", 2, 103, accepted=0)]
+    idle = msgspec.structs.replace(measured("static6", 2, 103, accepted=0), drafted=0)
+    cells = [*CELLS, measured("none", 2, 100), idle]
     row = next(row for row in rows(ARMS, [4], cells) if row.arm.name == "static6")
     assert row.rejected == ()
 

@@ -190,22 +190,39 @@ def test_the_drafter_drafts_the_same_after_a_shortened_loop(
 @pytest.mark.engine
 def test_distributions_are_those_of_the_drafts_that_were_made(shelf: Any) -> None:
     engine = shelf.get("draft_model", adaptive=RANDOM, speculation=PROBABILISTIC)
+    import torch
+
     ran: list[int] = []
+    shown: list[Any] = []
+    drafter = engine.runner.drafter
+    own = drafter.model.compute_logits
+
+    def compute_logits(*args: Any, **kwargs: Any) -> Any:
+        shown.append(own(*args, **kwargs).clone())
+        return shown[-1].clone()
+
+    drafter.model.compute_logits = compute_logits
 
     def check(_: int) -> None:
+        passes = shown[:]
+        shown.clear()
         planned = engine.scheduler.adaptive_spec._in_flight
         assert not planned, "synchronous"
-        q = engine.runner.drafter.take_last_draft_probs()
+        q = drafter.take_last_draft_probs()
         tokens = engine.runner._draft_token_ids
         if q is None or not len(tokens):
             return
         assert q.shape[:2] == tokens.shape
         assert q.is_contiguous()
         np.testing.assert_allclose(q.sum(dim=-1).numpy(), 1.0, atol=1e-4)
-        assert (q.gather(2, tokens[..., None]) > 0).all(), "each draft was drawn from its own"
+        assert len(passes) == tokens.shape[1]
+        for position, logits in enumerate(passes):
+            expected = torch.softmax(logits.double() / 0.8, dim=-1)
+            np.testing.assert_allclose(q[:, position].double(), expected, atol=1e-5)
         ran.append(tokens.shape[1])
 
     engine.run(few(4, temperature=0.8), check)
+    drafter.model.compute_logits = own
     assert set(range(1, KMAX + 1)) <= set(ran)
     assert engine.controller.counters.failures == {}
 

@@ -75,12 +75,14 @@ class V2Tap:
             temperature: of all requests.
         """
         del confidence_probs
-        # More rows than requests: a drafter of several positions a pass, which isn't followed.
-        if self._broken or draft_step.dim() or len(logits) > self._shown.shape[1]:
-            return
-        if not self.wanted and not _captures(logits):
+        if self._broken:
             return
         try:
+            if not self.wanted and not _captures(logits):
+                return
+            # More rows than requests: a drafter of several positions a pass, which isn't followed.
+            if draft_step.dim() or len(logits) > self._shown.shape[1]:
+                return
             from adaptive_spec.adapters.vllm.draft_signal.certainty_kernel import write_certainty
 
             write_certainty(
