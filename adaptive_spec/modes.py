@@ -108,6 +108,7 @@ class ModeMachine:
     ) -> None:
         self._has_state = capability.off_pass
         self._goes_cold = capability.cold_off
+        self._passes_fixed = not capability.steers_depth and capability.level > 0
         self._unloads = capability.cold_off and capability.can_unload
         self._can_stop = 0 in capability.uniform_values or capability.level > 0
         self._settling, self._overhead = settling_seconds, overhead
@@ -259,6 +260,9 @@ class ModeMachine:
         goes_further = self._goes_cold or not self._has_state
         going_cold = goes_further and self._lost_cold >= self._cost_of_coming_back()
         going_warm = self._has_state and self._lost_warm >= least
+        if self._passes_fixed and not self._goes_cold:
+            # What its passes cost shows only once they are left out.
+            going_warm = going_warm or self._lost_cold >= least
         if not (going_cold or going_warm):
             return
         if self._has_state and self._credit > 0.0:

@@ -114,6 +114,12 @@ def test_an_engine_without_cold_off_stays_warm() -> None:
     assert server.machine.mode is Mode.OFF_WARM
 
 
+def test_fixed_passes_are_left_out_to_see_what_they_cost() -> None:
+    """As long as they always run, K = 0 seems to cost no more than OFF."""
+    fixed = capability(level=Level.VERIFY, cold_off=False, depth_follows=False)
+    Server(ModeMachine(fixed)).until(Mode.OFF_WARM, limit=60.0, gain=-0.002)
+
+
 def test_a_drafter_without_state_goes_cold_at_once() -> None:
     server = Server(ModeMachine(capability(off_pass=False)))
     assert server.until(Mode.OFF_COLD, gain=-0.05) < 3.0
