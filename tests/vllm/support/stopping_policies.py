@@ -77,3 +77,13 @@ class RaisingStopper(StoppingPolicy):
 def shown(draft: DraftPass) -> Any:
     """Where something is known, [B, position + 1]."""
     return ~np.isnan(draft.confidence)
+
+
+RANDOM = {
+    "policy": "stopping_policies:RandomStopper",
+    "seed": 5,
+    "memory_guard": False,
+    # On a busy machine a decision may be late; here it counts whether it was carried out.
+    "fail_open": {"max_decision_ms": 60_000},
+}
+"""A configuration under which draft loops end at random."""
