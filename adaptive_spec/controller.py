@@ -97,6 +97,8 @@ class Controller:
         self._said: set[str] = set()
         self._now = 0.0
         """Of the last context."""
+        self._passes_seconds = 0.0
+        """Spent on verdicts about the drafts at hand; part of the decision for their step."""
         self._stopped_live = False
         """The drafts at hand are what the policy has left of them while they were made."""
 
@@ -149,7 +151,8 @@ class Controller:
         except Exception as error:
             plan, fault = engine, f"plan raised {type(error).__name__}: {error}"
         elapsed = time.perf_counter() - began
-        self.counters.decision_seconds(elapsed)
+        self.counters.decision_seconds(elapsed + self._passes_seconds)
+        self._passes_seconds = 0.0
         if not fault and elapsed * 1e3 > self.config.fail_open.max_decision_ms:
             fault = f"plan took: {elapsed * 1e3:.1f} ms"
         if fault:
@@ -182,6 +185,7 @@ class Controller:
         policy = self.policy
         if not isinstance(policy, DraftStopper):
             return whole
+        began = time.perf_counter()
         try:
             verdict = policy.after_draft_pass(draft)
             for answer in (verdict.admitted, verdict.drafting):
@@ -196,6 +200,8 @@ class Controller:
         except Exception as error:
             self._failed(f"after_draft_pass raised {type(error).__name__}: {error}", self._now)
             return whole
+        finally:
+            self._passes_seconds += time.perf_counter() - began
 
     def drafted_whole(self) -> None:
         """The drafts at hand were made without asking after each pass: a plan may trim them."""

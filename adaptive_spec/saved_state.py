@@ -1,9 +1,10 @@
 """What a policy has learned, kept from one run of a server to the next.
 
 A file is named by the policy and by a digest of everything that what was learned belongs to: model,
-drafter, hardware, versions, Kmax and ladder, as the adapter tells, and the policy's options. So a
-server that differs in any of it finds no file and starts from the prior, and none overwrites what
-another has learned. The file is JSON; the policy checks its own part when it takes it up.
+drafter, hardware, versions, Kmax and ladder, as the adapter tells, the policy's options, and the
+content of the cost profile it started from. So a server that differs in any of it finds no file and
+starts from the prior, and none overwrites what another has learned. The file is JSON; the policy
+checks its own part when it takes it up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from adaptive_spec.small_file import read_small_file
 _SAVE_SECONDS = 60.0
 _LARGEST_BYTES = 4 << 20
 _DIGEST_LETTERS = 12
+_PROFILE = "profile"
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ class SavedState:
         self._identity = dict(sorted(identity.items()))
         self._log = logger
         self._next = math.nan
+        self._profiles: dict[str, str] = {}
 
     @classmethod
     def from_config(
@@ -76,10 +79,9 @@ class SavedState:
 
     def _path(self, directory: Path, config: Config) -> Path:
         """Where the state of this configuration's policy is kept."""
-        owner = [self._identity, config.policy, config.options]
-        digest = hashlib.sha256(msgspec.json.encode(owner, order="sorted")).hexdigest()
+        digest = _digest(msgspec.json.encode(self._owner(config), order="sorted"))
         policy = config.policy.rpartition(":")[2]
-        return directory / f"{policy}-{digest[:_DIGEST_LETTERS]}.json"
+        return directory / f"{policy}-{digest}.json"
 
     def take_up(self, policy: Policy, config: Config) -> bool:
         """Let a new policy go on from what was learned, if there is a file that fits."""
@@ -161,7 +163,7 @@ class SavedState:
         try:
             for path in self._directory.glob("*.json"):
                 saved = msgspec.json.decode(read_small_file(path, _LARGEST_BYTES), type=Saved)
-                if saved.identity == self._identity:
+                if saved.identity == {**self._identity, _PROFILE: saved.identity.get(_PROFILE)}:
                     self._set_aside(path)
         except Exception as error:
             self._log.warning(
@@ -169,10 +171,26 @@ class SavedState:
             )
 
     def _owner(self, config: Config) -> tuple[dict[str, str], str, dict[str, Any]]:
-        return self._identity, config.policy, config.options
+        identity = {**self._identity, _PROFILE: self._profile(config)}
+        return identity, config.policy, config.options
+
+    def _profile(self, config: Config) -> str:
+        """Tells contents of cost profiles apart; as the file was when it was first asked about.
+
+        A profile that is measured anew under the same name is another one to the next server, not
+        to this one, which has not read it.
+        """
+        name = str(config.options.get("profile") or config.profile or "")
+        if name and name not in self._profiles:
+            self._profiles[name] = _digest(Path(name).read_bytes())
+        return self._profiles.get(name, "")
 
     def _set_aside(self, path: Path) -> None:
         try:
             path.replace(path.with_name(path.name + ".unused"))
         except OSError:
             return
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_LETTERS]

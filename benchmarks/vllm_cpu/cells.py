@@ -10,7 +10,7 @@ import msgspec
 from .errors import BenchmarkError
 
 DISTURBED_CPU = 0.25
-"""Cores used by others above which a cell is measured again."""
+"""Cores used by others, beyond what was expected, above which a cell is measured again."""
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +56,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         accepted: tokens that decoding steps emitted beyond the first.
         by_kind: kind of prompt -> [request steps, accepted].
         others_cpu: cores that other processes have used meanwhile.
+        beside: of these, cores that were expected: something else runs throughout.
         table: vLLM's table of K by batch size, if the arm had one.
         plugin: growth of the plugin's counters, for its arms.
     """
@@ -74,6 +75,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     by_kind: dict[str, tuple[int, int]]
     others_cpu: float
+    beside: float = 0.0
     table: list[tuple[int, int, int]] | None = None
     plugin: dict[str, Any] | None = None
 
@@ -90,7 +92,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def disturbed(self) -> bool:
         """Did other processes use the machine?"""
-        return self.others_cpu > DISTURBED_CPU
+        return self.others_cpu > self.beside + DISTURBED_CPU
 
     @property
     def mean_k(self) -> float:

@@ -105,7 +105,7 @@ def fill(
     }
     said(f"{condition.title}: starting {len(setups)} engines")
     with Engines(setups, options.output / "logs") as engines:
-        rounds = Rounds(engines, arms, condition, file, lock, said)
+        rounds = Rounds(engines, arms, condition, file, lock, said, options.beside)
         rounds.warm_up(options.concurrencies, options.learn_seconds)
         rounds.measure(options.concurrencies, options.repeats, options.seconds_per_cell)
     lock.release()

@@ -41,6 +41,7 @@ class Options:
     output: Path
     results: Path | None
     record: Path | None
+    beside: float
     lock: Path | None
     lock_seconds: float
 
@@ -75,6 +76,13 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--output", type=Path, default=ROOT / "out" / "vllm_cpu", help="cells, logs and traces")
     add("--results", type=Path, help="folder to put text and JSON into; default: --output")
     add("--record", type=Path, metavar="DIR", help="record step traces into DIR, measure nothing")
+    add(
+        "--beside",
+        type=float,
+        default=0.0,
+        metavar="CORES",
+        help="that other processes use throughout, on machines that are never idle",
+    )
     add("--lock", type=Path, metavar="FILE", help="lock FILE exclusively while measuring")
     add("--lock-seconds", type=float, default=450.0, help="give it back after about so long")
     given = parser.parse_args(arguments)
@@ -105,6 +113,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         output=given.output.resolve(),
         results=given.results,
         record=given.record,
+        beside=given.beside,
         lock=given.lock,
         lock_seconds=given.lock_seconds,
     )

@@ -167,6 +167,9 @@ def remarks(table: Sequence[Row], cells: Sequence[Cell]) -> list[str]:
         faults.update((cell.plugin or {}).get("fail_opens", {}))
     if faults:
         lines.append(f"adaptive-spec failed, and vLLM's own K was used: {dict(faults)}")
+    beside = max((cell.beside for cell in cells), default=0.0)
+    if beside:
+        lines.append(f"measured while other processes used about {beside:g} cores throughout")
     disturbed = sum(cell.disturbed for cell in cells)
     lines.append(f"disturbed by other processes, kept: {disturbed} of {len(cells)} cells")
     left_out = [row for row in table if row.rejected]

@@ -40,6 +40,7 @@ class Rounds:
         file: CellFile,
         lock: MachineLock,
         said: Callable[[str], None],
+        beside: float = 0.0,
     ) -> None:
         self._engines = engines
         self._arms = arms
@@ -47,6 +48,7 @@ class Rounds:
         self._file = file
         self._lock = lock
         self._said = said
+        self._beside = beside
 
     def warm_up(self, concurrencies: Sequence[int], learn_seconds: float) -> None:
         """A discarded cell for every engine; then ours learns for so long, at each concurrency."""
@@ -113,7 +115,8 @@ class Rounds:
             counted = engine.serve(load, policy=policy)
             plugin = growth(before, engine.status())
         named = {"arm": arm.name, "concurrency": concurrency, "repeat": repeat}
-        return msgspec.convert({**named, **counted, "table": table, "plugin": plugin}, Cell)
+        about = {"beside": self._beside, "table": table, "plugin": plugin}
+        return msgspec.convert({**named, **counted, **about}, Cell)
 
     def _table(self, arm: Arm) -> Table | None:
         if arm.name == SCHEDULE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, ClassVar
 
 import msgspec
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
+from adaptive_spec.config import FailOpen
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.early_stop import drafts_made, modelled_entropy
 from adaptive_spec.values import DraftPass, DraftVerdict, SpecPlan, StepContext
@@ -46,6 +48,22 @@ def draft(confidence: list[float], drafting: list[bool] | None = None) -> DraftP
         drafting=np.array(drafting or [True] * len(shown)),
         confidence=shown,
         entropy=modelled_entropy(shown),
+    )
+
+
+def context(available: Any) -> StepContext:
+    return StepContext(
+        step=2,
+        capability=FULL,
+        request_ids=["a", "b"],
+        slots=np.arange(2),
+        context_tokens=np.full(2, 9),
+        draft_available=available,
+        draft_possible=np.full(2, 4),
+        engine_k=4,
+        tpot_target=np.full(2, np.inf),
+        task=np.full(2, -1),
+        temperature=np.ones(2),
     )
 
 
@@ -95,6 +113,20 @@ def test_a_verdict_that_is_no_mask_of_the_batch_lets_everything_be_drafted_and_i
     assert verdict.admitted.tolist() == [True, True]
     assert verdict.drafting.tolist() == [True, True]
     assert sum(control.counters.failures.values()) == 1
+
+
+def test_verdicts_count_as_part_of_the_decision_for_their_drafts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = itertools.count()  # each look at it is a second later
+    monkeypatch.setattr("adaptive_spec.controller.time.perf_counter", lambda: float(next(clock)))
+    control = controller(fail_open=FailOpen(max_decision_ms=2000))
+    for _ in range(3):
+        control.after_draft_pass(draft([0.9, 0.1]))
+    control.plan(context(np.full(2, 4)))
+    control.plan(context(np.full(2, 4)))
+    assert control.status()["decision_seconds"] == 3 + 1 + 1
+    assert sum(control.status()["decisions_by_time"]) == 2
 
 
 @pytest.mark.parametrize("mode", ["off", "shadow"])
@@ -178,17 +210,4 @@ def test_what_a_live_stop_has_left_is_verified_whatever_is_planned_then(shown: f
     target = controller(TakesBack)
     target.after_draft_pass(draft([shown, 0.9]))
     left = np.array([1 if shown < 0.7 else 2, 2])
-    step = StepContext(
-        step=2,
-        capability=FULL,
-        request_ids=["a", "b"],
-        slots=np.arange(2),
-        context_tokens=np.full(2, 9),
-        draft_available=left,
-        draft_possible=np.full(2, 4),
-        engine_k=4,
-        tpot_target=np.full(2, np.inf),
-        task=np.full(2, -1),
-        temperature=np.ones(2),
-    )
-    assert target.plan(step).verify.tolist() == left.tolist()
+    assert target.plan(context(left)).verify.tolist() == left.tolist()

@@ -13,6 +13,7 @@ import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen
+from adaptive_spec.cost_profile import CostProfile
 from adaptive_spec.run_time_switch import parse_switch
 from adaptive_spec.values import StepContext, StepOutcome
 
@@ -72,6 +73,18 @@ def run(target: Controller, steps: int, accepted: int, seconds: float = 0.01) ->
         )
 
 
+def cost_profile(slower: float) -> bytes:
+    return msgspec.json.encode(
+        CostProfile(
+            name="measured",
+            source="a test",
+            tokens=[1, 64],
+            seconds=[0.01 * slower, 0.02 * slower],
+            draft_pass=0.001,
+        )
+    )
+
+
 def learned(target: Controller) -> Any:
     return json.loads(json.dumps(target.policy.state()))
 
@@ -116,6 +129,20 @@ def test_a_server_that_differs_starts_anew_and_overwrites_nothing(
     assert {path: path.read_bytes() for path in kept} == kept
 
 
+def test_a_cost_profile_measured_anew_is_not_overruled_by_what_was_learned(tmp_path: Path) -> None:
+    profile = tmp_path / "measured.json"
+    states = tmp_path / "states"
+    measured = cost_profile(slower=1.0)
+    profile.write_bytes(measured)
+    first = controller(states, profile=str(profile))
+    run(first, 50, accepted=0)
+    profile.write_bytes(cost_profile(slower=3.0))
+    first.close()
+    assert not controller(states, profile=str(profile)).policy.state()
+    profile.write_bytes(measured)
+    assert learned(controller(states, profile=str(profile))) == learned(first)
+
+
 def test_it_is_saved_once_a_minute_while_the_server_runs(tmp_path: Path) -> None:
     first = controller(tmp_path)
     run(first, 59, accepted=0, seconds=1.0)
@@ -123,7 +150,7 @@ def test_it_is_saved_once_a_minute_while_the_server_runs(tmp_path: Path) -> None
     run(first, 63, accepted=0, seconds=1.0)
     (path,) = tmp_path.iterdir()
     content = json.loads(path.read_bytes())
-    assert content["identity"] == SERVER
+    assert content["identity"] == {**SERVER, "profile": ""}
     assert (content["policy"], content["schema"]) == ("goodput", 1)
 
 
