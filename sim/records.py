@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
@@ -20,6 +21,7 @@ class RecordChooser:
 
     def __init__(self, data: AcceptanceData, random: np.random.Generator) -> None:
         self._offsets = data.offsets
+        self._temperatures = data.temperatures
         self._random = random
         everything: IntArray = np.arange(data.records)
         self._by_task: dict[str, IntArray] = {"": everything}
@@ -30,7 +32,7 @@ class RecordChooser:
         self._left: dict[str, list[int]] = {}
 
     def admit(self, request: Request) -> Running:
-        """The request with its record.
+        """The request with its record, and its temperature if it names none.
 
         Raises DataError if it names a record that is not there.
         """
@@ -42,6 +44,9 @@ class RecordChooser:
                 f"request {request.id!r} names acceptance record {record}, there are "
                 f"{len(self._offsets) - 1}"
             )
+        if request.temperature is None:
+            temperature = float(self._temperatures[record])
+            request = msgspec.structs.replace(request, temperature=temperature)
         start = int(self._offsets[record])
         return Running(request, start, int(self._offsets[record + 1]) - start)
 

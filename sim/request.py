@@ -21,7 +21,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             choose one, among those with its task label if there are any.
         task: label of requests that are alike, or "".
         tenant: who sent it, or "".
-        temperature: sampling temperature.
+        temperature: sampling temperature; None: that of the target its record was made with.
         tpot_target: seconds per output token asked for; inf if none.
     """
 
@@ -32,5 +32,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     record: int = ANY_RECORD
     task: str = ""
     tenant: str = ""
-    temperature: float = 0.0
+    temperature: float | None = None
     tpot_target: float = math.inf

@@ -161,7 +161,6 @@ class Builder:
             seed=self._child(),
             scale=servegen.scale,
             window=servegen.window_seconds,
-            temperature=self.data.temperature,
         )
         inside = self._with_laws(servegen.prompt_tokens, servegen.output_tokens)
         return Open(inside._lengths(sliced(requests, first=servegen.seconds)))
@@ -171,15 +170,15 @@ class Builder:
         return Open(arriving(self._records(), times), endless=True)
 
     def _file(self, path: Path) -> Open:
-        kind, temperature = format_of(path), self.data.temperature
+        kind = format_of(path)
         if kind is LoadFormat.SERVEGEN:
             return self._servegen(Servegen(rates=str(path.resolve())))
         if kind is LoadFormat.AZURE:
-            requests = read_azure(path, temperature=temperature)
+            requests = read_azure(path)
         elif kind is LoadFormat.MOONCAKE:
-            requests = read_mooncake(path, temperature=temperature)
+            requests = read_mooncake(path)
         else:
-            requests = read_step_trace(path, temperature=temperature)
+            requests = read_step_trace(path)
         return Open(self._lengths(requests))
 
     def _described(self, path: Path) -> Description:

@@ -26,7 +26,7 @@ class _Line(msgspec.Struct):
     output_length: _Tokens
 
 
-def read_mooncake(path: Path, *, temperature: float = 0.0) -> Iterator[Request]:
+def read_mooncake(path: Path, *, temperature: float | None = None) -> Iterator[Request]:
     """Requests in order of arrival, the first at 0; ids are row numbers, from 1.
 
     A length of 0 becomes 1. Constant memory. Raises DataError with file and row.

@@ -154,7 +154,7 @@ def servegen_requests(
     seed: int | np.random.SeedSequence,
     scale: float = 1.0,
     window: float = WINDOW_SECONDS,
-    temperature: float = 0.0,
+    temperature: float | None = None,
 ) -> Iterator[Request]:
     """Requests of all clients, merged in order of arrival; time 0 is the first window's start.
 
@@ -167,7 +167,7 @@ def servegen_requests(
         seed: of intervals and lengths.
         scale: factor on every rate, to fit a cluster's load to one server.
         window: length of a window, as given to `read_clients`.
-        temperature: of all requests.
+        temperature: of all requests; None: as `Request` says.
     """
     root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     origin = min(client.first_start for client in clients)

@@ -60,7 +60,7 @@ class _Seen:
     group: _Group | None = None
 
 
-def read_step_trace(directory: Path, *, temperature: float = 0.0) -> Iterator[Request]:
+def read_step_trace(directory: Path, *, temperature: float | None = None) -> Iterator[Request]:
     """Requests of a recorded trace in order of arrival, the first at 0.
 
     Holds one small entry per request: how much one emits is known when the trace has been read.
@@ -163,7 +163,7 @@ class _Requests:
             request.group = group if len(group.members) > 1 else None
 
 
-def _in_order(seen: dict[str, _Seen], temperature: float) -> Iterator[Request]:
+def _in_order(seen: dict[str, _Seen], temperature: float | None) -> Iterator[Request]:
     # A step's duration is measured, not derived from `now`: order by time, not appearance.
     ordered = sorted(seen.items(), key=lambda item: item[1].arrival)
     first = ordered[0][1].arrival
