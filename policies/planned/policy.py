@@ -190,8 +190,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
             )
 
         best: Admission | None = None
-        # Drafts that are admitted by confidence are priced in tokens that were really emitted.
-        if self._by_worth and option_value is None and context.batch_size > 1:
+        if self._by_worth and context.batch_size > 1:
             worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
             worth = worth if weights is None else worth * weights
             best = admission(worth)
