@@ -10,7 +10,9 @@ Layout, in the order of a run::
     rounds       the order of the cells: interleaved, rotated, repeated, resumed
     schedule     vLLM's table of K by batch size, tuned from the static results
     cells        one measurement, and the file that every one is appended to
-    results      medians, spreads, ratios, measurements left out; text and JSON
+    ratios       medians, spreads, ratios, measurements left out
+    results      text and JSON of a condition
+    summary      all conditions together
     recording    step traces for the simulator; `packing` makes them small
 
     engine_process, engine    the child's side: one vLLM engine, worked by a closed loop of clients

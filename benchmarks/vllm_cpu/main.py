@@ -20,8 +20,9 @@ from .engines import Engines, setup_for
 from .errors import BenchmarkError
 from .machine_lock import MachineLock
 from .options import DRAFTS, Options, parse
+from .ratios import rows
 from .recording import record
-from .results import rows, save, text
+from .results import save, text
 from .rounds import Rounds
 
 NEEDED = ("vllm", "adaptive_spec", "httpx", "rich")

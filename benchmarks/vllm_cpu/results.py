@@ -1,128 +1,26 @@
-"""Medians, spreads and ratios out of the cells; what is left out; text and JSON."""
+"""Text and JSON of one condition."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import geometric_mean, median
 from typing import Any
 
 import msgspec
 
 from demo.figures import Spread, rate, times
 
-from .arms import NONE, OURS, OURS_COLD, OURS_HISTORY, SCHEDULE, STATIC, Arm, parse_arm
+from .arms import OURS, OURS_COLD, OURS_HISTORY, SCHEDULE, parse_arm
 from .cells import Cell, Condition
-
-TIMING_NOISE = 0.05
-"""Between two cells of the same work, as repeats of no speculation show."""
-
-Cells = dict[int, Cell]
-"""Cells of one arm at one concurrency, by repeat."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One arm at one concurrency.
-
-    Attributes:
-        tokens_per_second: over the repeats.
-        over_none: this arm over no speculation, paired by repeat; None without that arm.
-        over_best_static: over the static K whose median is highest here, known only afterwards.
-        mean_k, accepted: drafts verified and accepted, per request and decoding step.
-        rejected: repeats left out because their speed-up cannot be.
-    """
-
-    concurrency: int
-    arm: Arm
-    tokens_per_second: Spread | None
-    over_none: Spread | None
-    over_best_static: Spread | None
-    mean_k: float
-    accepted: float
-    rejected: tuple[int, ...]
-
-
-def impossible(cell: Cell, none: Cell) -> bool:
-    """Is the speed-up above accepted + 1?
-
-    A step that speculates is no shorter than one that doesn't, so something else disturbed one
-    of the two. An arm that does not speculate either may be the faster one by `TIMING_NOISE`.
-    """
-    noise = 0.0 if cell.drafted else TIMING_NOISE
-    return cell.tokens_per_second / none.tokens_per_second > cell.tokens_per_step * (1.0 + noise)
-
-
-def rows(arms: Sequence[Arm], concurrencies: Sequence[int], cells: Sequence[Cell]) -> list[Row]:
-    """A row per concurrency and arm that has cells."""
-    made = []
-    for concurrency in concurrencies:
-        of = {
-            arm.name: {
-                cell.repeat: cell
-                for cell in cells
-                if cell.arm == arm.name and cell.concurrency == concurrency
-            }
-            for arm in arms
-        }
-        none = of.get(NONE, {})
-        good = {name: _possible(mine, none) for name, mine in of.items()}
-        best = best_static(good)
-        made += [
-            _row(arm, concurrency, of[arm.name], good[arm.name], none, good.get(best, {}))
-            for arm in arms
-            if of[arm.name]
-        ]
-    return made
-
-
-def best_static(of: dict[str, Cells]) -> str:
-    """Name of the static arm with the highest median; empty without any."""
-    rates = {
-        name: median(cell.tokens_per_second for cell in of[name].values())
-        for name in STATIC
-        if of.get(name)
-    }
-    return max(rates, key=lambda name: rates[name], default="")
-
-
-def paired(these: Cells, those: Cells) -> Spread | None:
-    """Ratio of throughputs, paired by repeat."""
-    return Spread.of(
-        [
-            cell.tokens_per_second / those[repeat].tokens_per_second
-            for repeat, cell in these.items()
-            if repeat in those
-        ]
-    )
-
-
-def noise(table: Sequence[Row]) -> float | None:
-    """Median over all rows of (maximum - minimum) / median throughput; None without repeats."""
-    spreads = [row.tokens_per_second for row in table]
-    shares = [(s.high - s.low) / s.middle for s in spreads if s is not None and s.count > 1]
-    return median(shares) if shares else None
-
-
-def means(table: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Geometric means of the median ratios over the concurrencies, by arm."""
-    found: dict[str, dict[str, float]] = {}
-    for name in dict.fromkeys(row.arm.name for row in table if row.arm.name != NONE):
-        mine = [row for row in table if row.arm.name == name]
-        for label in ("over_none", "over_best_static"):
-            ratios = [getattr(row, label) for row in mine]
-            if all(ratio is not None for ratio in ratios):
-                mean = geometric_mean([ratio.middle for ratio in ratios])
-                found.setdefault(name, {})[label] = round(mean, 4)
-    return found
+from .ratios import Row, means, noise
 
 
 def text(condition: Condition, table: Sequence[Row], cells: Sequence[Cell]) -> str:
     """The table and what it says, for people."""
-    heading = ("load", "arm", "tokens/s", "/ none", "/ best static", "K", "accepted")
+    over = ("/ none", "/ best static", "/ tuned static")
+    heading = ("load", "arm", "tokens/s", *over, "K", "accepted")
     lines = [heading]
     for row in table:
         lines.append(
@@ -132,6 +30,7 @@ def text(condition: Condition, table: Sequence[Row], cells: Sequence[Cell]) -> s
                 rate(row.tokens_per_second),
                 times(row.over_none),
                 times(row.over_best_static),
+                times(row.over_tuned_static),
                 f"{row.mean_k:.2f}",
                 f"{row.accepted:.2f}",
             )
@@ -156,8 +55,8 @@ def remarks(table: Sequence[Row], cells: Sequence[Cell]) -> list[str]:
             lines.append(f"{parse_arm(name).title}, mean over the loads: {', '.join(parts)}")
     if lines:
         lines.append(
-            "The best static K is chosen afterwards, out of noisy figures, which flatters it: "
-            "the schedule runs such a K once more."
+            "The best static K is chosen afterwards, out of noisy figures, which flatters it; the "
+            "tuned one is, for each repeat, the best of the other repeats."
         )
     share = noise(table)
     if share is not None:
@@ -220,6 +119,7 @@ def as_json(row: Row) -> dict[str, Any]:
         "tokens_per_second": spread(row.tokens_per_second),
         "over_none": spread(row.over_none),
         "over_best_static": spread(row.over_best_static),
+        "over_tuned_static": spread(row.over_tuned_static),
         "mean_k": round(row.mean_k, 3),
         "accepted": round(row.accepted, 3),
         "rejected_repeats": list(row.rejected),
@@ -236,25 +136,3 @@ def one_line_per_entry(results: dict[str, Any]) -> str:
         else:
             parts.append(f" {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _row(arm: Arm, concurrency: int, mine: Cells, possible: Cells, none: Cells, best: Cells) -> Row:
-    request_steps = max(sum(cell.request_steps for cell in mine.values()), 1)
-    return Row(
-        concurrency=concurrency,
-        arm=arm,
-        tokens_per_second=Spread.of([cell.tokens_per_second for cell in possible.values()]),
-        over_none=paired(possible, none),
-        over_best_static=paired(possible, best),
-        mean_k=sum(cell.drafted for cell in mine.values()) / request_steps,
-        accepted=sum(cell.accepted for cell in mine.values()) / request_steps,
-        rejected=tuple(sorted(set(mine) - set(possible))),
-    )
-
-
-def _possible(cells: Cells, none: Cells) -> Cells:
-    return {
-        repeat: cell
-        for repeat, cell in cells.items()
-        if cell.arm == NONE or repeat not in none or not impossible(cell, none[repeat])
-    }

@@ -9,7 +9,8 @@ from made_up_cells import CONDITION, cell
 
 from benchmarks.vllm_cpu.arms import parse_arm
 from benchmarks.vllm_cpu.cells import Cell
-from benchmarks.vllm_cpu.results import means, noise, rows, save, text
+from benchmarks.vllm_cpu.ratios import means, noise, rows, tuned_static
+from benchmarks.vllm_cpu.results import save, text
 
 ARMS = [parse_arm(name) for name in ("none", "static2", "static6", "ours")]
 
@@ -62,6 +63,27 @@ def test_an_arm_that_does_not_speculate_may_be_a_little_faster_than_no_speculati
     cells = [*CELLS, measured("none", 2, 100), idle]
     row = next(row for row in rows(ARMS, [4], cells) if row.arm.name == "static6")
     assert row.rejected == ()
+
+
+def test_a_static_k_is_tuned_on_the_other_repeats_than_it_is_held_against() -> None:
+    rates = {"static1": [100, 100, 160], "static2": [120, 90, 110], "static3": [90, 90, 90]}
+    of = {
+        name: {repeat: measured(name, repeat, rate) for repeat, rate in enumerate(row)}
+        for name, row in rates.items()
+    }
+    found = tuned_static(of)
+    assert {repeat: cell.arm for repeat, cell in found.items()} == {
+        0: "static1",  # 130 against 100
+        1: "static1",  # 130 against 115
+        2: "static2",  # 105 against 100
+    }
+    assert [round(cell.tokens_per_second) for cell in found.values()] == [100, 100, 110]
+
+
+def test_one_repeat_tunes_nothing() -> None:
+    assert tuned_static({"static1": {0: CELLS[2]}}) == {}
+    once = [each for each in CELLS if each.repeat == 0]
+    assert all(row.over_tuned_static is None for row in rows(ARMS, [4], once))
 
 
 def test_means_are_over_all_loads_and_missing_where_a_load_has_no_ratio() -> None:
