@@ -60,7 +60,7 @@ class DecodeBatch:
             (self.tpot_target, [each.request.tpot_target for each in joining])
         )
         self.temperature = np.concatenate(
-            (self.temperature, [each.request.temperature for each in joining])
+            (self.temperature, [each.temperature for each in joining])
         )
         self._summarise()
 

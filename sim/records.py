@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
@@ -32,7 +31,7 @@ class RecordChooser:
         self._left: dict[str, list[int]] = {}
 
     def admit(self, request: Request) -> Running:
-        """The request with its record, and its temperature if it names none.
+        """The request with its record, and the temperature of that if it names none.
 
         Raises DataError if it names a record that is not there.
         """
@@ -44,11 +43,12 @@ class RecordChooser:
                 f"request {request.id!r} names acceptance record {record}, there are "
                 f"{len(self._offsets) - 1}"
             )
-        if request.temperature is None:
-            temperature = float(self._temperatures[record])
-            request = msgspec.structs.replace(request, temperature=temperature)
         start = int(self._offsets[record])
-        return Running(request, start, int(self._offsets[record + 1]) - start)
+        length = int(self._offsets[record + 1]) - start
+        temperature = request.temperature
+        if temperature is None:
+            temperature = float(self._temperatures[record])
+        return Running(request, start, length, temperature)
 
     def _next(self, task: str) -> int:
         left = self._left.setdefault(task, [])

@@ -16,6 +16,7 @@ class Running:
         request: what was asked for.
         start: first position of its acceptance record.
         length: positions of that record; a longer output starts over in it.
+        temperature: of sampling: the request's own, else that of its record's target.
         slot: its row in the policy's arrays, -1 before it first decodes.
         emitted: tokens emitted; stands still while the request is in the decode batch, which
             keeps its own count.
@@ -28,6 +29,7 @@ class Running:
     request: Request
     start: int
     length: int
+    temperature: float
     slot: int = -1
     emitted: int = 0
     prefilled: int = 0

@@ -9,6 +9,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.records import RecordChooser
 from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.running import Running
 
 DATA = AcceptanceData(
     name="greedy and sampled targets",
@@ -23,10 +24,10 @@ DATA = AcceptanceData(
 )
 
 
-def admitted(**request: object) -> Request:
+def admitted(**request: object) -> Running:
     chooser = RecordChooser(DATA, np.random.default_rng(0))
     fields = {"id": "a", "arrival": 0.0, "prompt_tokens": 1, "output_tokens": 2, **request}
-    return chooser.admit(Request(**fields)).request  # type: ignore[arg-type]
+    return chooser.admit(Request(**fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("record", "temperature"), [(0, 0.0), (1, 0.8), (2, 0.7)])
