@@ -8,7 +8,7 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.records import RecordChooser
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.request import ANY_RECORD, Request
 from adaptive_spec.sim.running import Running
 
 DATA = AcceptanceData(
@@ -24,10 +24,19 @@ DATA = AcceptanceData(
 )
 
 
-def admitted(**request: object) -> Running:
-    chooser = RecordChooser(DATA, np.random.default_rng(0))
-    fields = {"id": "a", "arrival": 0.0, "prompt_tokens": 1, "output_tokens": 2, **request}
-    return chooser.admit(Request(**fields))  # type: ignore[arg-type]
+def admitted(
+    *, record: int = ANY_RECORD, task: str = "", temperature: float | None = None
+) -> Running:
+    request = Request(
+        id="a",
+        arrival=0.0,
+        prompt_tokens=1,
+        output_tokens=2,
+        record=record,
+        task=task,
+        temperature=temperature,
+    )
+    return RecordChooser(DATA, np.random.default_rng(0)).admit(request)
 
 
 @pytest.mark.parametrize(("record", "temperature"), [(0, 0.0), (1, 0.8), (2, 0.7)])
