@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -91,6 +92,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     positive = (given.repeats, given.seconds_per_cell, given.learn_seconds)
     if any(value is not None and value <= 0 for value in positive):
         parser.error("--repeats, --seconds-per-cell and --learn-seconds must be above 0")
+    if not 0.0 <= given.beside < math.inf:
+        parser.error("--beside is a number of cores, 0 or more")
     arms = given.arms or [parse_arm(name) for name in (QUICK_ARMS if quick else DEFAULT_ARMS)]
     options = Options(
         conditions=tuple(

@@ -129,8 +129,8 @@ def means(table: Sequence[Row]) -> dict[str, dict[str, float]]:
         for label in ("over_none", "over_best_static", "over_tuned_static"):
             ratios = [getattr(row, label) for row in mine]
             if all(ratio is not None for ratio in ratios):
-                mean = geometric_mean([ratio.middle for ratio in ratios])
-                found.setdefault(name, {})[label] = round(mean, 4)
+                over_loads = geometric_mean([ratio.middle for ratio in ratios])
+                found.setdefault(name, {})[label] = round(over_loads, 4)
     return found
 
 

@@ -41,6 +41,8 @@ def test_quick_can_be_overridden() -> None:
         (["--temperature", "hot"], "'hot' is not a temperature"),
         (["--repeats", "-1"], "must be above 0"),
         (["--seconds-per-cell", "0"], "must be above 0"),
+        (["--beside", "-1"], "a number of cores, 0 or more"),
+        (["--beside", "nan"], "a number of cores, 0 or more"),
     ],
 )
 def test_a_mistake_is_named(

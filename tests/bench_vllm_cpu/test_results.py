@@ -98,6 +98,14 @@ def test_cells_that_others_disturbed_are_counted() -> None:
     assert "disturbed by other processes, kept: 1 of 8 cells" in shown
 
 
+@pytest.mark.parametrize(("others", "disturbed"), [(1.1, 0), (1.3, 1)])
+def test_what_was_expected_of_others_disturbs_no_cell(others: float, disturbed: int) -> None:
+    beside = msgspec.structs.replace(CELLS[0], others_cpu=others, beside=1.0)
+    shown = text(CONDITION, rows(ARMS, [4], CELLS), [beside, *CELLS[1:]])
+    assert f"disturbed by other processes, kept: {disturbed} of 8 cells" in shown
+    assert "measured while other processes used about 1 cores throughout" in shown
+
+
 def test_faults_of_the_plugin_are_said() -> None:
     broken = msgspec.structs.replace(CELLS[-1], plugin={"fail_opens": {"plan raised": 3}})
     assert "adaptive-spec failed" not in text(CONDITION, rows(ARMS, [4], CELLS), CELLS)
