@@ -25,7 +25,7 @@ from adaptive_spec.hazard_quality import HazardQuality
 from adaptive_spec.kernels import active_kernel
 from adaptive_spec.request_effects import RequestEffects
 from adaptive_spec.sampling_classes import SamplingClasses
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
 _HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
 _TASK_VARIANCE = 0.5
@@ -102,7 +102,8 @@ class AcceptanceModel:
             signal: [Kmax, B] z from `signal`, nan where unknown: there, and without a signal, the
                 mean over what the drafter may show.
         """
-        return self._hazard(slots, self._request_effect(slots), task, signal)
+        used = signal if self.confidence.informative else None
+        return self._hazard(slots, self._request_effect(slots), task, used)
 
     def _hazard(
         self,
@@ -111,20 +112,17 @@ class AcceptanceModel:
         task: IntArray | None,
         signal: FloatArray | None,
     ) -> FloatArray:
+        """As `hazard`, with these u_i [B]; a signal that is given is used, informative or not."""
         confidence = self.confidence
         if task is not None and self._task_effect.size:
             effect = effect + self._task_effect_of(task)
         if self.classes.differ:
             effect = effect + self.classes.offset[self.classes.of(slots)]
         hazard: FloatArray = self.position_effect[:, None] + effect
-        if confidence.informative:
-            classes = self.classes.of(slots)
-            mean = hazard * confidence.attenuation[:, classes]
-            if signal is None:
-                hazard = mean
-            else:
-                hazard += confidence.weight[:, classes] * signal
-                np.copyto(hazard, mean, where=np.isnan(hazard))
+        if signal is not None:
+            hazard = confidence.logit(hazard, signal, self.classes.of(slots))
+        elif confidence.informative:
+            hazard *= confidence.attenuation[:, self.classes.of(slots)]
         active_kernel().hazards(hazard, _HAZARD_FLOOR, _HAZARD_CEILING)
         return hazard
 
@@ -152,11 +150,13 @@ class AcceptanceModel:
         if slots.size == 0:
             return
         effect = self._request_effect(slots)
-        hazard = of_history = self._hazard(slots, effect, task, None)
+        hazard = of_history = of_signal = self._hazard(slots, effect, task, None)
         self.quality.see("history", hazard, verified, accepted)
         if signal is not None:
-            hazard = self._hazard(slots, effect, task, signal)
-            self.quality.see("confidence", hazard, verified, accepted)
+            of_signal = self._hazard(slots, effect, task, signal)
+            self.quality.see("confidence", of_signal, verified, accepted)
+            if self.confidence.informative:
+                hazard = of_signal
         leading, before = self.effects.leading, effect
         effect, information = before.copy(), leading.information[slots]
         seen_before = self._seen
@@ -186,17 +186,19 @@ class AcceptanceModel:
         labelled = task is not None and bool(np.maximum.reduce(task) >= 0)
         if signal is not None or labelled or self.classes.mixed:
             seen = self._position < np.minimum(accepted + 1, verified)
-            residual = np.where(seen, (self._position < accepted) - hazard, 0.0)
-            spread = np.where(seen, hazard * (1.0 - hazard), 0.0)
+            right = self._position < accepted
+            residual, spread = _residual(hazard, right, seen)
             classes = self.classes.of(slots)
-            if signal is not None:
-                without = np.where(seen, (self._position < accepted) - of_history, 0.0)
-                self.confidence.learn(signal, residual, spread, without, classes)
             gradient, seen_of = residual.sum(axis=0), spread.sum(axis=0)
             self.classes.learn(classes, gradient, seen_of)
             if labelled:
                 assert task is not None
                 self._learn_tasks(task, gradient, seen_of)
+            if signal is not None:
+                unexplained, information = _residual(of_signal, right, seen)
+                self.confidence.learn(signal, unexplained, information, classes)
+                if self.confidence.judge(of_signal, of_history, right, seen):
+                    self._change_of_signal()
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended: learn how much requests differ, then clear their rows."""
@@ -255,6 +257,13 @@ class AcceptanceModel:
         self.effects.start_from(variance)
         self._seen = int(observations.sum())
 
+    def _change_of_signal(self) -> None:
+        """The signal is used from now on, or no longer: b_j is given it, or the mean over it."""
+        attenuation = self.confidence.usual_attenuation()
+        if self.confidence.informative:
+            attenuation = 1.0 / attenuation
+        self.position_effect = self.position_effect * attenuation
+
     def _request_effect(self, slots: IntArray) -> FloatArray:
         """u_i [B]; makes room for slots not seen before."""
         return self.effects.leading.of(slots)
@@ -276,3 +285,10 @@ class AcceptanceModel:
         seen = np.bincount(task[known], weights=information[known], minlength=size)
         self._task_evidence = np.minimum(self._task_evidence, _TASK_EVIDENCE_LIMIT) + seen
         self._task_effect += gradient / (self._task_evidence + 1.0 / _TASK_VARIANCE)
+
+
+def _residual(
+    hazard: FloatArray, right: BoolArray, seen: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """y - h and h (1 - h), [Kmax, B], 0 where unseen."""
+    return np.where(seen, right - hazard, 0.0), np.where(seen, hazard * (1.0 - hazard), 0.0)

@@ -5,8 +5,9 @@ at that position, and logit h_ij = b_j + u_i + w_cj z_ij, with c the class of th
 (`adaptive_spec.sampling_classes`): means and w are kept for greedy and sampled targets apart.
 w >= 0 is learned online from the residuals y - h of the positions that were observed, with capped
 evidence and drawn towards what all positions of the class show, and that towards what both classes
-show. Until the signal is found to tell something beyond history, and again once it no longer does,
-w is 0 and the model is its history.
+show. Until hazards with the signal have predicted better than those of history alone
+(`adaptive_spec.prediction_gain`), and again once they no longer do, the model is its history, and
+w is learned on the side.
 
 What is planned before the confidences are known needs the hazard's mean over z. For a normal z of
 variance v_cj that is close to logistic(kappa_cj (b_j + u_i)), with kappa = 1 / sqrt(1 + pi w^2 v /
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.prediction_gain import PredictionGain
 from adaptive_spec.sampling_classes import CLASSES, GREEDY, Columns, by_class
-from adaptive_spec.values import FloatArray
+from adaptive_spec.values import BoolArray, FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
 _MEMORY = 5000.0
@@ -35,10 +37,6 @@ _POOLING = 20.0
 Fisher information."""
 _LARGEST_WEIGHT = 4.0
 _LARGEST_SAVED = 1e9
-_TELLS = 3.0
-"""Standard errors by which the signal must tell more than history, to be used."""
-_TOLD_LIMIT = 500.0
-"""Fisher information over which that is judged."""
 
 
 class ConfidenceEffect:
@@ -47,7 +45,8 @@ class ConfidenceEffect:
     Attributes:
         weight: [Kmax, CLASSES] w_cj.
         attenuation: [Kmax, CLASSES] kappa_cj.
-        informative: confidence has been found to tell something.
+        informative: hazards with the signal have been found to be better; else it is not used.
+        gain: by how much they are.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
@@ -60,7 +59,7 @@ class ConfidenceEffect:
         self._count: FloatArray = np.zeros(shape)
         self._evidence: FloatArray = np.zeros(shape)
         self._own: FloatArray = np.zeros(shape)
-        self._told = self._told_variance = 0.0
+        self.gain = PredictionGain()
 
     def signal(self, confidence: FloatArray, classes: Columns = GREEDY) -> FloatArray:
         """z [Kmax, B] from maximum probabilities [B, Kmax]; nan where they are unknown."""
@@ -82,26 +81,34 @@ class ConfidenceEffect:
         self._mean = self._mean + rate * shift
         self._variance = self._variance + rate * (square - self._variance)
 
+    def logit(self, of_history: FloatArray, signal: FloatArray, classes: Columns) -> FloatArray:
+        """Logits [Kmax, B] with the signal, where `of_history` are those of the model without.
+
+        Where the signal is unknown, of the mean over what it may be.
+        """
+        attenuation = self.attenuation[:, classes]
+        mean = of_history * attenuation if self.informative else of_history
+        given = of_history if self.informative else of_history / attenuation
+        result: FloatArray = given + self.weight[:, classes] * signal
+        np.copyto(result, mean, where=np.isnan(result))
+        return result
+
     def learn(
         self,
         signal: FloatArray,
         residual: FloatArray,
         information: FloatArray,
-        of_history: FloatArray,
         classes: Columns = GREEDY,
     ) -> None:
-        """Take up residuals y - h and Fisher information h (1 - h), [Kmax, B], 0 where unseen.
+        """Take up the signal of one step's drafts, and what came of them; [Kmax, B] each.
 
-        `of_history` are the residuals of what was expected without this signal: if they go along
-        with it, it tells something (Rao's score test of w = 0, over the last observations).
+        Args:
+            signal: z.
+            residual: y - h, h predicted with the signal; 0 where unseen.
+            information: h (1 - h); 0 where unseen.
+            classes: of the requests.
         """
         values = np.where(np.isnan(signal), 0.0, signal)
-        held_back = min(1.0, _TOLD_LIMIT / max(self._told_variance, 1.0))
-        self._told = held_back * self._told + float((values * of_history).sum())
-        # History's own variance: that of a confident signal vanishes just where it is wrong.
-        error = np.abs(of_history)
-        moment = float((values * values * error * (1.0 - error)).sum())
-        self._told_variance = held_back * self._told_variance + moment
         gradient = by_class(values * residual, classes)
         held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
         self._evidence = held + by_class(values * values * information, classes)
@@ -109,17 +116,25 @@ class ConfidenceEffect:
         self._own = np.clip(self._own + step, 0.0, _LARGEST_WEIGHT)
         self._combine()
 
+    def judge(
+        self, hazard: FloatArray, of_history: FloatArray, accepted: BoolArray, seen: BoolArray
+    ) -> bool:
+        """Compare hazards with and without the signal, [Kmax, B]; has `informative` changed?"""
+        self.gain.see(hazard, of_history, accepted, seen)
+        before, self.informative = self.informative, self.gain.proven
+        return before is not self.informative
+
+    def usual_attenuation(self) -> FloatArray:
+        """kappa_j [Kmax], the mean of both classes by what each has shown."""
+        evidence = self._evidence + 1e-9
+        mean: FloatArray = (evidence * self.attenuation).sum(axis=1) / evidence.sum(axis=1)
+        return mean
+
     def _combine(self) -> None:
         """What a position has shown itself, drawn towards what its class and both have shown."""
         evidence = self._evidence
         shown = (evidence * self._own).sum(axis=0)
         both = float(shown.sum()) / (float(evidence.sum()) + _PRIOR_EVIDENCE)
-        certain = self._told > _TELLS * math.sqrt(self._told_variance)
-        self.informative = certain and both > 0.0
-        if not self.informative:
-            self.weight = np.zeros_like(evidence)
-            self.attenuation = np.ones_like(evidence)
-            return
         pooled = (shown + _POOLING * both) / (evidence.sum(axis=0) + _POOLING)
         self.weight = (evidence * self._own + _POOLING * pooled) / (evidence + _POOLING)
         spread = math.pi / 8.0 * self.weight * self.weight * self._variance
@@ -128,13 +143,13 @@ class ConfidenceEffect:
     def state(self) -> dict[str, Any]:
         """JSON-compatible; what is by position and class as a row for each class."""
         arrays = {name: getattr(self, f"_{name}").T.tolist() for name in _SAVED}
-        return {**arrays, "told": [self._told, self._told_variance]}
+        return {**arrays, "gain": self.gain.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a saved state; raises PolicyError if it does not fit.
 
-        A state of a version that did not tell classes apart counts for both, and one that does not
-        say how much the signal told is taken at its weights.
+        A state of a version that did not tell classes apart counts for both, and in one that does
+        not say how much was gained nothing is proven yet.
         """
         kmax = len(self.weight)
         for name in _SAVED:
@@ -150,16 +165,9 @@ class ConfidenceEffect:
             if np.abs(values).max(initial=0.0) > _LARGEST_SAVED:
                 raise PolicyError(f"confidence state: {name} is beyond {_LARGEST_SAVED:g}")
             setattr(self, f"_{name}", np.ascontiguousarray(values.T))
-        if "told" in state:
-            told = _numbers(state, "told")
-            if told.shape != (2,) or not np.isfinite(told).all() or told[1] < 0.0:
-                raise PolicyError("confidence state: told must be 2 finite numbers")
-            self._told, self._told_variance = told.tolist()
-        else:
-            evidence = float(self._evidence.sum())
-            self._told_variance = min(evidence, _TOLD_LIMIT)
-            told_by_weights = float((self._evidence * self._own).sum())
-            self._told = told_by_weights * self._told_variance / max(evidence, 1.0)
+        if "gain" in state:
+            self.gain.restore(state["gain"])
+        self.informative = self.gain.proven
         self._combine()
 
 

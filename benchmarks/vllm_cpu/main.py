@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import NoReturn
 
 from demo.arms import model_threads
@@ -41,13 +42,14 @@ def run(options: Options, command: Sequence[str]) -> None:
     build(options.models, ("target_big", *(DRAFTS[c.draft] for c in options.conditions)))
     lock = MachineLock(options.lock, options.lock_seconds, said)
     try:
-        for condition in options.conditions:
-            if options.record is not None:
+        if options.record is not None:
+            for condition in options.conditions:
                 folder = options.record / condition.name
                 record(folder, condition, options, lock, said)
                 said(f"traces are under {folder}")
-            else:
-                measure(options, condition, lock, said, command)
+        else:
+            for _, conditions in groupby(options.conditions, lambda c: (c.draft, c.draft_sampling)):
+                measure(options, list(conditions), lock, said, command)
     finally:
         lock.release()
     if options.lock is not None:
@@ -56,14 +58,40 @@ def run(options: Options, command: Sequence[str]) -> None:
 
 def measure(
     options: Options,
-    condition: Condition,
+    conditions: Sequence[Condition],
     lock: MachineLock,
     said: Callable[[str], None],
     command: Sequence[str],
 ) -> None:
-    """One condition: all cells, then text and JSON."""
-    file = CellFile(options.output / f"{condition.name}.jsonl", condition)
-    missing = [
+    """Conditions that the same engines serve: all cells, then of each text and JSON."""
+    files = [CellFile(options.output / f"{each.name}.jsonl", each) for each in conditions]
+    missing = {arm.engine for file in files for arm in unfinished(options, file)}
+    draft, sampling = DRAFTS[conditions[0].draft], conditions[0].draft_sampling
+    setups = {key: setup_for(key, options.models, draft, sampling) for key in sorted(missing)}
+    if setups:
+        said(f"{conditions[0].title}: starting {len(setups)} engines")
+    with Engines(setups, options.output / "logs") as engines:
+        for condition, file in zip(conditions, files, strict=True):
+            fill(options, condition, file, engines, lock, said)
+            table = rows(options.arms, options.concurrencies, file.cells)
+            print(f"\n{text(condition, table, file.cells)}", flush=True)
+            about = {
+                "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "command": " ".join(command),
+                "environment": environment(),
+                "model_threads": model_threads(),
+                "output_tokens_of_a_request": OUTPUT_TOKENS,
+                "seconds_per_cell": options.seconds_per_cell,
+                "learn_seconds": options.learn_seconds,
+            }
+            folder = options.results or options.output
+            for path in save(folder, condition, table, file.cells, about):
+                said(str(path))
+
+
+def unfinished(options: Options, file: CellFile) -> list[Arm]:
+    """Arms of which cells are not on file."""
+    return [
         arm
         for arm in options.arms
         if any(
@@ -72,43 +100,24 @@ def measure(
             for repeat in range(options.repeats)
         )
     ]
-    if missing:
-        fill(file, missing, options, condition, lock, said)
-    table = rows(options.arms, options.concurrencies, file.cells)
-    print(f"\n{text(condition, table, file.cells)}", flush=True)
-    about = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(command),
-        "environment": environment(),
-        "model_threads": model_threads(),
-        "output_tokens_of_a_request": OUTPUT_TOKENS,
-        "seconds_per_cell": options.seconds_per_cell,
-        "learn_seconds": options.learn_seconds,
-    }
-    folder = options.results or options.output
-    for path in save(folder, condition, table, file.cells, about):
-        said(str(path))
 
 
 def fill(
-    file: CellFile,
-    arms: Sequence[Arm],
     options: Options,
     condition: Condition,
+    file: CellFile,
+    engines: Engines,
     lock: MachineLock,
     said: Callable[[str], None],
 ) -> None:
     """Measure what isn't on file."""
-    draft = DRAFTS[condition.draft]
-    setups = {
-        arm.engine: setup_for(arm.engine, options.models, draft, condition.draft_sampling)
-        for arm in arms
-    }
-    said(f"{condition.title}: starting {len(setups)} engines")
-    with Engines(setups, options.output / "logs") as engines:
-        rounds = Rounds(engines, arms, condition, file, lock, said, options.beside)
-        rounds.warm_up(options.concurrencies, options.learn_seconds)
-        rounds.measure(options.concurrencies, options.repeats, options.seconds_per_cell)
+    arms = unfinished(options, file)
+    if not arms:
+        return
+    said(condition.title)
+    rounds = Rounds(engines, arms, condition, file, lock, said, options.beside)
+    rounds.warm_up(options.concurrencies, options.learn_seconds)
+    rounds.measure(options.concurrencies, options.repeats, options.seconds_per_cell)
     lock.release()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.files import load_acceptance
 from benchmarks.confidence_quality import batches, main, predictions, quality, report, text
 
 
@@ -100,3 +101,19 @@ def test_what_has_no_confidence_or_is_not_there_is_said_in_one_line(acceptance, 
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "least"),
+    [("good_t0.8", 0.0), ("poor_t0.8", 0.03), ("good_t0", 0.1), ("good-greedy-drafts_t0.8", 0.3)],
+)
+def test_confidence_never_predicts_worse_than_history(record: str, least: float):
+    """In log loss, as a share of history's; not even of sampled drafts, which it tells least of."""
+    data = load_acceptance([f"record:{record}"], drafter_list="", seed=0, kmax=6)
+    seen = predictions(data, 8, 0)
+    loss = {
+        way: float(-np.log(np.where(seen.accepted, hazard, 1.0 - hazard)).mean())
+        for way, hazard in seen.predicted.items()
+        if way in ("history", "both")
+    }
+    assert loss["both"] < (1.0 - least) * loss["history"]

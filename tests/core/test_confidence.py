@@ -77,9 +77,9 @@ def test_a_signal_that_stops_telling_anything_is_dropped_soon(slope: float, most
     assert (model.hazard(SLOTS, signal=np.full((KMAX, BATCH), -2.0)) == model.hazard(SLOTS)).all()
 
 
-def test_a_signal_is_used_after_some_dozen_drafts() -> None:
+def test_a_signal_is_used_after_a_few_hundred_drafts() -> None:
     model = AcceptanceModel(KMAX)
-    feed(model, 3, slope=1.0)
+    feed(model, 8, slope=1.0)
     assert model.confidence.informative
 
 
