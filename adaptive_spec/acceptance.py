@@ -1,16 +1,15 @@
-"""Acceptance model: logit hazard of position j for request i is b_j + a_c + v_t + u_i + w_cj z_ij.
+"""Acceptance model: hazards by what is known before the drafts are made, and by their own signal.
 
-The hazard is the probability that draft j is accepted given that the drafts before it were; b_j is
-the position's effect, a_c that of greedy or sampled targets where a server has both
-(`adaptive_spec.sampling_classes`), v_t that of the request's task label, u_i the request's own and
-w_cj z_ij what the drafter's confidence adds (`adaptive_spec.confidence`). Terms without a label or
-a signal are 0.
+Two logistic models (`adaptive_spec.hazard_model`) learn from the same outcomes:
 
-Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
-Per-position rates are biased as soon as K differs between requests, because K then depends on
-acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
-step for the whole batch (one after the other they diverge at large batches). How fast u_i changes
-is learned, too (`adaptive_spec.request_effects`).
+* history: b_j + a_c + v_t + u_i + g_c m_i, with m_i how sure the drafter was of the request's
+  earlier drafts (`adaptive_spec.earlier_confidence`), 0 where no drafter says;
+* drafts: b'_j + a'_c + v'_t + u'_i + w_cj z_ij, with z_ij how sure it is of this draft
+  (`adaptive_spec.confidence`). Used for drafts of which z is known, and only while it predicts
+  better than history (`adaptive_spec.prediction_gain`).
+
+They are apart because the same request has another u_i in each: that of history also says how sure
+the drafter usually is of it.
 """
 
 from __future__ import annotations
@@ -20,18 +19,15 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.confidence import ConfidenceEffect
+from adaptive_spec.earlier_confidence import EarlierConfidence
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.hazard_model import HazardModel, Observed
 from adaptive_spec.hazard_quality import HazardQuality
 from adaptive_spec.kernels import active_kernel
+from adaptive_spec.prediction_gain import PredictionGain
 from adaptive_spec.request_effects import RequestEffects
 from adaptive_spec.sampling_classes import SamplingClasses
-from adaptive_spec.values import BoolArray, FloatArray, IntArray
-
-_HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
-_TASK_VARIANCE = 0.5
-_TASK_EVIDENCE_LIMIT = 300.0
-_MOST_TASKS = 1024
-_LARGEST_LOGIT = 50.0
+from adaptive_spec.values import FloatArray, IntArray
 
 
 class AcceptanceModel:
@@ -59,37 +55,48 @@ class AcceptanceModel:
         request_effects: bool = True,
     ) -> None:
         self.max_draft_tokens = max_draft_tokens
-        self.effects = RequestEffects(discount, prior_variance)
-        self.confidence = ConfidenceEffect(max_draft_tokens)
         self.classes = SamplingClasses()
         """To be shown the temperatures of each step's requests."""
+
+        def model() -> HazardModel:
+            return HazardModel(
+                max_draft_tokens,
+                self.classes,
+                prior_hazard=prior_hazard,
+                prior_variance=prior_variance,
+                discount=discount,
+                evidence_limit=evidence_limit,
+                request_effects=request_effects,
+            )
+
+        self.history, self.drafts = model(), model()
+        self.earlier = EarlierConfidence()
+        self.confidence = ConfidenceEffect(max_draft_tokens)
+        self.gain = PredictionGain()
+        """Of what the drafts show, over history."""
         self.quality = HazardQuality(max_draft_tokens)
         """How well the hazards were predicted, of all that was learned from."""
-        self._evidence_limit = evidence_limit
-        self._request_effects = request_effects
-        logit = float(np.log(prior_hazard / (1.0 - prior_hazard)))
-        self.position_effect: FloatArray = np.full(max_draft_tokens, logit)
-        self._position_evidence: FloatArray = np.full(max_draft_tokens, 2.0)
-        self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
-        """Times each position has been observed."""
-        self.surprise = 0.0
-        """Sum of residuals y - h of the last step learned from."""
-        self.expected_variance = 0.0
-        """Sum of h (1 - h) over the same observations."""
-        self.observed = 0
-        """How many those were."""
-        self._seen = 0
-        """Of all positions together."""
-        self._position = np.arange(max_draft_tokens)[:, None]
-        self._task_effect: FloatArray = np.zeros(0)
-        self._task_evidence: FloatArray = np.zeros(0)
-        self._gradient: FloatArray = np.zeros(max_draft_tokens)
-        self._step_information: FloatArray = np.zeros(max_draft_tokens)
+        self._shown = False
+
+    @property
+    def informative(self) -> bool:
+        """The drafts' own signal is used: it has been found to predict better than history."""
+        return self.gain.proven
+
+    @property
+    def effects(self) -> RequestEffects:
+        """u_i of history."""
+        return self.history.effects
 
     @property
     def prior_variance(self) -> float:
         """Of u_i between requests, in logits, as the slow average finds it."""
         return self.effects.slow.prior_variance
+
+    @property
+    def observations(self) -> IntArray:
+        """[Kmax] times each position has been observed."""
+        return self.history.observations
 
     def hazard(
         self, slots: IntArray, task: IntArray | None = None, signal: FloatArray | None = None
@@ -99,36 +106,13 @@ class AcceptanceModel:
         Args:
             slots: [B] rows of the requests.
             task: [B] number of the task label, -1 without; None: nobody has one.
-            signal: [Kmax, B] z from `signal`, nan where unknown: there, and without a signal, the
-                mean over what the drafter may show.
+            signal: [Kmax, B] z from `signal`, nan where unknown: there, and without a signal, what
+                history says.
         """
-        used = signal if self.confidence.informative else None
-        return self._hazard(slots, self._request_effect(slots), task, used)
-
-    def _hazard(
-        self,
-        slots: IntArray,
-        effect: FloatArray,
-        task: IntArray | None,
-        signal: FloatArray | None,
-    ) -> FloatArray:
-        """As `hazard`, with these u_i [B]; a signal that is given is used, informative or not."""
-        confidence = self.confidence
-        if task is not None and self._task_effect.size:
-            effect = effect + self._task_effect_of(task)
-        if self.classes.differ:
-            effect = effect + self.classes.offset[self.classes.of(slots)]
-        hazard: FloatArray = self.position_effect[:, None] + effect
-        if signal is not None:
-            hazard = confidence.logit(hazard, signal, self.classes.of(slots))
-        elif confidence.informative:
-            hazard *= confidence.attenuation[:, self.classes.of(slots)]
-        active_kernel().hazards(hazard, _HAZARD_FLOOR, _HAZARD_CEILING)
-        return hazard
-
-    def signal(self, slots: IntArray, confidence: FloatArray) -> FloatArray:
-        """z [Kmax, B] from these requests' maximum probabilities [B, Kmax]; nan if unknown."""
-        return self.confidence.signal(confidence, self.classes.of(slots))
+        of_history = self._of_history(slots, task)
+        if signal is None or not self.informative:
+            return of_history
+        return self._of_drafts(slots, task, signal, of_history)
 
     def survival(
         self, slots: IntArray, task: IntArray | None = None, signal: FloatArray | None = None
@@ -137,6 +121,28 @@ class AcceptanceModel:
         hazard = self.hazard(slots, task, signal)
         active_kernel().survive(hazard)
         return hazard
+
+    def signal(self, slots: IntArray, confidence: FloatArray) -> FloatArray:
+        """z [Kmax, B] from these requests' maximum probabilities [B, Kmax]; nan if unknown."""
+        return self.confidence.signal(confidence, self.classes.of(slots))
+
+    def signal_at(self, position: int, slots: IntArray, confidence: FloatArray) -> FloatArray:
+        """z [B] of the drafts at one position, from maximum probabilities [B]."""
+        return self.confidence.signal_at(position, confidence, self.classes.of(slots))
+
+    def hazard_at(
+        self, position: int, slots: IntArray, request_logit: FloatArray, signal: FloatArray
+    ) -> FloatArray:
+        """Hazard [B] of the drafts at one position that show z [B]; nan if that is unknown.
+
+        `request_logit` [B] is that of `drafts`, so that it is looked up once in a round.
+        """
+        more = self.confidence.weight[position, self.classes.of(slots)] * signal
+        return self.drafts.hazard_at(position, request_logit + more)
+
+    def see(self, slots: IntArray, signal: FloatArray) -> None:
+        """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""
+        self.confidence.see(signal, self.classes.of(slots))
 
     def learn(
         self,
@@ -149,146 +155,94 @@ class AcceptanceModel:
         """Take up one step's outcomes, [B] each, and the signal [Kmax, B] its drafts came with."""
         if slots.size == 0:
             return
-        effect = self._request_effect(slots)
-        hazard = of_history = of_signal = self._hazard(slots, effect, task, None)
-        self.quality.see("history", hazard, verified, accepted)
+        of_history = self._of_history(slots, task)
+        self.quality.see("history", of_history, verified, accepted)
+        step: Observed | None = None
         if signal is not None:
-            of_signal = self._hazard(slots, effect, task, signal)
-            self.quality.see("confidence", of_signal, verified, accepted)
-            if self.confidence.informative:
-                hazard = of_signal
-        leading, before = self.effects.leading, effect
-        effect, information = before.copy(), leading.information[slots]
-        seen_before = self._seen
-        active_kernel().learn(
-            hazard,
-            verified,
-            accepted,
-            self._gradient,
-            self._step_information,
-            self.observations,
-            effect,
-            information,
-            leading.prior_variance,
-            leading.discount,
-        )
-        if self._request_effects:
-            leading.effect[slots] = effect
-            leading.information[slots] = information
-            self.effects.follow(hazard, slots, verified, accepted, before)
-        evidence = np.minimum(self._position_evidence, self._evidence_limit)
-        self._position_evidence = evidence + self._step_information
-        self.position_effect = self.position_effect + self._gradient / self._position_evidence
-        self.surprise = float(np.add.reduce(self._gradient))
-        self.expected_variance = float(np.add.reduce(self._step_information))
-        self._seen = int(np.add.reduce(self.observations))
-        self.observed = self._seen - seen_before
-        labelled = task is not None and bool(np.maximum.reduce(task) >= 0)
-        if signal is not None or labelled or self.classes.mixed:
-            seen = self._position < np.minimum(accepted + 1, verified)
-            right = self._position < accepted
-            residual, spread = _residual(hazard, right, seen)
-            classes = self.classes.of(slots)
-            gradient, seen_of = residual.sum(axis=0), spread.sum(axis=0)
-            self.classes.learn(classes, gradient, seen_of)
-            if labelled:
-                assert task is not None
-                self._learn_tasks(task, gradient, seen_of)
-            if signal is not None:
-                unexplained, information = _residual(of_signal, right, seen)
-                self.confidence.learn(signal, unexplained, information, classes)
-                if self.confidence.judge(of_signal, of_history, right, seen):
-                    self._change_of_signal()
+            step = Observed.of(self.max_draft_tokens, verified, accepted)
+            self._learn_from_signal(slots, verified, accepted, task, signal, of_history, step)
+        self.history.learn(of_history, slots, verified, accepted, task, step)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended: learn how much requests differ, then clear their rows."""
-        self.effects.forget(slots)
+        self.history.forget(slots)
+        self.drafts.forget(slots)
+        self.earlier.forget(slots)
         self.classes.forget(slots)
 
     def widen(self, evidence: float = 20.0) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
-        self._position_evidence = np.minimum(self._position_evidence, evidence)
-        self.effects.widen()
-        self._task_evidence = np.minimum(self._task_evidence, evidence)
-        self.classes.widen(evidence)
-        self.observations[:] = 0
-        self._seen = 0
+        self.history.widen(evidence)
+        self.drafts.widen(evidence)
+        self.earlier.widen(evidence)
 
     def state(self) -> dict[str, Any]:
-        """What holds beyond single requests, JSON-compatible.
-
-        Effects of task labels are not kept: their numbers are given anew by each server.
-        """
+        """What holds beyond single requests, JSON-compatible; history's at the top."""
         return {
-            "position_effect": self.position_effect.tolist(),
-            "position_evidence": self._position_evidence.tolist(),
-            "observations": self.observations.tolist(),
-            "prior_variance": self.prior_variance,
+            **self.history.state(),
+            "drafts": self.drafts.state() if self._shown else None,
             "confidence": self.confidence.state(),
-            "sampling": self.classes.state(),
+            "earlier": self.earlier.state(),
+            "gain": self.gain.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a saved state; raises PolicyError if it does not fit."""
+        confidence, earlier, gain = self._restored_signal(state)
+        drafts = state.get("drafts")
+        self.drafts.restore(state if drafts is None else drafts)
+        self.history.restore(state)
+        self.confidence, self.earlier, self.gain = confidence, earlier, gain
+        self._shown = drafts is not None
+
+    def _restored_signal(
+        self, state: Any
+    ) -> tuple[ConfidenceEffect, EarlierConfidence, PredictionGain]:
+        """What a saved state has learned of the signal; older states less, or nothing."""
+        confidence = ConfidenceEffect(self.max_draft_tokens)
+        earlier, gain = EarlierConfidence(), PredictionGain()
         try:
-            effect = np.asarray(state["position_effect"], dtype=np.float64)
-            evidence = np.asarray(state["position_evidence"], dtype=np.float64)
-            observations = np.asarray(state["observations"], dtype=np.int64)
-            variance = float(state["prior_variance"])
-            confidence = state["confidence"]
-            sampling = state.get("sampling")  # older states have none
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            confidence.restore(state["confidence"])
+            if state.get("drafts") is not None:
+                earlier.restore(state["earlier"])
+                gain.restore(state["gain"])
+        except (AttributeError, KeyError, TypeError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
-        shape = (self.max_draft_tokens,)
-        if effect.shape != shape or evidence.shape != shape or observations.shape != shape:
-            raise PolicyError(f"acceptance state is for Kmax {effect.shape}, not {shape}")
-        finite = np.isfinite(effect).all() and np.isfinite(evidence).all()
-        if not (finite and 0.0 < variance < np.inf and evidence.min() > 0.0):
-            raise PolicyError("acceptance state has values that are not finite")
-        if np.abs(effect).max(initial=0.0) > _LARGEST_LOGIT:
-            raise PolicyError("acceptance state has logits that no hazard has")
-        restored, classes = ConfidenceEffect(self.max_draft_tokens), SamplingClasses()
-        restored.restore(confidence)
-        if sampling is not None:
-            classes.restore(sampling)
-        self.confidence, self.classes = restored, classes
-        self.position_effect, self._position_evidence = effect, evidence
-        self.observations = observations
-        self.effects.start_from(variance)
-        self._seen = int(observations.sum())
+        return confidence, earlier, gain
 
-    def _change_of_signal(self) -> None:
-        """The signal is used from now on, or no longer: b_j is given it, or the mean over it."""
-        attenuation = self.confidence.usual_attenuation()
-        if self.confidence.informative:
-            attenuation = 1.0 / attenuation
-        self.position_effect = self.position_effect * attenuation
+    def _of_history(self, slots: IntArray, task: IntArray | None) -> FloatArray:
+        more = self.earlier.logit(slots, task, self.classes.of(slots)) if self._shown else None
+        return self.history.hazard(slots, task, more)
 
-    def _request_effect(self, slots: IntArray) -> FloatArray:
-        """u_i [B]; makes room for slots not seen before."""
-        return self.effects.leading.of(slots)
+    def _of_drafts(
+        self, slots: IntArray, task: IntArray | None, signal: FloatArray, of_history: FloatArray
+    ) -> FloatArray:
+        more = self.confidence.logit(signal, self.classes.of(slots))
+        unknown = np.isnan(more)
+        more[unknown] = 0.0
+        hazard = self.drafts.hazard(slots, task, more)
+        hazard[unknown] = of_history[unknown]
+        return hazard
 
-    def _task_effect_of(self, task: IntArray) -> FloatArray:
-        """v_t [B]; 0 without a label, and for those beyond the first thousand."""
-        known = (task >= 0) & (task < len(self._task_effect))
-        return np.where(known, self._task_effect[np.where(known, task, 0)], 0.0)
-
-    def _learn_tasks(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
-        top = min(int(task.max()) + 1, _MOST_TASKS)
-        if top > len(self._task_effect):
-            extra = np.zeros(top - len(self._task_effect))
-            self._task_effect = np.concatenate([self._task_effect, extra])
-            self._task_evidence = np.concatenate([self._task_evidence, extra])
-        known = (task >= 0) & (task < _MOST_TASKS)
-        size = len(self._task_effect)
-        gradient = np.bincount(task[known], weights=residual[known], minlength=size)
-        seen = np.bincount(task[known], weights=information[known], minlength=size)
-        self._task_evidence = np.minimum(self._task_evidence, _TASK_EVIDENCE_LIMIT) + seen
-        self._task_effect += gradient / (self._task_evidence + 1.0 / _TASK_VARIANCE)
-
-
-def _residual(
-    hazard: FloatArray, right: BoolArray, seen: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """y - h and h (1 - h), [Kmax, B], 0 where unseen."""
-    return np.where(seen, right - hazard, 0.0), np.where(seen, hazard * (1.0 - hazard), 0.0)
+    def _learn_from_signal(
+        self,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray | None,
+        signal: FloatArray,
+        of_history: FloatArray,
+        step: Observed,
+    ) -> None:
+        if not self._shown:
+            self._shown = True
+            self.drafts.start_from(self.history)
+        classes = self.classes.of(slots)
+        hazard = self._of_drafts(slots, task, signal, of_history)
+        self.quality.see("confidence", hazard, verified, accepted)
+        self.gain.see(hazard, of_history, step.right, step.seen)
+        residual, information = step.residual(hazard), step.information(hazard)
+        self.confidence.learn(signal, residual, information, classes)
+        self.drafts.learn(hazard, slots, verified, accepted, task, step)
+        residual, information = step.residual(of_history), step.information(of_history)
+        self.earlier.learn(slots, task, classes, signal, residual, information)

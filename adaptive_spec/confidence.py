@@ -1,34 +1,25 @@
-"""Draft confidence as evidence for acceptance: the term w_cj z_ij of the hazard's logit.
+"""The drafter's confidence as evidence for acceptance: the term w_cj z_ij of the hazard's logit.
 
 x_ij = logit of the drafter's maximum probability at position j, z_ij = x_ij less its running mean
-at that position, and logit h_ij = b_j + u_i + w_cj z_ij, with c the class of the request's sampling
-(`adaptive_spec.sampling_classes`): means and w are kept for greedy and sampled targets apart.
-w >= 0 is learned online from the residuals y - h of the positions that were observed, with capped
-evidence and drawn towards what all positions of the class show, and that towards what both classes
-show. Until hazards with the signal have predicted better than those of history alone
-(`adaptive_spec.prediction_gain`), and again once they no longer do, the model is its history, and
-w is learned on the side.
-
-What is planned before the confidences are known needs the hazard's mean over z. For a normal z of
-variance v_cj that is close to logistic(kappa_cj (b_j + u_i)), with kappa = 1 / sqrt(1 + pi w^2 v /
-8) (MacKay 1992, "The evidence framework applied to classification networks").
+at that position, and c the class of the request's sampling (`adaptive_spec.sampling_classes`):
+means and w are kept for greedy and sampled targets apart. w >= 0 is learned online from the
+residuals y - h of the positions that were observed, with capped evidence and drawn towards what all
+positions of the class show, and that towards what both classes show.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.prediction_gain import PredictionGain
 from adaptive_spec.sampling_classes import CLASSES, GREEDY, Columns, by_class
-from adaptive_spec.values import BoolArray, FloatArray
+from adaptive_spec.values import FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
 _MEMORY = 5000.0
-"""Observations after which the running mean and variance forget."""
+"""Observations after which the running mean forgets."""
 _EVIDENCE_LIMIT = 1000.0
 _PRIOR_EVIDENCE = 4.0
 """Of w = 0, in Fisher information; holds w until the signal has shown something."""
@@ -44,26 +35,25 @@ class ConfidenceEffect:
 
     Attributes:
         weight: [Kmax, CLASSES] w_cj.
-        attenuation: [Kmax, CLASSES] kappa_cj.
-        informative: hazards with the signal have been found to be better; else it is not used.
-        gain: by how much they are.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
         shape = max_draft_tokens, CLASSES
         self.weight: FloatArray = np.zeros(shape)
-        self.attenuation: FloatArray = np.ones(shape)
-        self.informative = False
         self._mean: FloatArray = np.zeros(shape)
-        self._variance: FloatArray = np.ones(shape)
         self._count: FloatArray = np.zeros(shape)
         self._evidence: FloatArray = np.zeros(shape)
         self._own: FloatArray = np.zeros(shape)
-        self.gain = PredictionGain()
 
     def signal(self, confidence: FloatArray, classes: Columns = GREEDY) -> FloatArray:
         """z [Kmax, B] from maximum probabilities [B, Kmax]; nan where they are unknown."""
         return log_odds(confidence.T) - self._mean[: confidence.shape[1], classes]
+
+    def signal_at(
+        self, position: int, confidence: FloatArray, classes: Columns = GREEDY
+    ) -> FloatArray:
+        """z [B] from maximum probabilities [B] at one position; nan where they are unknown."""
+        return log_odds(confidence) - self._mean[position, classes]
 
     def see(self, signal: FloatArray, classes: Columns = GREEDY) -> None:
         """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""
@@ -73,24 +63,14 @@ class ConfidenceEffect:
         if not drafted.any():
             return
         values = np.where(known, signal, 0.0)
-        divisor = np.maximum(count, 1.0)
-        shift = by_class(values, classes) / divisor
-        square = by_class(values * values, classes) / divisor
+        shift = by_class(values, classes) / np.maximum(count, 1.0)
         self._count = np.minimum(self._count + count, _MEMORY)
         rate = np.where(drafted, count / np.maximum(self._count, 1.0), 0.0)
         self._mean = self._mean + rate * shift
-        self._variance = self._variance + rate * (square - self._variance)
 
-    def logit(self, of_history: FloatArray, signal: FloatArray, classes: Columns) -> FloatArray:
-        """Logits [Kmax, B] with the signal, where `of_history` are those of the model without.
-
-        Where the signal is unknown, of the mean over what it may be.
-        """
-        attenuation = self.attenuation[:, classes]
-        mean = of_history * attenuation if self.informative else of_history
-        given = of_history if self.informative else of_history / attenuation
-        result: FloatArray = given + self.weight[:, classes] * signal
-        np.copyto(result, mean, where=np.isnan(result))
+    def logit(self, signal: FloatArray, classes: Columns) -> FloatArray:
+        """w_cj z_ij [Kmax, B]; nan where z is."""
+        result: FloatArray = self.weight[:, classes] * signal
         return result
 
     def learn(
@@ -116,20 +96,6 @@ class ConfidenceEffect:
         self._own = np.clip(self._own + step, 0.0, _LARGEST_WEIGHT)
         self._combine()
 
-    def judge(
-        self, hazard: FloatArray, of_history: FloatArray, accepted: BoolArray, seen: BoolArray
-    ) -> bool:
-        """Compare hazards with and without the signal, [Kmax, B]; has `informative` changed?"""
-        self.gain.see(hazard, of_history, accepted, seen)
-        before, self.informative = self.informative, self.gain.proven
-        return before is not self.informative
-
-    def usual_attenuation(self) -> FloatArray:
-        """kappa_j [Kmax], the mean of both classes by what each has shown."""
-        evidence = self._evidence + 1e-9
-        mean: FloatArray = (evidence * self.attenuation).sum(axis=1) / evidence.sum(axis=1)
-        return mean
-
     def _combine(self) -> None:
         """What a position has shown itself, drawn towards what its class and both have shown."""
         evidence = self._evidence
@@ -137,19 +103,15 @@ class ConfidenceEffect:
         both = float(shown.sum()) / (float(evidence.sum()) + _PRIOR_EVIDENCE)
         pooled = (shown + _POOLING * both) / (evidence.sum(axis=0) + _POOLING)
         self.weight = (evidence * self._own + _POOLING * pooled) / (evidence + _POOLING)
-        spread = math.pi / 8.0 * self.weight * self.weight * self._variance
-        self.attenuation = 1.0 / np.sqrt(1.0 + spread)
 
     def state(self) -> dict[str, Any]:
         """JSON-compatible; what is by position and class as a row for each class."""
-        arrays = {name: getattr(self, f"_{name}").T.tolist() for name in _SAVED}
-        return {**arrays, "gain": self.gain.state()}
+        return {name: getattr(self, f"_{name}").T.tolist() for name in _SAVED}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a saved state; raises PolicyError if it does not fit.
 
-        A state of a version that did not tell classes apart counts for both, and in one that does
-        not say how much was gained nothing is proven yet.
+        A state of a version that did not tell classes apart counts for both.
         """
         kmax = len(self.weight)
         for name in _SAVED:
@@ -165,13 +127,10 @@ class ConfidenceEffect:
             if np.abs(values).max(initial=0.0) > _LARGEST_SAVED:
                 raise PolicyError(f"confidence state: {name} is beyond {_LARGEST_SAVED:g}")
             setattr(self, f"_{name}", np.ascontiguousarray(values.T))
-        if "gain" in state:
-            self.gain.restore(state["gain"])
-        self.informative = self.gain.proven
         self._combine()
 
 
-_SAVED = ("own", "mean", "variance", "count", "evidence")
+_SAVED = ("own", "mean", "count", "evidence")
 
 
 def _numbers(state: dict[str, Any], name: str) -> FloatArray:

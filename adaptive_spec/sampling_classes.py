@@ -30,18 +30,14 @@ _EVIDENCE_LIMIT = 1000.0
 
 
 class SamplingClasses:
-    """The class of each request slot, and what it adds to the hazard's logit.
+    """The class of each request slot.
 
     Attributes:
         mixed: both classes have been seen.
-        differ: `offset` is known, of this run or an earlier one.
-        offset: [CLASSES] added to the logit of every hazard.
     """
 
     def __init__(self) -> None:
-        self.mixed = self.differ = False
-        self.offset: FloatArray = np.zeros(CLASSES)
-        self._evidence: FloatArray = np.zeros(CLASSES)
+        self.mixed = False
         self._usual: int | None = None
         self._class: IntArray = np.full(64, _UNKNOWN)
 
@@ -49,7 +45,7 @@ class SamplingClasses:
         """The requests [B] of a step, and their sampling temperatures [B]."""
         sampled = int(np.count_nonzero(temperature))
         if 0 < sampled < len(slots) or not self._all_are(int(sampled > 0)):
-            self.mixed = self.differ = True
+            self.mixed = True
             self._reach(slots)
             self._class[slots] = temperature > 0.0
             self._usual = int(2 * sampled > len(slots))
@@ -70,6 +66,30 @@ class SamplingClasses:
         classes: IntArray = np.where(found == _UNKNOWN, usual, found)
         return classes
 
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        self._class[slots[slots < len(self._class)]] = _UNKNOWN
+
+    def _reach(self, slots: IntArray) -> None:
+        missing = int(slots.max(initial=-1)) + 1 - len(self._class)
+        if missing > 0:
+            more = np.full(max(missing, len(self._class)), _UNKNOWN)
+            self._class = np.concatenate((self._class, more))
+
+
+class ClassOffsets:
+    """What a class adds to the logit of every hazard, learned from both together.
+
+    Attributes:
+        differ: `offset` is known, of this run or an earlier one.
+        offset: [CLASSES].
+    """
+
+    def __init__(self) -> None:
+        self.differ = False
+        self.offset: FloatArray = np.zeros(CLASSES)
+        self._evidence: FloatArray = np.zeros(CLASSES)
+
     def learn(self, classes: Columns, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums over each request's observed positions [B], of y - h and of h (1 - h)."""
         if isinstance(classes, slice):
@@ -77,11 +97,8 @@ class SamplingClasses:
         held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
         self._evidence = held + np.bincount(classes, weights=information, minlength=CLASSES)
         gradient = np.bincount(classes, weights=residual, minlength=CLASSES)
+        self.differ = True
         self.offset = self.offset + gradient / (self._evidence + 1.0 / _OFFSET_VARIANCE)
-
-    def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
-        self._class[slots[slots < len(self._class)]] = _UNKNOWN
 
     def widen(self, evidence: float) -> None:
         """Trust the past less."""
@@ -104,12 +121,6 @@ class SamplingClasses:
             found.append(values)
         self.offset, self._evidence = found[0], np.maximum(found[1], 0.0)
         self.differ = bool(self.offset.any())
-
-    def _reach(self, slots: IntArray) -> None:
-        missing = int(slots.max(initial=-1)) + 1 - len(self._class)
-        if missing > 0:
-            more = np.full(max(missing, len(self._class)), _UNKNOWN)
-            self._class = np.concatenate((self._class, more))
 
 
 def by_class(values: FloatArray, classes: Columns) -> FloatArray:

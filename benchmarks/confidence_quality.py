@@ -10,8 +10,11 @@ is known.
 
     AUC    how often an accepted draft had the higher prediction; .5 is chance
     ECE    |predicted - accepted| over 20 bins, weighed by their number of drafts (Guo et al. 2017)
+    loss   -log of the probability given to what happened, the mean
 
-`raw` is the drafter's maximum probability itself, as if it were the probability of acceptance;
+`history` and `earlier` say it before the drafts are made; `earlier` knows how sure the drafter was of
+the request's earlier drafts. `confidence` and `both` know the drafts' own, `both` the request's
+acceptance, too. `raw` is the drafter's maximum probability itself, as if it were the probability of acceptance;
 `blind` is both, without telling the model which requests are greedy and which are sampled.
 Needs no vLLM. Confidences come from the records, not from a model.
 """
@@ -38,9 +41,9 @@ from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
-HISTORY, CONFIDENCE, BOTH, RAW = "history", "confidence", "both", "raw"
+HISTORY, EARLIER, CONFIDENCE, BOTH, RAW = "history", "earlier", "confidence", "both", "raw"
 BLIND = "blind"
-WAYS = (HISTORY, CONFIDENCE, BOTH, RAW)
+WAYS = (HISTORY, EARLIER, CONFIDENCE, BOTH, RAW)
 """And `BLIND`, where temperatures differ."""
 SLOTS = 8
 WARM_UP_STEPS = 20
@@ -74,6 +77,7 @@ class Learner:
     def __init__(self, way: str, depth: int) -> None:
         self._model = AcceptanceModel(depth, request_effects=way != CONFIDENCE)
         self._uses_signal = way != HISTORY
+        self._predicts_with_it = way not in (HISTORY, EARLIER)
         self._knows_temperature = way != BLIND
 
     def predict_and_learn(self, step: Step) -> FloatArray:
@@ -83,8 +87,8 @@ class Learner:
             model.classes.see(step.slots, step.temperature)
         if self._uses_signal:
             signal = model.signal(step.slots, step.confidence)
-            model.confidence.see(signal, model.classes.of(step.slots))
-        predicted = model.hazard(step.slots, None, signal)
+            model.see(step.slots, signal)
+        predicted = model.hazard(step.slots, None, signal if self._predicts_with_it else None)
         model.learn(step.slots, step.verified, step.accepted, None, signal)
         return predicted
 
@@ -172,7 +176,7 @@ def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
 
 
 def quality(seen: Seen, chosen: BoolArray) -> dict[str, Any]:
-    """Number of drafts, share accepted, and AUC and ECE of each way, of the drafts chosen."""
+    """Number of drafts, share accepted, and AUC, ECE and loss of each way, of the drafts chosen."""
     accepted = seen.accepted[chosen].astype(np.float64)
     row: dict[str, Any] = {
         "drafts": len(accepted),
@@ -184,8 +188,15 @@ def quality(seen: Seen, chosen: BoolArray) -> dict[str, Any]:
         row[way] = {
             "auc": None if auc is None else round(auc, 4),
             "ece": round(ece, 4) if len(accepted) else None,
+            "loss": round(log_loss(predicted[chosen], accepted), 4) if len(accepted) else None,
         }
     return row
+
+
+def log_loss(predicted: FloatArray, accepted: FloatArray) -> float:
+    """Mean -log of the probability [N] given to what happened [N], held away from 0 and 1."""
+    held = np.clip(predicted, 1e-4, 1.0 - 1e-4)
+    return float(-np.log(np.where(accepted > 0.5, held, 1.0 - held)).mean())
 
 
 def report(name: str, data: AcceptanceData, seen: Seen) -> dict[str, Any]:
@@ -210,7 +221,7 @@ def report(name: str, data: AcceptanceData, seen: Seen) -> dict[str, Any]:
 def text(found: dict[str, Any]) -> str:
     """A table of one set of records."""
     ways = [way for way in (*WAYS, BLIND) if way in found["all"]]
-    titles = "".join(f"{way + ' AUC':>16}{'ECE':>6}" for way in ways)
+    titles = "".join(f"{way + ' AUC':>16}{'ECE':>6}{'loss':>6}" for way in ways)
     lines = [found["acceptance"], f"{'':12}{'drafts':>8}{'accepted':>9}{titles}"]
     lines.append(_line("all", found["all"]))
     lines += [_line(f"position {name}", row) for name, row in found["position"].items()]
@@ -222,7 +233,8 @@ def text(found: dict[str, Any]) -> str:
 
 def _line(name: str, row: dict[str, Any]) -> str:
     cells = "".join(
-        f"{_number(row[way]['auc']):>16}{_number(row[way]['ece']):>6}"
+        f"{_number(row[way]['auc']):>16}"
+        f"{_number(row[way]['ece']):>6}{_number(row[way]['loss']):>6}"
         for way in (*WAYS, BLIND)
         if way in row
     )

@@ -100,12 +100,12 @@ class AcceptedDrafts:
             accepted = np.minimum(accepted, self._proposed[place])
         return accepted
 
-    def confidence(self, batch: DecodeBatch) -> FloatArray | None:
-        """[B, Kmax] maximum draft probability of the drafts at hand, nan beyond them."""
+    def confidence(self, batch: DecodeBatch, drafts: IntArray) -> FloatArray | None:
+        """[B, Kmax] maximum draft probability of so many drafts [B] at hand, nan beyond them."""
         if self._confidence is None:
             return None
         signal = self._confidence[self._place(batch.cursor())]
-        beyond = np.arange(signal.shape[1]) >= batch.drafted[:, None]
+        beyond = np.arange(signal.shape[1]) >= drafts[:, None]
         signal[beyond] = np.nan
         return signal
 

@@ -221,6 +221,9 @@ class Engine:
             any_draft=drafts > 0,
             ragged=ragged,
         )
+        late = None
+        if self.options.late_confidence:
+            late = self.accepted.confidence(batch, verify)
         accepted = self.accepted.count(batch, verify, drafts)
         emitted = accepted + 1
         drafted, depth = drafts_made(
@@ -250,6 +253,7 @@ class Engine:
             ragged=ragged,
             seconds=self._measured(seconds),
             now=self.now,
+            confidence=late,
         )
         ended = self._advance(emitted, total, drafted, depth, prompt, cold=cold)
         self._unobserved.append((outcome, ended))
@@ -304,7 +308,9 @@ class Engine:
         room = self.options.max_batch_tokens - batch_size
         used = batch.context_total + batch_size * (self.pool.block_tokens - 1)
         used += prompts.blocks * self.pool.block_tokens
-        confidence = self.accepted.confidence(batch)
+        confidence = None
+        if not self.options.late_confidence:
+            confidence = self.accepted.confidence(batch, batch.drafted)
         return StepContext(
             step=self._step,
             capability=self.capability,

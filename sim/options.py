@@ -21,6 +21,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ladder: K values that may run at level UNIFORM; empty: all.
         stops_drafting: ask the policy after each pass of a drafter that follows, where acceptance
             has a confidence; as an engine does whose draft loop is not one fused graph.
+        late_confidence: what the drafter showed is known with the step's outcome, not before the
+            step; as under asynchronous scheduling. Nothing stops drafting then.
         delay: steps between a step and the moment its outcome is known to the policy.
         max_running: requests admitted at a time.
         max_batch_tokens: token budget of a step; what decoding leaves goes to prompts, in chunks.
@@ -37,6 +39,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     level: Level = Level.FULL
     ladder: tuple[int, ...] = ()
     stops_drafting: bool = True
+    late_confidence: bool = False
     delay: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
     max_running: Positive = 256
     max_batch_tokens: Positive = 8192

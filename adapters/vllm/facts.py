@@ -183,6 +183,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
                 "request_id",
                 "sampling_params",
                 "spec_token_ids",
+                "use_structured_output",
             ),
             why="each request's limits, and which of its results count",
         ),

@@ -33,7 +33,8 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "structured output",
         SUPPORTED,
-        "drafts that the grammar rejects are neither verified nor labels",
+        "drafts that the grammar rejects are neither verified nor labels; acceptance is learned "
+        "apart, as for a task label",
         _SAME_TOKENS,
     ),
     Interplay("logprobs", SUPPORTED, "unchanged", "test_greedy_identity: the same values"),

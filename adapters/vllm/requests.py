@@ -17,8 +17,9 @@ from adaptive_spec.hints import MAX_TASKS, NO_CAP
 from adaptive_spec.slots import RequestSlots
 from adaptive_spec.values import FloatArray, IntArray
 
-MAX_ADAPTERS = 64
-"""LoRA adapters (with a task label: pairs of both) that get a number; later ones share the rest."""
+MAX_KINDS = 64
+"""Combinations of LoRA adapter, structured output and task label that get a number, beside labels
+alone; later ones share the label's."""
 
 
 class RequestTable:
@@ -27,8 +28,9 @@ class RequestTable:
     Attributes:
         draft_cap: [slot] most drafts to verify, `NO_CAP` without a cap.
         tpot_target: [slot] seconds per output token asked for; inf if none.
-        task: [slot] number of the task label, another for each LoRA adapter it comes with: what
-            an adapter says is accepted or not for reasons of its own; -1 without either.
+        task: [slot] number of the task label, another for each LoRA adapter it comes with, and for
+            structured output: what an adapter says, or a grammar allows, is accepted or not for
+            reasons of its own; -1 without any of them.
         temperature: [slot] sampling temperature.
     """
 
@@ -39,7 +41,7 @@ class RequestTable:
         self.tpot_target: FloatArray = np.empty(0)
         self.task: IntArray = np.empty(0, dtype=np.int64)
         self.temperature: FloatArray = np.empty(0)
-        self._adapters: dict[tuple[int, str], int] = {}
+        self._kinds: dict[tuple[int, str | None, bool], int] = {}
 
     def enter(self, request: Any) -> int:
         """Give a request its slot and read its constants."""
@@ -50,10 +52,7 @@ class RequestTable:
         hints = self._reader.read(sampling.extra_args if sampling is not None else None)
         self.draft_cap[slot] = hints.draft_cap
         self.tpot_target[slot] = hints.tpot_seconds
-        adapter = request.lora_request
-        self.task[slot] = (
-            hints.task if adapter is None else self._task_of(hints.task, adapter.lora_name)
-        )
+        self.task[slot] = self._task_of(hints.task, request)
         self.temperature[slot] = sampling.temperature if sampling is not None else 0.0
         return slot
 
@@ -63,12 +62,16 @@ class RequestTable:
         self.draft_cap[slot] = 0
         return stopped
 
-    def _task_of(self, task: int, adapter: str) -> int:
-        """The number of a task label under a LoRA adapter; the label's own beyond the table."""
-        known = self._adapters
-        if (task, adapter) not in known and len(known) < MAX_ADAPTERS:
-            known[task, adapter] = MAX_TASKS + len(known)
-        return known.get((task, adapter), task)
+    def _task_of(self, label: int, request: Any) -> int:
+        """The number of a task label with what else tells requests apart; see `task`."""
+        lora, structured = request.lora_request, request.use_structured_output
+        if lora is None and not structured:
+            return label
+        kind = label, None if lora is None else lora.lora_name, structured
+        known = self._kinds
+        if kind not in known and len(known) < MAX_KINDS:
+            known[kind] = MAX_TASKS + len(known)
+        return known.get(kind, label)
 
     def _grow(self, size: int) -> None:
         extra = size - len(self.draft_cap)

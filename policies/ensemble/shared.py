@@ -138,7 +138,7 @@ class Shared:
         if context.confidence is None:
             return None
         signal: FloatArray = model.signal(context.slots, context.confidence)
-        model.confidence.see(signal, model.classes.of(context.slots))
+        model.see(context.slots, signal)
         return signal
 
     def learn(

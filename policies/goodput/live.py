@@ -39,6 +39,8 @@ class LiveAdmission:
 
     def __init__(self, acceptance: AcceptanceModel) -> None:
         self._acceptance = acceptance
+        self.late = False
+        """The engine tells the drafter's confidence only once the drafts have been verified."""
         kmax = acceptance.max_draft_tokens
         self.option_value: FloatArray = np.zeros(kmax)
         self._option_count: FloatArray = np.zeros(kmax)
@@ -50,6 +52,7 @@ class LiveAdmission:
         self._task: IntArray | None = None
         self._weights: FloatArray | None = None
         self._mean_hazard: FloatArray = np.zeros((kmax, 0))
+        self._request_logit: FloatArray = np.zeros(0)
         self._survival: FloatArray = np.zeros(0)
         self._shown: FloatArray = np.zeros((kmax, 0))
         self._drafted_for: IntArray = self._slots
@@ -57,8 +60,8 @@ class LiveAdmission:
 
     @property
     def useful(self) -> bool:
-        """Confidence tells something."""
-        return self._acceptance.confidence.informative
+        """Confidence tells something, and in time."""
+        return self._acceptance.informative and not self.late
 
     def set_prices(self, outlook: Outlook) -> None:
         """Prices for the drafts of the round that begins; from what is known before it."""
@@ -105,13 +108,14 @@ class LiveAdmission:
         position, batch = draft.position, len(draft.slots)
         if position == 0:
             self._begin(draft, extend)
-        signal = np.full((len(self._mean_hazard), batch), np.nan)
-        signal[position] = self._acceptance.signal(draft.slots, draft.confidence)[position]
-        self._shown[position] = np.where(draft.drafting, signal[position], np.nan)
+        model = self._acceptance
+        signal = model.signal_at(position, draft.slots, draft.confidence[:, position])
+        self._shown[position] = np.where(draft.drafting, signal, np.nan)
         if not self.useful:
             return DraftVerdict(draft.drafting, draft.drafting)
-        hazard = self._acceptance.hazard(draft.slots, self._task, signal)
-        self._survival = self._survival * hazard[position]
+        hazard = model.hazard_at(position, draft.slots, self._request_logit, signal)
+        hazard = np.where(np.isnan(signal), self._mean_hazard[position], hazard)
+        self._survival = self._survival * hazard
         worth = self._survival >= self._draft_price
         admitted = draft.drafting & (worth | self._extending)
         going = draft.drafting & worth
@@ -145,6 +149,7 @@ class LiveAdmission:
         if not same:  # requests came or went since the plan: what was known of them is left out
             self._task = self._weights = None
         self._mean_hazard = self._acceptance.hazard(draft.slots, self._task)
+        self._request_logit = self._acceptance.drafts.request_logit(draft.slots, self._task)
         self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
         self._shown = np.full((len(self._mean_hazard), batch), np.nan)
         self._drafted_for = draft.slots

@@ -96,9 +96,10 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         model.classes.see(context.slots, context.temperature)
         signal: FloatArray | None = None
         if context.confidence is not None and self._options.confidence:
+            self._live.late = False
             signal = model.signal(context.slots, context.confidence)
             shown = self._live.shown(context.slots, signal)
-            model.confidence.see(shown, model.classes.of(context.slots))
+            model.see(context.slots, shown)
         self._memory.keep(context, signal)
         return signal
 
@@ -179,12 +180,14 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         model = self._acceptance
         late = outcome.confidence
         if signal is None and late is not None and self._options.confidence:
+            self._live.late = True
             signal = model.signal(outcome.slots, late)
-            model.confidence.see(signal, model.classes.of(outcome.slots))
+            model.see(outcome.slots, signal)
         model.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
         if not self._options.change_detection:
             return
-        if self._change.observe(model.surprise, model.expected_variance, model.observed):
+        learned = model.history
+        if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()
             self._modes.acceptance_changed()
 

@@ -170,7 +170,7 @@ def test_labels_without_end_do_not_grow_the_model() -> None:
     for number in range(0, 100_000, 997):
         one = np.array([1])
         model.learn(np.array([0]), one, one, np.array([number]))
-    assert len(model._task_effect) <= 1024
+    assert len(model.history._task_effect) <= 1024
 
 
 def test_without_request_effects_all_requests_count_as_alike() -> None:

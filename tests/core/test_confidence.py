@@ -27,7 +27,7 @@ def feed(
         verified = random.integers(0, KMAX + 1, BATCH)
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
-        model.confidence.see(signal)
+        model.see(SLOTS, signal)
         model.learn(SLOTS, verified, accepted, signal=signal)
 
 
@@ -50,9 +50,9 @@ def test_a_signal_that_tells_nothing_changes_nothing() -> None:
     used = 0
     for seed in range(600):
         feed(model, 1, slope=0.0, seed=seed)
-        used += model.confidence.informative
+        used += model.informative
     assert used < 6
-    assert not model.confidence.informative
+    assert not model.informative
     assert at(model, 0.95) == at(model, 0.4), "history, to the last bit"
 
 
@@ -60,7 +60,7 @@ def test_a_signal_that_points_the_wrong_way_is_not_used() -> None:
     model = AcceptanceModel(KMAX)
     feed(model, 300, slope=-1.0)
     assert (model.confidence.weight == 0.0).all()
-    assert not model.confidence.informative
+    assert not model.informative
     assert at(model, 0.95) == at(model, 0.4), "history, to the last bit"
 
 
@@ -68,9 +68,9 @@ def test_a_signal_that_points_the_wrong_way_is_not_used() -> None:
 def test_a_signal_that_stops_telling_anything_is_dropped_soon(slope: float, most: int) -> None:
     model = AcceptanceModel(KMAX)
     feed(model, 400, slope=1.0)
-    assert model.confidence.informative
+    assert model.informative
     steps = 0
-    while model.confidence.informative and steps <= most:
+    while model.informative and steps <= most:
         feed(model, 1, slope=slope, seed=1000 + steps)
         steps += 1
     assert steps <= most
@@ -80,7 +80,7 @@ def test_a_signal_that_stops_telling_anything_is_dropped_soon(slope: float, most
 def test_a_signal_is_used_after_a_few_hundred_drafts() -> None:
     model = AcceptanceModel(KMAX)
     feed(model, 8, slope=1.0)
-    assert model.confidence.informative
+    assert model.informative
 
 
 def test_without_a_signal_the_mean_over_what_it_may_show_is_predicted() -> None:
@@ -108,7 +108,7 @@ def test_a_position_that_nothing_reaches_has_the_weight_of_the_others() -> None:
         shown = 1.5 * random.standard_normal((BATCH, KMAX))
         accepted = (random.random(BATCH) < 1.0 / (1.0 + np.exp(-shown[:, 0]))).astype(np.int64)
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
-        model.confidence.see(signal)
+        model.see(SLOTS, signal)
         model.learn(SLOTS, np.ones(BATCH, dtype=np.int64), accepted, signal=signal)
     weight = model.confidence.weight[:, 0]
     assert weight[1:] == pytest.approx(weight[0], abs=0.1)
@@ -121,8 +121,7 @@ def test_the_state_is_json_and_restores() -> None:
     fresh = AcceptanceModel(KMAX)
     fresh.restore(state)
     assert fresh.confidence.weight == pytest.approx(model.confidence.weight)
-    assert fresh.confidence.attenuation == pytest.approx(model.confidence.attenuation)
-    assert fresh.confidence.informative
+    assert fresh.informative
 
 
 @pytest.mark.parametrize(

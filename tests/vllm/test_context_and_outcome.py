@@ -33,6 +33,7 @@ class Request(SimpleNamespace):
             "spec_token_ids": [7] * KMAX,
             "sampling_params": SimpleNamespace(extra_args=None, temperature=0.8),
             "lora_request": None,
+            "use_structured_output": False,
         }
         super().__init__(**(values | changes))
 
@@ -296,11 +297,13 @@ def test_arrays_are_contiguous() -> None:
                 assert array.flags.c_contiguous, name
 
 
-def test_lora_adapters_are_told_apart_and_there_are_not_too_many_of_them() -> None:
-    def task_of(adapter: str | None, **hints: Any) -> int:
+def test_lora_adapters_and_structured_output_are_told_apart_and_not_too_many_of_them() -> None:
+    def task_of(adapter: str | None, structured: bool = False, **hints: Any) -> int:
         lora = None if adapter is None else SimpleNamespace(lora_name=adapter)
-        name = f"{adapter}-{hints}"
-        scheduler.running = [Request(name, lora_request=lora, sampling_params=hinted(**hints))]
+        name = f"{adapter}-{structured}-{hints}"
+        request = Request(name, lora_request=lora, sampling_params=hinted(**hints))
+        request.use_structured_output = structured
+        scheduler.running = [request]
         driver.before_schedule()
         driver.freed(name)
         assert driver._planned is not None
@@ -311,7 +314,8 @@ def test_lora_adapters_are_told_apart_and_there_are_not_too_many_of_them() -> No
     driver = driver_for(scheduler)
     code = {"adaptive_spec_task": "code"}
     kinds = [task_of(None), task_of("a"), task_of("b"), task_of(None, **code), task_of("a", **code)]
-    assert len(set(kinds)) == 5
+    kinds += [task_of(None, True), task_of("a", True), task_of(None, True, **code)]
+    assert len(set(kinds)) == 8
     assert kinds[0] == -1
     assert task_of("a") == kinds[1]
     for number in range(300):

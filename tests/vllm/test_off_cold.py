@@ -32,6 +32,7 @@ class Known:
     """A request as it enters the table."""
 
     sampling_params = lora_request = None
+    use_structured_output = False
 
     def __init__(self, name: str) -> None:
         self.request_id = name
