@@ -10,10 +10,17 @@ Two logistic models (`adaptive_spec.hazard_model`) learn from the same outcomes:
 
 They are apart because the same request has another u_i in each: that of history also says how sure
 the drafter usually is of it.
+
+Once drafts are left out by their confidence, those that are verified are the better ones, and
+history would learn from these alone. So of drafts that were made and left out, it learns what the
+other model says of them (a regression imputation: Little and Rubin, "Statistical analysis with
+missing data"); of the next after the last verified one, if all of these were accepted, and of later
+ones by the chance that they would have been reached.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,18 +65,17 @@ class AcceptanceModel:
         self.classes = SamplingClasses()
         """To be shown the temperatures of each step's requests."""
 
-        def model() -> HazardModel:
-            return HazardModel(
-                max_draft_tokens,
-                self.classes,
-                prior_hazard=prior_hazard,
-                prior_variance=prior_variance,
-                discount=discount,
-                evidence_limit=evidence_limit,
-                request_effects=request_effects,
-            )
-
-        self.history, self.drafts = model(), model()
+        self._new_model = partial(
+            HazardModel,
+            max_draft_tokens,
+            self.classes,
+            prior_hazard=prior_hazard,
+            prior_variance=prior_variance,
+            discount=discount,
+            evidence_limit=evidence_limit,
+            request_effects=request_effects,
+        )
+        self.history, self.drafts = self._new_model(), self._new_model()
         self.earlier = EarlierConfidence()
         self.confidence = ConfidenceEffect(max_draft_tokens)
         self.gain = PredictionGain()
@@ -187,13 +193,14 @@ class AcceptanceModel:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up a saved state; raises PolicyError if it does not fit."""
-        confidence, earlier, gain = self._restored_signal(state)
-        drafts = state.get("drafts")
-        self.drafts.restore(state if drafts is None else drafts)
-        self.history.restore(state)
-        self.confidence, self.earlier, self.gain = confidence, earlier, gain
-        self._shown = drafts is not None
+        """Take up a saved state; raises PolicyError, and changes nothing, if it does not fit."""
+        history, drafts = self._new_model(), self._new_model()
+        history.restore(state)
+        of_drafts = state.get("drafts")
+        drafts.restore(state if of_drafts is None else of_drafts)
+        self.confidence, self.earlier, self.gain = self._restored_signal(state)
+        self.history, self.drafts = history, drafts
+        self._shown = of_drafts is not None
 
     def _restored_signal(
         self, state: Any
@@ -245,4 +252,22 @@ class AcceptanceModel:
         self.confidence.learn(signal, residual, information, classes)
         self.drafts.learn(hazard, slots, verified, accepted, task, step)
         residual, information = step.residual(of_history), step.information(of_history)
+        if self.informative:
+            weight = _passed_over(signal, verified, accepted, hazard)
+            if weight.any():
+                missed = weight * (hazard - of_history)
+                uncertain = weight * of_history * (1.0 - of_history)
+                self.history.impute(missed, uncertain, slots, task)
+                residual, information = residual + missed, information + uncertain
         self.earlier.learn(slots, task, classes, signal, residual, information)
+
+
+def _passed_over(
+    signal: FloatArray, verified: IntArray, accepted: IntArray, hazard: FloatArray
+) -> FloatArray:
+    """[Kmax, B] chance that a draft that was made and not verified would have been reached."""
+    beyond = np.arange(len(signal))[:, None] >= verified
+    reached = np.ones_like(hazard)
+    np.cumprod(np.where(beyond, hazard, 1.0)[:-1], axis=0, out=reached[1:])
+    missed = beyond & (accepted >= verified) & ~np.isnan(signal)
+    return np.where(missed, reached, 0.0)

@@ -173,15 +173,34 @@ class HazardModel:
         self.expected_variance = float(np.add.reduce(self._step_information))
         self._seen = int(np.add.reduce(self.observations))
         self.observed = self._seen - seen_before
-        labelled = task is not None and bool(np.maximum.reduce(task) >= 0)
-        if labelled or self._classes.mixed:
+        if self._tells_groups_apart(task):
             step = step or Observed.of(self.max_draft_tokens, verified, accepted)
             residual = step.residual(hazard).sum(axis=0)
-            seen = step.information(hazard).sum(axis=0)
-            self._offsets.learn(self._classes.of(slots), residual, seen)
-            if labelled:
-                assert task is not None
-                self._learn_tasks(task, residual, seen)
+            self._learn_groups(slots, task, residual, step.information(hazard).sum(axis=0))
+
+    def impute(
+        self,
+        residual: FloatArray,
+        information: FloatArray,
+        slots: IntArray,
+        task: IntArray | None = None,
+    ) -> None:
+        """Take up drafts that had no outcome, [Kmax, B] each, 0 for those that count for nothing.
+
+        Args:
+            residual: what another model says of the draft less what this one does, by weight.
+            information: h (1 - h) of this one, by weight.
+            slots: [B] rows of the requests.
+            task: [B] numbers of their task labels.
+        """
+        evidence = np.minimum(self._position_evidence, self._evidence_limit)
+        self._position_evidence = evidence + information.sum(axis=1)
+        self.position_effect = self.position_effect + residual.sum(axis=1) / self._position_evidence
+        total, known = residual.sum(axis=0), information.sum(axis=0)
+        if self._request_effects:
+            self.effects.impute(slots, total, known)
+        if self._tells_groups_apart(task):
+            self._learn_groups(slots, task, total, known)
 
     def start_from(self, other: HazardModel) -> None:
         """Begin with what another has learned of positions, not trusting it much."""
@@ -215,7 +234,7 @@ class HazardModel:
         }
 
     def restore(self, state: Any) -> None:
-        """Take up a saved state; raises PolicyError, and changes nothing, if it does not fit."""
+        """Take up a saved state; raises PolicyError if it does not fit."""
         try:
             effect = np.asarray(state["position_effect"], dtype=np.float64)
             evidence = np.asarray(state["position_evidence"], dtype=np.float64)
@@ -240,6 +259,22 @@ class HazardModel:
         self.observations = observations
         self.effects.start_from(variance)
         self._seen = int(observations.sum())
+
+    def _tells_groups_apart(self, task: IntArray | None) -> bool:
+        labelled = task is not None and bool(np.maximum.reduce(task) >= 0)
+        return labelled or self._classes.mixed
+
+    def _learn_groups(
+        self,
+        slots: IntArray,
+        task: IntArray | None,
+        residual: FloatArray,
+        information: FloatArray,
+    ) -> None:
+        """a_c and v_t, from sums [B] over the drafts of each request."""
+        self._offsets.learn(self._classes.of(slots), residual, information)
+        if task is not None and bool(np.maximum.reduce(task) >= 0):
+            self._learn_tasks(task, residual, information)
 
     def _task_effect_of(self, task: IntArray) -> FloatArray:
         """v_t [B]; 0 without a label, and for those beyond the first thousand."""

@@ -157,6 +157,14 @@ class RequestEffects:
         self.slow.widen()
         self.quick.widen()
 
+    def impute(self, slots: IntArray, residual: FloatArray, information: FloatArray) -> None:
+        """Sums [B] over a request's drafts whose outcome was only estimated."""
+        for average in (self.slow, self.quick):
+            effect = average.of(slots)
+            total = average.information[slots] + information
+            average.effect[slots] = effect + residual / (1.0 / average.prior_variance + total)
+            average.information[slots] = total
+
     def start_from(self, prior_variance: float) -> None:
         """Requests differ by so much, by a saved state."""
         self.slow.prior_variance = self.quick.prior_variance = prior_variance

@@ -12,10 +12,11 @@ is known.
     ECE    |predicted - accepted| over 20 bins, weighed by their number of drafts (Guo et al. 2017)
     loss   -log of the probability given to what happened, the mean
 
-`history` and `earlier` say it before the drafts are made; `earlier` knows how sure the drafter was of
-the request's earlier drafts. `confidence` and `both` know the drafts' own, `both` the request's
-acceptance, too. `raw` is the drafter's maximum probability itself, as if it were the probability of acceptance;
-`blind` is both, without telling the model which requests are greedy and which are sampled.
+`history` and `earlier` say it before the drafts are made; `earlier` knows how sure the drafter was
+of the request's earlier drafts. `confidence` and `both` know the drafts' own, `both` the request's
+acceptance, too. `raw` is the drafter's maximum probability itself, as if it were the probability of
+acceptance; `blind` is both, without telling the model which requests are greedy and which are
+sampled.
 Needs no vLLM. Confidences come from the records, not from a model.
 """
 
@@ -233,8 +234,7 @@ def text(found: dict[str, Any]) -> str:
 
 def _line(name: str, row: dict[str, Any]) -> str:
     cells = "".join(
-        f"{_number(row[way]['auc']):>16}"
-        f"{_number(row[way]['ece']):>6}{_number(row[way]['loss']):>6}"
+        f"{_number(row[way]['auc']):>16}{_number(row[way]['ece']):>6}{_number(row[way]['loss']):>6}"
         for way in (*WAYS, BLIND)
         if way in row
     )

@@ -14,8 +14,8 @@ Admission of (i, j) uses the request's confidences at 1..j and prices that are o
 round; whether a pass runs is decided before its tokens are drawn, from positions that were
 admitted. So the output distribution stays exact however drafts are sampled.
 
-Planning a depth beforehand has to count that poor drafts can be left out later. `option_value` is
-the mean of max(price - s_ij, 0) over recent rounds: with it added to s_ij, the planner's value of a
+Planning a depth beforehand has to count that poor drafts can be left out later
+(`adaptive_spec.policies.goodput.option_value`): with that added to s_ij, the planner's value of a
 depth is what admission will make of it.
 """
 
@@ -25,11 +25,10 @@ import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
 from adaptive_spec.planner import value_of
+from adaptive_spec.policies.goodput.option_value import OptionValue
 from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.values import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
-_OPTION_MEMORY = 200.0
-"""Requests over which the option value is averaged."""
 _GAIN_RATE = 0.02
 _LEAST_GAIN, _MOST_GAIN = 0.8, 1.5
 
@@ -42,8 +41,7 @@ class LiveAdmission:
         self.late = False
         """The engine tells the drafter's confidence only once the drafts have been verified."""
         kmax = acceptance.max_draft_tokens
-        self.option_value: FloatArray = np.zeros(kmax)
-        self._option_count: FloatArray = np.zeros(kmax)
+        self._option = OptionValue(kmax)
         self._draft_price = self._pass_price = 0.0
         self._gain = 1.0
         self.mean_depth = 1.0
@@ -62,6 +60,10 @@ class LiveAdmission:
     def useful(self) -> bool:
         """Confidence tells something, and in time."""
         return self._acceptance.informative and not self.late
+
+    def option_value(self, survival: FloatArray) -> FloatArray:
+        """What these drafts [Kmax, B] are worth besides, because they can be left out."""
+        return self._option.of(survival, self._draft_price)
 
     def set_prices(self, outlook: Outlook) -> None:
         """Prices for the drafts of the round that begins; from what is known before it."""
@@ -90,7 +92,7 @@ class LiveAdmission:
         """
         context = outlook.context
         survival = self._acceptance.survival(context.slots, context.task, signal)
-        self._learn_option_value(survival, signal)
+        self._option.learn(outlook.survival, survival, ~np.isnan(signal), self._draft_price)
         verify = context.draft_available
         if not drafted_by_it:
             worth = survival if outlook.weights is None else survival * outlook.weights
@@ -158,21 +160,15 @@ class LiveAdmission:
 
     def _another_pass(self, position: int, going: BoolArray) -> bool:
         """Some number of passes more is expected to bring what it costs."""
-        survival = np.where(going, self._survival, 0.0)
+        survival, price = self._survival[going], self._draft_price
+        told = self._option.told
         gain = 0.0
-        for hazard in self._mean_hazard[position:]:
+        for at, hazard in enumerate(self._mean_hazard[position:, going], start=position):
             survival = survival * hazard
-            won = np.maximum(survival - self._draft_price, 0.0)
-            gain += float(won.sum()) - self._pass_price
+            won = np.maximum(survival - price, 0.0)
+            # Of a perfect signal it would be this; see `OptionValue`.
+            best = survival * (1.0 - price)
+            gain += float((won + told[at] * (best - won)).sum()) - self._pass_price
             if gain > 0.0:
                 return True
         return False
-
-    def _learn_option_value(self, survival: FloatArray, signal: FloatArray) -> None:
-        known = ~np.isnan(signal)
-        count = known.sum(axis=1).astype(np.float64)
-        short = np.where(known, np.maximum(self._draft_price - survival, 0.0), 0.0).sum(axis=1)
-        self._option_count = np.minimum(self._option_count + count, _OPTION_MEMORY)
-        rate = count / np.maximum(self._option_count, 1.0)
-        mean = short / np.maximum(count, 1.0)
-        self.option_value = self.option_value + np.minimum(rate, 1.0) * (mean - self.option_value)

@@ -98,8 +98,8 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         if context.confidence is not None and self._options.confidence:
             self._live.late = False
             signal = model.signal(context.slots, context.confidence)
-            shown = self._live.shown(context.slots, signal)
-            model.see(context.slots, shown)
+            signal = self._live.shown(context.slots, signal)
+            model.see(context.slots, signal)
         self._memory.keep(context, signal)
         return signal
 
@@ -109,7 +109,7 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         return self._outlook(
             context,
             survival,
-            option_value=self._live.option_value if trimmed else None,
+            option_value=self._live.option_value(survival) if trimmed else None,
             tpot=self._tpot_targets(context, survival),
         )
 

@@ -161,7 +161,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         Args:
             context: the step.
             survival: from finished steps.
-            option_value: [Kmax] what drafts of a position are worth besides, because they can be
+            option_value: [Kmax, B] what drafts are worth besides, because they can be
                 left out once more is known.
             tpot: targets that the plan has to keep.
         """
@@ -174,7 +174,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         draft_seconds = self._cost.draft_seconds(context.batch_size)
         values = survival
         if option_value is not None:
-            values = survival + option_value[:, None]
+            values = survival + option_value
             np.minimum(np.minimum.accumulate(values, axis=0, out=values), 1.0, out=values)
 
         def admission(weights: FloatArray | None) -> Admission:

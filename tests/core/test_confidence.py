@@ -137,3 +137,27 @@ def test_log_odds_stay_finite_and_keep_what_is_unknown() -> None:
     assert np.isfinite(found[:3]).all()
     assert found[1] == 0.0
     assert np.isnan(found[3])
+
+
+@pytest.mark.parametrize("label", [None, 1])
+def test_history_is_not_learned_from_what_confidence_has_picked_alone(label: int | None) -> None:
+    """What is planned beforehand is of all drafts; verified are those the drafter was sure of."""
+    model, random = AcceptanceModel(KMAX), np.random.default_rng(0)
+    task = None if label is None else np.full(BATCH, label)
+    planned, true = [], []
+    for step in range(600):
+        shown = 0.5 + 2.0 * random.standard_normal((BATCH, KMAX))
+        truth = 1.0 / (1.0 + np.exp(-shown))
+        hits = random.random((BATCH, KMAX)) < truth
+        signal = model.signal(SLOTS, truth)
+        survival = model.survival(SLOTS, task, signal)
+        verified = (survival >= 0.5).sum(axis=0) if model.informative else np.full(BATCH, KMAX)
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
+        if step >= 300:
+            planned.append(model.hazard(SLOTS, task).mean(axis=1))
+            true.append(truth.mean())
+        model.see(SLOTS, signal)
+        model.learn(SLOTS, verified, accepted, task, signal)
+    assert model.informative
+    assert np.mean(planned, axis=0) == pytest.approx(np.full(KMAX, np.mean(true)), abs=0.08)
+    assert np.abs(model.history.position_effect).max() < 5.0

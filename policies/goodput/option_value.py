@@ -1,0 +1,60 @@
+"""What a draft is worth beforehand, because it can be left out once its confidence is known.
+
+A draft that is verified only if its survival s given the confidences reaches the price p of
+verifying brings E[max(s, p)] instead of E[s] = m, both less p. The difference o = E[max(p - s, 0)]
+lies between max(p - m, 0), where confidences tell nothing, and p (1 - m), where they tell
+everything: s is then 0 or 1. How far up it is, by position, is learned from the drafts of recent
+steps; so a request whose drafts will hardly be left out, or are all but lost, is not given what
+others gain.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.values import BoolArray, FloatArray
+
+_MEMORY = 1000.0
+"""Drafts of a position over which it is learned."""
+_PRIOR = 0.1
+"""Of nothing being told, in tokens."""
+
+
+class OptionValue:
+    """o for every position and request."""
+
+    def __init__(self, max_draft_tokens: int) -> None:
+        self._count: FloatArray = np.zeros(max_draft_tokens)
+        self._saved: FloatArray = np.zeros(max_draft_tokens)
+        self._span: FloatArray = np.zeros(max_draft_tokens)
+
+    @property
+    def told(self) -> FloatArray:
+        """How far up o is [Kmax], 0 to 1."""
+        result: FloatArray = np.clip(self._saved / (self._span + _PRIOR), 0.0, 1.0)
+        return result
+
+    def of(self, survival: FloatArray, price: float) -> FloatArray:
+        """o [Kmax, B], of drafts that survive with these probabilities m [Kmax, B]."""
+        least = np.maximum(price - survival, 0.0)
+        result: FloatArray = least + self.told[:, None] * (price * (1.0 - survival) - least)
+        return result
+
+    def learn(
+        self, survival: FloatArray, given: FloatArray, known: BoolArray, price: float
+    ) -> None:
+        """Take up the drafts of a step, [Kmax, B] each.
+
+        Args:
+            survival: m, as it was without this step's confidences.
+            given: s, given them.
+            known: the draft was made and has a confidence.
+            price: of a verified draft, in tokens.
+        """
+        least = np.maximum(price - survival, 0.0)
+        saved = np.where(known, np.maximum(price - given, 0.0) - least, 0.0).sum(axis=1)
+        span = np.where(known, price * (1.0 - survival) - least, 0.0).sum(axis=1)
+        held = np.minimum(1.0, _MEMORY / np.maximum(self._count, 1.0))
+        self._count = held * self._count + known.sum(axis=1)
+        self._saved = held * self._saved + saved
+        self._span = held * self._span + span
