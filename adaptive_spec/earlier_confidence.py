@@ -27,6 +27,8 @@ _PRIOR_EVIDENCE = 20.0
 """Of g = 0, in Fisher information."""
 _EVIDENCE_LIMIT = 1000.0
 _LARGEST_WEIGHT = 4.0
+_CERTAINTY = 3.0
+"""Standard errors by which g must be above 0, to be used."""
 _TASK_ROUNDS = 300.0
 _MOST_TASKS = 1024
 
@@ -35,11 +37,12 @@ class EarlierConfidence:
     """m_i by request slot and by task label, and g_c.
 
     Attributes:
-        weight: [CLASSES] g_c.
+        weight: [CLASSES] g_c, 0 where it is not certain.
     """
 
     def __init__(self) -> None:
         self.weight: FloatArray = np.zeros(CLASSES)
+        self._found: FloatArray = np.zeros(CLASSES)
         self._evidence: FloatArray = np.zeros(CLASSES)
         self._sum: FloatArray = np.zeros(64)
         self._rounds: FloatArray = np.zeros(64)
@@ -89,7 +92,8 @@ class EarlierConfidence:
         held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
         self._evidence = held + by_class(information * mean * mean, classes).sum(axis=0)
         step = gradient / (self._evidence + _PRIOR_EVIDENCE)
-        self.weight = np.clip(self.weight + step, 0.0, _LARGEST_WEIGHT)
+        self._found = np.clip(self._found + step, 0.0, _LARGEST_WEIGHT)
+        self._judge()
         known = ~np.isnan(signal)
         drafts = known.sum(axis=0)
         shown = drafts > 0
@@ -113,7 +117,7 @@ class EarlierConfidence:
 
     def state(self) -> dict[str, Any]:
         """JSON-compatible. Task labels are not kept: each server numbers them anew."""
-        return {"weight": self.weight.tolist(), "evidence": self._evidence.tolist()}
+        return {"weight": self._found.tolist(), "evidence": self._evidence.tolist()}
 
     def restore(self, state: Any) -> None:
         """Take up a saved state; raises PolicyError if it does not fit."""
@@ -128,7 +132,12 @@ class EarlierConfidence:
                     f"earlier confidence: {name} must be {CLASSES} finite numbers, not negative"
                 )
             found.append(values)
-        self.weight, self._evidence = np.minimum(found[0], _LARGEST_WEIGHT), found[1]
+        self._found, self._evidence = np.minimum(found[0], _LARGEST_WEIGHT), found[1]
+        self._judge()
+
+    def _judge(self) -> None:
+        certain = self._found * np.sqrt(self._evidence) > _CERTAINTY
+        self.weight = np.where(certain, self._found, 0.0)
 
     def _reach(self, slots: IntArray) -> None:
         missing = int(slots.max(initial=-1)) + 1 - len(self._sum)
