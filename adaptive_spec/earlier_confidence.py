@@ -27,8 +27,9 @@ _PRIOR_EVIDENCE = 20.0
 """Of g = 0, in Fisher information."""
 _EVIDENCE_LIMIT = 1000.0
 _LARGEST_WEIGHT = 4.0
-_CERTAINTY = 3.0
-"""Standard errors by which g must be above 0, to be used."""
+_CERTAINTY, _DOUBT = 3.0, 0.5
+"""Standard errors by which g must be above 0, to be used and to be used on. Going to and fro costs
+more than a weight that is a little off: u_i has to take over each time."""
 _TASK_ROUNDS = 300.0
 _MOST_TASKS = 1024
 
@@ -136,8 +137,9 @@ class EarlierConfidence:
         self._judge()
 
     def _judge(self) -> None:
-        certain = self._found * np.sqrt(self._evidence) > _CERTAINTY
-        self.weight = np.where(certain, self._found, 0.0)
+        certainty = self._found * np.sqrt(self._evidence)
+        used = certainty > np.where(self.weight > 0.0, _DOUBT, _CERTAINTY)
+        self.weight = np.where(used, self._found, 0.0)
 
     def _reach(self, slots: IntArray) -> None:
         missing = int(slots.max(initial=-1)) + 1 - len(self._sum)
