@@ -92,7 +92,12 @@ class LiveAdmission:
         """
         context = outlook.context
         survival = self._acceptance.survival(context.slots, context.task, signal)
-        self._option.learn(outlook.survival, survival, ~np.isnan(signal), self._draft_price)
+        before = outlook.survival
+        if drafted_by_it:
+            # Made were those whose drafts before had been sure enough: of them that is known, too.
+            before = before.copy()
+            before[1:] *= survival[:-1] / outlook.survival[:-1]
+        self._option.learn(before, survival, ~np.isnan(signal), self._draft_price)
         verify = context.draft_available
         if not drafted_by_it:
             worth = survival if outlook.weights is None else survival * outlook.weights

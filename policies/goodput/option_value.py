@@ -16,8 +16,9 @@ from adaptive_spec.values import BoolArray, FloatArray
 
 _MEMORY = 1000.0
 """Drafts of a position over which it is learned."""
-_PRIOR = 0.1
-"""Of nothing being told, in tokens."""
+_PRIOR = 1.0
+"""Of the position before, of nothing being told at the first, in tokens. Were nothing expected of
+positions not drafted yet, they would never be."""
 
 
 class OptionValue:
@@ -30,8 +31,12 @@ class OptionValue:
 
     @property
     def told(self) -> FloatArray:
-        """How far up o is [Kmax], 0 to 1."""
-        result: FloatArray = np.clip(self._saved / (self._span + _PRIOR), 0.0, 1.0)
+        """How far up o is [Kmax], 0 to 1; of a position not drafted yet, as of the one before."""
+        result = np.zeros(len(self._span))
+        before = 0.0
+        for position, (saved, span) in enumerate(zip(self._saved, self._span, strict=True)):
+            before = min(max((saved + _PRIOR * before) / (span + _PRIOR), 0.0), 1.0)
+            result[position] = before
         return result
 
     def of(self, survival: FloatArray, price: float) -> FloatArray:

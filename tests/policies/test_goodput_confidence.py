@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -54,8 +55,11 @@ def test_confidence_gains_where_the_engine_asks_while_drafting(
     [({"stops_drafting": False}, 1.01), ({"level": Level.VERIFY}, 1.01)],
 )
 def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
-    setting = scenario(128, **options)
-    assert throughput(setting) > gain * history_only(setting)
+    # Depths 1 and 2 are nearly alike here: which of them a run settles on differs by seed.
+    settings = [msgspec.structs.replace(scenario(128, **options), seed=seed) for seed in range(3)]
+    ratios = [throughput(setting) / history_only(setting) for setting in settings]
+    assert np.mean(ratios) > gain
+    assert min(ratios) > 0.995
 
 
 def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:
