@@ -42,13 +42,8 @@ class AcceptanceModel:
 
     Args:
         max_draft_tokens: Kmax.
-        prior_hazard: hazard assumed at every position before anything is seen.
-        prior_variance: variance of u_i between requests, in logits; re-estimated as requests end.
-        discount: of a request's own evidence, per step that verified something for it, while
-            requests don't change faster.
-        evidence_limit: Fisher information at which a position's memory is capped; higher adapts
-            more slowly and is steadier.
-        request_effects: learn u_i; without them all requests count as alike.
+        prior_hazard, prior_variance, discount, evidence_limit, request_effects: of both models; see
+            `HazardModel`.
     """
 
     def __init__(

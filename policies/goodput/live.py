@@ -172,7 +172,7 @@ class LiveAdmission:
             survival = survival * hazard
             won = np.maximum(survival - price, 0.0)
             # Of a perfect signal it would be this; see `OptionValue`.
-            best = survival * (1.0 - price)
+            best = survival * max(1.0 - price, 0.0)
             gain += float((won + told[at] * (best - won)).sum()) - self._pass_price
             if gain > 0.0:
                 return True

@@ -42,7 +42,9 @@ class OptionValue:
     def of(self, survival: FloatArray, price: float) -> FloatArray:
         """o [Kmax, B], of drafts that survive with these probabilities m [Kmax, B]."""
         least = np.maximum(price - survival, 0.0)
-        result: FloatArray = least + self.told[:, None] * (price * (1.0 - survival) - least)
+        # Above a price of 1 all are left out, whatever is told.
+        more = np.maximum(price * (1.0 - survival) - least, 0.0)
+        result: FloatArray = least + self.told[:, None] * more
         return result
 
     def learn(
@@ -58,7 +60,8 @@ class OptionValue:
         """
         least = np.maximum(price - survival, 0.0)
         saved = np.where(known, np.maximum(price - given, 0.0) - least, 0.0).sum(axis=1)
-        span = np.where(known, price * (1.0 - survival) - least, 0.0).sum(axis=1)
+        more = np.maximum(price * (1.0 - survival) - least, 0.0)
+        span = np.where(known, more, 0.0).sum(axis=1)
         held = np.minimum(1.0, _MEMORY / np.maximum(self._count, 1.0))
         self._count = held * self._count + known.sum(axis=1)
         self._saved = held * self._saved + saved

@@ -31,7 +31,7 @@ def test_it_lies_between_nothing_told_and_everything_told(
     survival = np.random.default_rng(seed).random((KMAX, BATCH))
     option = learned(spread, steps=5, seed=seed).of(survival, price)
     assert (option >= np.maximum(price - survival, 0.0) - 1e-12).all()
-    assert (option <= price * (1.0 - survival) + 1e-12).all() or price > 1.0
+    assert (option <= price * (1.0 - survival) + 1e-12).all()
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
@@ -51,3 +51,12 @@ def test_more_that_is_told_is_worth_more() -> None:
 def test_before_anything_is_seen_only_what_surely_fails_is_left_out() -> None:
     survival = np.array([[0.1], [0.5], [0.9]])
     assert OptionValue(KMAX).of(survival, PRICE)[:, 0] == pytest.approx([0.3, 0.0, 0.0])
+
+
+def test_a_price_that_no_draft_can_reach_does_no_harm() -> None:
+    option, survival = learned(0.5), np.full((KMAX, BATCH), 0.3)
+    for _ in range(200):
+        option.learn(survival, survival, np.ones_like(survival, dtype=np.bool_), 3.0)
+    assert option.of(survival, 3.0) == pytest.approx(np.full((KMAX, BATCH), 2.7))
+    assert (option.told >= 0.0).all()
+    assert (option.told <= 1.0).all()
