@@ -9,12 +9,14 @@ slower attention path or graph for the whole batch. It makes T jump between no d
 
 Steps are averaged, robustly, in cells of similar batch size, K and depth, whose evidence is
 capped; the coefficients are a ridge fit to the cells, with a smoothness penalty that makes V
-linear where nothing has been measured. So T is known for a K that this batch has never run, old
-loads are not forgotten while they do not occur, and one slow step moves little. One sweep of
-coordinate descent per step keeps the fit current.
+linear where nothing has been measured. Another makes its slope that of prompts there, once some
+were timed: a draft and a prompt token are the same work where a pass is bound by arithmetic, and
+where prompts fill every step there is little else to go by. So T is known for a K that this batch
+has never run, old loads are not forgotten while they do not occur, and one slow step moves little.
+One sweep of coordinate descent per step keeps the fit current.
 
 A fit alone can be led astray while every step has the same K (N and D then move together), so the
-model also says which K a load still lacks: `missing_depths`.
+model also says which K a load still lacks: `missing_depths`, and `missing_beside` near the best.
 """
 
 from __future__ import annotations
@@ -26,58 +28,24 @@ import numpy as np
 
 from adaptive_spec.cost_profile import CostProfile
 from adaptive_spec.kernels import active_kernel
+from adaptive_spec.step_cell import MOST_EVIDENCE, StepCell
+from adaptive_spec.timed_loads import TimedLoads, load_bin
 from adaptive_spec.values import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
-_CELL_EVIDENCE = 32
-_MEDIAN_OF = 5
 _SAMPLES_PER_DEPTH = 3
 _CACHED_BATCHES = 1024
 
 # Penalties, in units of one step's squared relative error.
 _RIDGE = 0.02
 _SMOOTHNESS = 0.3
+_LIKE_PROMPTS = 0.2
 _PROFILE_RIDGE = 4.0
 
-
-class _Cell:
-    """A robust running mean of steps that are alike.
-
-    The median of the first few, then a mean that no single step moves far.
-    """
-
-    __slots__ = ("_first", "count", "features", "seconds", "spread")
-
-    def __init__(self, features: FloatArray, seconds: float) -> None:
-        self.features = features
-        self.seconds = seconds
-        self.spread = 0.1 * seconds
-        self.count = 1
-        self._first = [seconds]
-
-    def add(self, features: FloatArray, seconds: float) -> None:
-        self.count += 1
-        rate = 1.0 / min(self.count, _CELL_EVIDENCE)
-        self.features = self.features + rate * (features - self.features)
-        if self.count <= _MEDIAN_OF:
-            self._first.append(seconds)
-            self._first.sort()
-            # The lower middle: what disturbs a step makes it longer, never shorter.
-            self.seconds = self._first[(self.count - 1) // 2]
-            self.spread = max(self.seconds - self._first[0], 0.02 * self.seconds)
-            return
-        error = seconds - self.seconds
-        bound = 3.0 * self.spread
-        # A step that is far off moves the mean by at most the bound; if it was no accident, the
-        # spread grows and the next ones move it further.
-        self.seconds += max(rate, 0.05) * min(max(error, -bound), bound)
-        limit = 6.0 * self.spread
-        self.spread += 0.1 * (min(abs(error), limit) - self.spread)
-        self.spread = max(self.spread, 0.005 * self.seconds)
-
-    @property
-    def weight(self) -> float:
-        return min(self.count, _CELL_EVIDENCE) / (self.seconds * self.seconds)
+_PROMPT_ERROR = 3.0
+"""What is wrong with the time of prompts for good, in units of the noise of a step as long."""
+_FAR = 256.0
+"""Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
 
 class CostModel:
@@ -97,13 +65,15 @@ class CostModel:
         self._moment: FloatArray = np.zeros(size)
         self._coefficients: FloatArray = np.zeros(size)
         self._profile = profile
-        self._cells: dict[tuple[int, int, int, int], _Cell] = {}
-        self._coverage: dict[tuple[int, int], int] = {}
+        self._cells: dict[tuple[int, int, int, int], StepCell] = {}
+        self._timed = TimedLoads(capability)
         self._tokens_of_batch: dict[int, FloatArray] = {}
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
         if capability.off_pass:
             self._passes[0] = 1.0
         self.samples = 0
+        self._unit = 0.0
+        """Weight of a typical step, until slopes have been compared with that of prompts."""
         if profile is not None:
             self._start_from_profile(profile)
 
@@ -165,35 +135,34 @@ class CostModel:
         if not self.samples and self._profile is None:
             self._start_from_scale(seconds, outcome)
         self.samples += 1
+        if self._unit and outcome.prefill_tokens > outcome.batch_tokens:
+            self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
+        self._timed.count(outcome)
         depth = round(outcome.batch_tokens / outcome.batch_size) - 1
         load = load_bin(outcome.batch_size)
-        if outcome.prefill_tokens <= outcome.batch_tokens and (
-            depth or outcome.batch_tokens == outcome.batch_size
-        ):
-            self._coverage[load, depth] = self._coverage.get((load, depth), 0) + 1
         # Steps with a draft and without one are never alike, though both may be K = 0 on average.
         kind = depth if outcome.batch_tokens > outcome.batch_size else -1
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[key] = _Cell(features, seconds)
+            cell = self._cells[key] = StepCell(features, seconds)
         else:
-            self._add(cell, -1.0)
+            self._absorb(cell, -cell.weight)
             cell.add(features, seconds)
-        self._add(cell, 1.0)
+        cell.weight = self._weight_of(cell)
+        self._absorb(cell, cell.weight)
         active_kernel().descend(self._gram, self._moment, self._coefficients)
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """The K that steps of this load have not been measured with often enough, ascending."""
-        load = load_bin(batch_size)
         wanted = _SAMPLES_PER_DEPTH if self._profile is None else 1
-        return [
-            k
-            for k in exploration_ladder(self._capability)
-            if self._coverage.get((load, k), 0) < wanted
-        ]
+        return self._timed.missing(batch_size, wanted)
+
+    def missing_beside(self, batch_size: int, k: float) -> list[int]:
+        """Likewise the K next to this mean K, of batches of about this size."""
+        return self._timed.missing_beside(batch_size, k, _SAMPLES_PER_DEPTH)
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""
@@ -237,10 +206,19 @@ class CostModel:
             features[self._any_draft_request] = outcome.batch_size
         return features
 
-    def _add(self, cell: _Cell, sign: float) -> None:
-        active_kernel().absorb(
-            self._gram, self._moment, cell.features, cell.seconds, sign * cell.weight
-        )
+    def _weight_of(self, cell: StepCell) -> float:
+        """Steps' evidence over squared seconds.
+
+        The more of a cell's time is that of prompts, the less evidence it is: their time isn't as
+        linear as the model has it, and no number of such steps may bend what is known of drafts.
+        """
+        steps = min(cell.count, MOST_EVIDENCE)
+        prompts = float(self._coefficients[self._prefill] * cell.features[self._prefill])
+        wrong = _PROMPT_ERROR * min(prompts / cell.seconds, 1.0)
+        return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
+
+    def _absorb(self, cell: StepCell, weight: float) -> None:
+        active_kernel().absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
 
     def _start_from_scale(self, seconds: float, outcome: StepOutcome) -> None:
         """No profile: the first step sets the scale of weak guesses."""
@@ -257,6 +235,7 @@ class CostModel:
         strength[self._pass_request] *= outcome.batch_size**2
         strength[self._any_draft_request] *= outcome.batch_size**2
         self._set_prior(guess, scale * strength, scale)
+        self._unit = scale
 
     def _start_from_profile(self, profile: CostProfile) -> None:
         heights = _extend(profile, self._knots)
@@ -292,6 +271,15 @@ class CostModel:
             row[1 + k], row[2 + k] = width / self._widths[k], -width / self._widths[k + 1]
             self._gram += (smoothness * _SMOOTHNESS) * row[:, None] * row
 
+    def _compare_with_prompts(self) -> None:
+        """Where nothing has been measured, slopes should be like that of prompts as well."""
+        for k, knot in enumerate(self._knots):
+            row = np.zeros(len(self._coefficients))
+            width = self._widths[k] / (1.0 + knot / _FAR)
+            row[1 + k], row[self._prefill] = width / self._widths[k], -width
+            self._gram += self._unit * _LIKE_PROMPTS * row[:, None] * row
+        self._unit = 0.0
+
     def _padded_tokens(self, batch_size: int) -> FloatArray:
         tokens = self._tokens_of_batch.get(batch_size)
         if tokens is None:
@@ -309,18 +297,6 @@ class CostModel:
 
     def _pad(self, tokens: int) -> float:
         return float(next((b for b in self._capability.token_buckets if b >= tokens), tokens))
-
-
-def load_bin(batch_size: int) -> int:
-    """Loads within a factor of two count as alike: 1, 2, 3-4, 5-8, ..."""
-    return (batch_size - 1).bit_length()
-
-
-def exploration_ladder(capability: Capability) -> list[int]:
-    """The K worth measuring for every load: nothing, one, the middle and all."""
-    kmax = capability.max_draft_tokens
-    wanted = {0, 1, (kmax + 1) // 2, kmax}
-    return [k for k in capability.uniform_values if k in wanted or capability.ladder]
 
 
 def _extend(profile: CostProfile, tokens: FloatArray) -> FloatArray:

@@ -2,14 +2,17 @@
 
 A K that has shrunk stops observing deeper positions and would stay small for ever. So one request
 in eight verifies one draft more, every eighth step until that position is well known and every
-64th afterwards; drafts that fill padding are free and come first. Where nobody speculates, the
-first draft in a step is dear (see `adaptive_spec.cost`) and the others are cheap: then half of the
-requests explore together, and less often. (Half, because steps with K = 1 for all do not tell the
-price of the first draft from that of the others.) Requests are drawn at random, independently of
-anything about their drafts, and the probability is recorded.
+64th afterwards, or where it would not pay even if such drafts were always accepted. Drafts that
+fill padding are free and come first. Where nobody speculates, the first draft in a step is dear
+(see `adaptive_spec.cost`) and the others are cheap: then half of the requests explore together, and
+less often. (Half, because steps with K = 1 for all do not tell the price of the first draft from
+that of the others.) Requests are drawn at random, independently of anything about their drafts, and
+the probability is recorded.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -32,7 +35,15 @@ class Explorer:
         self._capability = capability
         self._random = np.random.default_rng(seed)
 
-    def due(self, step: int, depth: int, observations: IntArray, *, nobody: bool) -> bool:
+    def due(
+        self,
+        step: int,
+        depth: int,
+        observations: IntArray,
+        *,
+        nobody: bool,
+        may_pay: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Should the position after `depth` be explored in the step after this one?
 
         Args:
@@ -40,10 +51,11 @@ class Explorer:
             depth: draft depth that is planned.
             observations: [Kmax] times each position has been seen.
             nobody: no request is to speculate.
+            may_pay: it could be worth its time, were it accepted always.
         """
-        if depth >= self._capability.max_draft_tokens:
+        if depth >= self._capability.max_draft_tokens or step % _EARLY_PERIOD:
             return False
-        known = observations[depth] >= _KNOWN_AFTER
+        known = observations[depth] >= _KNOWN_AFTER or not may_pay()
         period = LATE_PERIOD if known else _EARLY_PERIOD
         # As often per request, whatever the fraction; a uniform engine explores with all.
         if self._capability.level is Level.UNIFORM:

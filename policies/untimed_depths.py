@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from adaptive_spec.cost import CostModel, load_bin
+from adaptive_spec.cost import CostModel
+from adaptive_spec.timed_loads import load_bin
 
 
 class UntimedDepths:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.cost import load_bin
+from adaptive_spec.timed_loads import load_bin
 from adaptive_spec.values import Capability, FloatArray, IntArray
 
 LOAD_BINS = 13

@@ -146,7 +146,7 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
             explored = Explored(verify, depth)
         else:
             explored = self._exploring.extended(
-                context, verify, depth, self._acceptance.observations
+                outlook, verify, depth, self._acceptance.observations
             )
         return outlook.plan(
             explored.verify,

@@ -3,6 +3,13 @@
 It takes two steps: one drafts to that K, the next verifies it. The smallest K is timed in turns for
 all requests and for a share of them: a batch with few drafts may cost next to nothing, and from
 batches without any and full ones alone that can't be told from a jump at the first draft.
+
+First come a few K over the whole range, for each doubling of the load; then those beside the best
+one, for sizes that are nearer to each other: between them it is decided, and a curve through far
+points may have the wrong slope there.
+
+Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
+can't be told from the rest of the step, and OFF would look no better than K = 0.
 """
 
 from __future__ import annotations
@@ -12,12 +19,15 @@ import numpy as np
 from adaptive_spec.cost import CostModel
 from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.policies.untimed_depths import UntimedDepths
+from adaptive_spec.timed_loads import load_bin, near_bin
 from adaptive_spec.values import Capability, IntArray, Level, StepContext
 
 _PERIOD = 4
 _SHARE = 4
 """Of so many requests, one drafts in a step that times few drafts."""
 _ATTEMPTS = 5
+_WITHOUT_DRAFTING = 3
+"""Steps for each doubling of the load."""
 _MOSTLY_PROMPTS = 4
 """A step with so many times more prompt tokens than the batch could verify measures prompts."""
 
@@ -28,6 +38,8 @@ class CostProbes:
     def __init__(self, cost: CostModel) -> None:
         self._cost = cost
         self._untimed = UntimedDepths(_ATTEMPTS)
+        self._offered_beside: dict[tuple[int, int], int] = {}
+        self._without_drafting: dict[int, int] = {}
         self._drafted: int | None = None
         self._times_smallest = 0
 
@@ -69,7 +81,34 @@ class CostProbes:
         least = _smallest(context.capability)
         worthwhile = None if outlook is None else lambda k: k == least or not outlook.hopeless(k)
         self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)
+        if self._drafted is None and outlook is not None and outlook.best.verify.any():
+            self._drafted = self._beside(outlook)
         return self._drafted
+
+    def leaves_drafting_out(self, context: StepContext) -> bool:
+        """This step is to be timed without drafting; asked once a step."""
+        capability = context.capability
+        fixed = capability.level is not Level.UNIFORM and not capability.steers_depth
+        if not (fixed and capability.off_pass) or _measures_prompts(context):
+            return False
+        if context.step % _PERIOD != _PERIOD // 2:  # where nothing drafted waits to be timed
+            return False
+        load = load_bin(context.batch_size)
+        made = self._without_drafting.get(load, 0)
+        if made == _WITHOUT_DRAFTING:
+            return False
+        self._without_drafting[load] = made + 1
+        return True
+
+    def _beside(self, outlook: Outlook) -> int | None:
+        batch_size = outlook.context.batch_size
+        load, best = near_bin(batch_size), float(outlook.best.verify.mean())
+        for k in self._cost.missing_beside(batch_size, best):
+            offered = self._offered_beside.get((load, k), 0)
+            if offered < _ATTEMPTS and not outlook.hopeless(k):
+                self._offered_beside[load, k] = offered + 1
+                return k
+        return None
 
 
 def _smallest(capability: Capability) -> int:

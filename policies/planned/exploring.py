@@ -54,18 +54,20 @@ class Exploring:
         return self._cost_probes.pending
 
     def extended(
-        self, context: StepContext, verify: IntArray, depth: int, observations: IntArray
+        self, outlook: Outlook, verify: IntArray, depth: int, observations: IntArray
     ) -> Explored:
         """The plan with padding filled and, now and then, one draft more for some requests.
 
         Args:
-            context: the step.
+            outlook: of the step.
             verify: [B] K_i as planned.
             depth: D as planned.
             observations: [Kmax] times each position has been observed.
         """
         if not self._enabled:
             return Explored(verify, depth)
+        context, deeper = outlook.context, self._explorer.deeper(depth)
+        planned = verify
         extends, available = self._extend_next, context.draft_available
         propensity: FloatArray | None = None
         verify = self._explorer.fill_padding(verify, available)
@@ -73,10 +75,14 @@ class Exploring:
             fraction = FRACTION if verify.any() else FRACTION_OF_NONE
             verify, propensity = self._explorer.extend(verify, available, fraction)
         self._extend_next = self._explorer.due(
-            context.step, depth, observations, nobody=not verify.any()
+            context.step,
+            depth,
+            observations,
+            nobody=not verify.any(),
+            may_pay=lambda: outlook.deeper_may_pay(planned, depth, deeper),
         )
         if self._extend_next:
-            depth = self._explorer.deeper(depth)
+            depth = deeper
         return Explored(verify, depth, extends, propensity)
 
     def extend_while_drafting(self, context: StepContext) -> None:
@@ -104,6 +110,9 @@ class Exploring:
             depth = context.engine_k if outlook is None else outlook.best.draft_depth
             reason = f"measuring K = {int(timed.max(initial=0))}"
             return unpredicted(context, timed, depth, Mode.ON, reason)
+        if outlook is not None and self._cost_probes.leaves_drafting_out(context):
+            none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+            return unpredicted(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
         k = self._cost_probes.to_draft(context, outlook)
         if k is None:
             return None

@@ -79,6 +79,24 @@ class Outlook(NamedTuple):
         best = self.tokens_of(self.best.verify) / self.best.seconds
         return k > 0 and goodput < _HOPELESS * best
 
+    def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int) -> bool:
+        """Drafts from `depth` to `deeper` would raise goodput, were they all accepted.
+
+        Args:
+            verify: [B] K_i.
+            depth: D.
+            deeper: what it would be instead.
+        """
+        batch, more = np.arange(len(verify)), deeper - depth
+        reached = np.where(verify > 0, self.survival[np.maximum(verify, 1) - 1, batch], 1.0)
+        room = np.clip(self.context.draft_possible - verify, 0, more)
+        tokens = self.tokens_of(verify)
+        won = float((reached * room).sum())
+        drafts = int(verify.sum())
+        before = self.seconds_of(drafts, depth)
+        after = self.seconds_of(drafts + int(room.sum()), deeper)
+        return (tokens + won) * before > tokens * after
+
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""
         if verify is self.best.verify and self.unweighted:

@@ -110,7 +110,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
             reason = "ranked by confidence"
         self._last_depth = best.draft_depth
         explored = self._exploring.extended(
-            context, verify, best.draft_depth, self._fitted.observations
+            outlook, verify, best.draft_depth, self._fitted.observations
         )
         if explored.extended:
             reason = "exploring one deeper"

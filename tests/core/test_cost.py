@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.cost import CostModel, exploration_ladder, load_bin
+from adaptive_spec.cost import CostModel
 from adaptive_spec.cost_profile import CostProfile, load_profile
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
+from adaptive_spec.timed_loads import exploration_ladder, load_bin
 from adaptive_spec.values import Capability, Level, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=6)

@@ -81,7 +81,7 @@ def test_exploring_adds_at_most_one_draft_and_never_one_that_is_not_at_hand(
     one = exploring()
     for step in (0, 1):  # due in the first, verified in the second
         now = context(step, available)
-        found = one.extended(now, planned, int(planned.max()), UNKNOWN)
+        found = one.extended(outlook(now), planned, int(planned.max()), UNKNOWN)
         more = found.verify - planned
         assert set(more.tolist()) <= {0, 1}
         assert (found.verify <= now.draft_available).all()
@@ -93,8 +93,8 @@ def test_exploring_adds_at_most_one_draft_and_never_one_that_is_not_at_hand(
 def test_a_position_that_is_explored_is_drafted_one_step_before() -> None:
     one = exploring()
     planned = np.array([1, 1, 1])
-    assert one.extended(context(8, [2, 2, 2]), planned, 1, UNKNOWN).depth == 2
-    found = one.extended(context(9, [2, 2, 2]), planned, 1, UNKNOWN)
+    assert one.extended(outlook(context(8, [2, 2, 2])), planned, 1, UNKNOWN).depth == 2
+    found = one.extended(outlook(context(9, [2, 2, 2])), planned, 1, UNKNOWN)
     assert found.extended
     assert found.verify.sum() > planned.sum()
     assert found.depth == 1
@@ -105,18 +105,30 @@ def test_positions_that_are_well_known_are_explored_less_often() -> None:
         one = exploring()
         planned = np.array([1] * 3)
         return sum(
-            one.extended(context(step, [2] * 3), planned, 1, observations).extended
+            one.extended(outlook(context(step, [2] * 3)), planned, 1, observations).extended
             for step in range(512)
         )
 
     assert times(UNKNOWN) == 8 * times(KNOWN) > 0
 
 
+def test_what_would_not_pay_even_if_accepted_always_is_explored_less_often() -> None:
+    def times(slope: float) -> int:
+        one = exploring()
+        planned = np.array([1] * 3)
+        return sum(
+            one.extended(outlook(context(step, [2] * 3), slope=slope), planned, 1, UNKNOWN).extended
+            for step in range(512)
+        )
+
+    assert times(0.001) == 8 * times(0.2) > 0
+
+
 def test_without_exploration_plans_stay_and_nothing_is_timed() -> None:
     one = exploring(enabled=False)
     for step in range(20):
         now = context(step, [3, 3])
-        found = one.extended(now, np.array([1, 2]), 2, UNKNOWN)
+        found = one.extended(outlook(now), np.array([1, 2]), 2, UNKNOWN)
         assert (found.verify.tolist(), found.depth, found.propensity) == ([1, 2], 2, None)
         assert one.timed(now, outlook(now)) is None
 
@@ -166,13 +178,13 @@ def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_drop
 
 def test_going_off_drops_what_was_drafted_to_be_timed_and_explored() -> None:
     one, modes = exploring(), ModeMachine(FULL)
-    one.extended(context(0, [4, 4]), np.array([1, 1]), 1, UNKNOWN)
+    one.extended(outlook(context(0, [4, 4])), np.array([1, 1]), 1, UNKNOWN)
     assert one.timed(context(4, [4, 4]), None) is not None
     off = one.while_off(outlook(context(5, [4, 4])), modes)
     assert off.verify.tolist() == [0, 0]
     assert off.draft_depth == 0
     assert one.timed(context(5, [4, 4]), None) is None
-    assert not one.extended(context(5, [4, 4]), np.array([1, 1]), 1, UNKNOWN).extended
+    assert not one.extended(outlook(context(5, [4, 4])), np.array([1, 1]), 1, UNKNOWN).extended
 
 
 # ---------------------------------------------------------------------- switching

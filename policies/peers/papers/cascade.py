@@ -31,12 +31,12 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost import load_bin
 from adaptive_spec.policies.peers.parts.per_request_plan import per_request_plan
 from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policies.slot_arrays import floats, integers
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance
+from adaptive_spec.timed_loads import load_bin
 from adaptive_spec.values import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
 
 Steps = Annotated[int, msgspec.Meta(ge=1)]
