@@ -78,6 +78,8 @@ class AcceptanceModel:
         self.quality = HazardQuality(max_draft_tokens)
         """How well the hazards were predicted, of all that was learned from."""
         self._shown = False
+        self._asked: tuple[IntArray, IntArray | None, FloatArray] | None = None
+        """Requests whose hazards history was last asked for, until anything is learned."""
 
     @property
     def informative(self) -> bool:
@@ -157,6 +159,7 @@ class AcceptanceModel:
         if slots.size == 0:
             return
         of_history = self._of_history(slots, task)
+        self._asked = None
         self.quality.see("history", of_history, verified, accepted)
         step: Observed | None = None
         if signal is not None:
@@ -166,6 +169,7 @@ class AcceptanceModel:
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended: learn how much requests differ, then clear their rows."""
+        self._asked = None
         self.history.forget(slots)
         self.drafts.forget(slots)
         self.earlier.forget(slots)
@@ -173,6 +177,7 @@ class AcceptanceModel:
 
     def widen(self, evidence: float = 20.0) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
+        self._asked = None
         self.history.widen(evidence)
         self.drafts.widen(evidence)
         self.earlier.widen(evidence)
@@ -195,6 +200,7 @@ class AcceptanceModel:
         drafts.restore(state if of_drafts is None else of_drafts)
         self.confidence, self.earlier, self.gain = self._restored_signal(state)
         self.history, self.drafts = history, drafts
+        self._asked = None
         self._shown = of_drafts is not None
 
     def _restored_signal(
@@ -213,8 +219,14 @@ class AcceptanceModel:
         return confidence, earlier, gain
 
     def _of_history(self, slots: IntArray, task: IntArray | None) -> FloatArray:
+        """The caller's own copy. A step asks for the same requests again: for all of its plan."""
+        known = self._asked
+        if known is not None and known[0] is slots and known[1] is task:
+            return known[2].copy()
         more = self.earlier.logit(slots, task, self.classes.of(slots)) if self._shown else None
-        return self.history.hazard(slots, task, more)
+        hazard = self.history.hazard(slots, task, more)
+        self._asked = slots, task, hazard.copy()
+        return hazard
 
     def _of_drafts(
         self, slots: IntArray, task: IntArray | None, signal: FloatArray, of_history: FloatArray

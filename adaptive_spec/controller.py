@@ -21,11 +21,11 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.fail_open import Breaker
 from adaptive_spec.memory import limit_to_memory
 from adaptive_spec.policy import (
-    DraftStopper,
     Policy,
     configured_policy,
     only_installed,
     refuse_biased,
+    stopper,
 )
 from adaptive_spec.run_time_switch import SwitchRequest, changed_config, dotted_names
 from adaptive_spec.saved_state import SavedState
@@ -177,17 +177,17 @@ class Controller:
         """The policy wants to see each pass of the drafter."""
         if self.mode != "on" or self._breaker.benched:
             return False
-        return isinstance(self.policy, DraftStopper)
+        return stopper(self.policy) is not None
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
         """Keep this draft position, go on to the next? On any fault all is drafted."""
         whole = DraftVerdict(draft.drafting, draft.drafting)
-        policy = self.policy
-        if not isinstance(policy, DraftStopper):
+        ask = stopper(self.policy)
+        if ask is None:
             return whole
         began = time.perf_counter()
         try:
-            verdict = policy.after_draft_pass(draft)
+            verdict = ask(draft)
             for answer in (verdict.admitted, verdict.drafting):
                 if answer.dtype != np.bool_ or answer.shape != draft.drafting.shape:
                     raise TypeError(f"a verdict is {answer.dtype} {answer.shape}, not bool [B]")

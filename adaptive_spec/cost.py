@@ -39,11 +39,13 @@ _CACHED_BATCHES = 1024
 # Penalties, in units of one step's squared relative error.
 _RIDGE = 0.02
 _SMOOTHNESS = 0.3
-_LIKE_PROMPTS = 0.2
+_LIKE_PROMPTS = 1.0
 _PROFILE_RIDGE = 4.0
 
-_PROMPT_ERROR = 3.0
+_PROMPT_ERROR = 5.0
 """What is wrong with the time of prompts for good, in units of the noise of a step as long."""
+_PROMPT = 32.0
+"""Tokens of a prompt that counts for as much as what is guessed of prompts beforehand."""
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -73,7 +75,10 @@ class CostModel:
             self._passes[0] = 1.0
         self.samples = 0
         self._unit = 0.0
-        """Weight of a typical step, until slopes have been compared with that of prompts."""
+        """Weight of a typical step; 0 with a profile."""
+        self._pull: FloatArray = np.zeros(0)
+        """What the slope of prompts adds to the moments of the others; empty before it is known."""
+        self._pulled_to = 0.0
         if profile is not None:
             self._start_from_profile(profile)
 
@@ -135,7 +140,7 @@ class CostModel:
         if not self.samples and self._profile is None:
             self._start_from_scale(seconds, outcome)
         self.samples += 1
-        if self._unit and outcome.prefill_tokens > outcome.batch_tokens:
+        if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
             self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
         self._timed.count(outcome)
@@ -154,6 +159,8 @@ class CostModel:
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         active_kernel().descend(self._gram, self._moment, self._coefficients)
+        if self._pull.size:
+            self._follow_prompts()
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """The K that steps of this load have not been measured with often enough, ascending."""
@@ -231,7 +238,7 @@ class CostModel:
         # In units of a typical step, so that no coefficient is held by its own unit.
         strength[self._request] *= outcome.batch_size**2
         strength[self._context] *= max(outcome.context_tokens, 1) ** 2
-        strength[self._prefill] *= 256.0**2
+        strength[self._prefill] *= _PROMPT**2
         strength[self._pass_request] *= outcome.batch_size**2
         strength[self._any_draft_request] *= outcome.batch_size**2
         self._set_prior(guess, scale * strength, scale)
@@ -273,12 +280,16 @@ class CostModel:
 
     def _compare_with_prompts(self) -> None:
         """Where nothing has been measured, slopes should be like that of prompts as well."""
-        for k, knot in enumerate(self._knots):
-            row = np.zeros(len(self._coefficients))
-            width = self._widths[k] / (1.0 + knot / _FAR)
-            row[1 + k], row[self._prefill] = width / self._widths[k], -width
-            self._gram += self._unit * _LIKE_PROMPTS * row[:, None] * row
-        self._unit = 0.0
+        near = 1.0 / (1.0 + self._knots / _FAR)
+        segments = slice(1, 1 + len(near))
+        self._gram[segments, segments] += self._unit * _LIKE_PROMPTS * np.diag(near * near)
+        self._pull = self._unit * _LIKE_PROMPTS * near * near * self._widths
+
+    def _follow_prompts(self) -> None:
+        """The slope of prompts has changed. It is pulled by nothing in turn."""
+        slope = float(self._coefficients[self._prefill])
+        self._moment[1 : 1 + len(self._pull)] += self._pull * (slope - self._pulled_to)
+        self._pulled_to = slope
 
     def _padded_tokens(self, batch_size: int) -> FloatArray:
         tokens = self._tokens_of_batch.get(batch_size)

@@ -89,9 +89,10 @@ class EarlierConfidence:
             information: [Kmax, B] h (1 - h); 0 where unseen.
         """
         mean = self.mean(slots, task)
-        gradient = by_class(residual * mean, classes).sum(axis=0)
+        gradient = by_class((residual.sum(axis=0) * mean)[None], classes)[0]
         held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
-        self._evidence = held + by_class(information * mean * mean, classes).sum(axis=0)
+        shown_by_m = (information.sum(axis=0) * mean * mean)[None]
+        self._evidence = held + by_class(shown_by_m, classes)[0]
         step = gradient / (self._evidence + _PRIOR_EVIDENCE)
         self._found = np.clip(self._found + step, 0.0, _LARGEST_WEIGHT)
         self._judge()
@@ -152,12 +153,13 @@ class EarlierConfidence:
         known = (task >= 0) & (task < _MOST_TASKS)
         if not known.any():
             return
-        size = max(int(task[known].max()) + 1, len(self._task_sum))
-        extra = np.zeros(size - len(self._task_sum))
-        self._task_sum = np.concatenate((self._task_sum, extra))
-        self._task_rounds = np.concatenate((self._task_rounds, extra))
-        self._task_sum += np.bincount(task[known], weights=mean[known], minlength=size)
-        self._task_rounds += np.bincount(task[known], minlength=size)
-        held = np.minimum(1.0, _TASK_ROUNDS / np.maximum(self._task_rounds, 1.0))
-        self._task_sum *= held
-        self._task_rounds *= held
+        task, mean = task[known], mean[known]
+        missing = int(task.max()) + 1 - len(self._task_sum)
+        if missing > 0:
+            self._task_sum = np.concatenate((self._task_sum, np.zeros(missing)))
+            self._task_rounds = np.concatenate((self._task_rounds, np.zeros(missing)))
+        np.add.at(self._task_sum, task, mean)
+        np.add.at(self._task_rounds, task, 1.0)
+        held = np.minimum(1.0, _TASK_ROUNDS / self._task_rounds[task])
+        self._task_sum[task] *= held
+        self._task_rounds[task] *= held

@@ -8,7 +8,7 @@ under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -81,6 +81,15 @@ class DraftStopper(Protocol):
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
         """Keep this position, go on to the next? Called after each pass, position 0 first."""
         ...
+
+
+def stopper(policy: Any) -> Callable[[DraftPass], DraftVerdict] | None:
+    """What to ask after each pass of the drafter; None if the policy is no `DraftStopper`.
+
+    For every pass of a server: an instance check against a protocol takes 20 microseconds.
+    """
+    found = getattr(policy, "after_draft_pass", None)
+    return found if callable(found) else None
 
 
 @runtime_checkable

@@ -8,6 +8,8 @@ geometric mean, its standard error, the lowest, and how many there are. Runs whe
 / none    over no speculation
 / best    over the static K that came out best: too strict, since the luckiest is taken
 / tuned   over the static K that was best in the other repeats of the same cell
+/ one K   over the static K that is best for all workloads of that draft, sampling and load
+          together, which is what a table of K by batch size can be set to
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .arms import NONE, parse_arm
+from .arms import NONE, STATIC, parse_arm
 from .cells import Cell, Condition
 from .engine import MIXED
 from .errors import BenchmarkError
@@ -120,16 +120,44 @@ def ratios(group: Sequence[Measured], arm: str, over: str) -> list[float]:
     return found
 
 
+def over_one_table(group: Sequence[Measured], arm: str) -> list[float]:
+    """Over the static K that is best for all workloads together, for each draft, sampling and load.
+
+    That is what a table of K by batch size can express where clients send one kind of prompt for a
+    while and another later. Only where several workloads were measured.
+    """
+    together: dict[tuple[Any, ...], list[dict[str, float]]] = {}
+    for each in group:
+        condition = each.condition
+        for load in sorted({row.concurrency for row in each.rows}):
+            rates = {
+                row.arm.name: row.tokens_per_second.middle
+                for row in each.rows
+                if row.concurrency == load and row.tokens_per_second is not None
+            }
+            if arm in rates and any(name in rates for name in STATIC):
+                key = condition.draft, condition.temperature, condition.draft_sampling, load
+                together.setdefault(key, []).append(rates)
+    found = []
+    for workloads in together.values():
+        common = [name for name in STATIC if all(name in rates for rates in workloads)]
+        if len(workloads) < 2 or not common:
+            continue
+        best = max(common, key=lambda name: math.prod(rates[name] for rates in workloads))
+        found += [rates[arm] / rates[best] for rates in workloads]
+    return found
+
+
 def _lines(group: Sequence[Measured]) -> list[str]:
     present = {row.arm.name for each in group for row in each.rows} - {NONE}
-    return [
-        f"  {parse_arm(arm).title:28s} "
-        + "  ".join(
-            f"{label} {found}" for over, label in OVER.items() if (found := _mean(group, arm, over))
-        )
-        for arm in SHOWN
-        if arm in present
-    ]
+    lines = []
+    for arm in SHOWN:
+        if arm in present:
+            parts = {label: _mean(group, arm, over) for over, label in OVER.items()}
+            parts["/ one K"] = Mean.of(over_one_table(group, arm))
+            shown = "  ".join(f"{label} {found}" for label, found in parts.items() if found)
+            lines.append(f"  {parse_arm(arm).title:28s} {shown}")
+    return lines
 
 
 def _mean(group: Sequence[Measured], arm: str, over: str) -> Mean | None:

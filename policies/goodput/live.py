@@ -154,8 +154,9 @@ class LiveAdmission:
         batch = len(draft.slots)
         same = len(self._slots) == batch and bool((self._slots == draft.slots).all())
         if not same:  # requests came or went since the plan: what was known of them is left out
-            self._task = self._weights = None
-        self._mean_hazard = self._acceptance.hazard(draft.slots, self._task)
+            self._slots, self._task, self._weights = draft.slots, None, None
+        # Of the very array the plan has asked with, it is still known.
+        self._mean_hazard = self._acceptance.hazard(self._slots, self._task)
         self._request_logit = self._acceptance.drafts.request_logit(draft.slots, self._task)
         self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
         self._shown = np.full((len(self._mean_hazard), batch), np.nan)
@@ -165,15 +166,10 @@ class LiveAdmission:
 
     def _another_pass(self, position: int, going: BoolArray) -> bool:
         """Some number of passes more is expected to bring what it costs."""
-        survival, price = self._survival[going], self._draft_price
-        told = self._option.told
-        gain = 0.0
-        for at, hazard in enumerate(self._mean_hazard[position:, going], start=position):
-            survival = survival * hazard
-            won = np.maximum(survival - price, 0.0)
-            # Of a perfect signal it would be this; see `OptionValue`.
-            best = survival * max(1.0 - price, 0.0)
-            gain += float((won + told[at] * (best - won)).sum()) - self._pass_price
-            if gain > 0.0:
-                return True
-        return False
+        price = self._draft_price
+        survival = self._survival[going] * np.cumprod(self._mean_hazard[position:, going], axis=0)
+        won = np.maximum(survival - price, 0.0)
+        # Of a perfect signal it would be this; see `OptionValue`.
+        best = survival * max(1.0 - price, 0.0)
+        gain = (won + self._option.told[position:, None] * (best - won)).sum(axis=1)
+        return bool((np.cumsum(gain - self._pass_price) > 0.0).any())

@@ -22,22 +22,17 @@ positions not drafted yet, they would never be."""
 
 
 class OptionValue:
-    """o for every position and request."""
+    """o for every position and request.
+
+    Attributes:
+        told: how far up o is [Kmax], 0 to 1; of a position not drafted yet, as of the one before.
+    """
 
     def __init__(self, max_draft_tokens: int) -> None:
         self._count: FloatArray = np.zeros(max_draft_tokens)
         self._saved: FloatArray = np.zeros(max_draft_tokens)
         self._span: FloatArray = np.zeros(max_draft_tokens)
-
-    @property
-    def told(self) -> FloatArray:
-        """How far up o is [Kmax], 0 to 1; of a position not drafted yet, as of the one before."""
-        result = np.zeros(len(self._span))
-        before = 0.0
-        for position, (saved, span) in enumerate(zip(self._saved, self._span, strict=True)):
-            before = min(max((saved + _PRIOR * before) / (span + _PRIOR), 0.0), 1.0)
-            result[position] = before
-        return result
+        self.told: FloatArray = np.zeros(max_draft_tokens)
 
     def of(self, survival: FloatArray, price: float) -> FloatArray:
         """o [Kmax, B], of drafts that survive with these probabilities m [Kmax, B]."""
@@ -66,3 +61,9 @@ class OptionValue:
         self._count = held * self._count + known.sum(axis=1)
         self._saved = held * self._saved + saved
         self._span = held * self._span + span
+        before = 0.0
+        for position, (low, high) in enumerate(
+            zip(self._saved.tolist(), self._span.tolist(), strict=True)
+        ):
+            before = min(max((low + _PRIOR * before) / (high + _PRIOR), 0.0), 1.0)
+            self.told[position] = before

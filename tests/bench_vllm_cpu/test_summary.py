@@ -10,7 +10,7 @@ from made_up_cells import CONDITION, cell
 
 from benchmarks.vllm_cpu.cells import Cell, Condition
 from benchmarks.vllm_cpu.errors import BenchmarkError
-from benchmarks.vllm_cpu.summary import Mean, groups, ratios, read, text
+from benchmarks.vllm_cpu.summary import Mean, groups, over_one_table, ratios, read, text
 from benchmarks.vllm_cpu_summary import main
 
 ALONE = msgspec.structs.replace(CONDITION, workload="json")
@@ -86,3 +86,14 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "vllm_cpu-x.json").write_bytes(b"\xff")
     with pytest.raises(BenchmarkError, match=r"vllm_cpu-x\.json"):
         read(tmp_path.glob("*.json"))
+
+
+def test_one_k_is_chosen_for_all_workloads_of_a_load_together(tmp_path: Path) -> None:
+    json_likes_6 = [of("static1", 1, 100), of("static6", 1, 300), of("ours", 1, 300)]
+    mixed_hates_6 = [of("static1", 1, 100), of("static6", 1, 50), of("ours", 1, 110)]
+    saved(tmp_path, ALONE, json_likes_6)
+    saved(tmp_path, CONDITION, [*mixed_hates_6, of("static1", 4, 100), of("ours", 4, 500)])
+    measured = read(tmp_path.glob("*.json"))
+    assert sorted(over_one_table(measured, "ours")) == [pytest.approx(1.0), pytest.approx(2.2)]
+    assert over_one_table(measured, "ours-cold") == []
+    assert "/ one K 1.483" in text(measured)
