@@ -33,7 +33,12 @@ from adaptive_spec.timed_loads import TimedLoads, load_bin
 from adaptive_spec.values import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
-_SAMPLES_PER_DEPTH = 3
+_SAMPLES = 3
+"""Steps to be timed with each K of a load, while few loads are known."""
+_SAMPLES_LATER = 1
+_KNOWN_LOADS = 2
+"""So many, all timed, tell what a step has of its own and by request."""
+_SAMPLES_BESIDE = 2
 _CACHED_BATCHES = 1024
 
 # Penalties, in units of one step's squared relative error.
@@ -164,12 +169,12 @@ class CostModel:
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """The K that steps of this load have not been measured with often enough, ascending."""
-        wanted = _SAMPLES_PER_DEPTH if self._profile is None else 1
-        return self._timed.missing(batch_size, wanted)
+        few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
+        return self._timed.missing(batch_size, _SAMPLES if few else _SAMPLES_LATER)
 
     def missing_beside(self, batch_size: int, k: float) -> list[int]:
         """Likewise the K next to this mean K, of batches of about this size."""
-        return self._timed.missing_beside(batch_size, k, _SAMPLES_PER_DEPTH)
+        return self._timed.missing_beside(batch_size, k, _SAMPLES_BESIDE)
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""

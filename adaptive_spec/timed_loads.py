@@ -36,6 +36,12 @@ class TimedLoads:
         ladder = exploration_ladder(self._capability)
         return [k for k in ladder if self._by_bin.get((load, k), 0) < wanted]
 
+    def complete(self, wanted: int) -> int:
+        """Loads that have been timed with every K of the ladder so often."""
+        ladder = exploration_ladder(self._capability)
+        loads = {load for load, _ in self._by_bin}
+        return sum(all(self._by_bin.get((load, k), 0) >= wanted for k in ladder) for load in loads)
+
     def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
         """K next to this mean K that batches of about this size lack, ascending."""
         load = near_bin(batch_size)
