@@ -107,6 +107,71 @@ def test_the_jump_from_no_draft_to_one_is_learned() -> None:
     assert verify[2] - verify[1] < 0.004
 
 
+SLOPE = 2e-5
+"""Seconds of a token, of a draft as of a prompt."""
+
+
+def pass_bound_by_arithmetic(k: int, depth: int, prompt: int = 0) -> StepOutcome:
+    """20 requests; the time of prompts isn't linear, as attention isn't."""
+    seconds = 0.01 + SLOPE * 20 * (1 + k) + 0.001 * max(depth, 1)
+    return step(20, k, depth, seconds + SLOPE * prompt * (1.0 + prompt / 40_000), prompt)
+
+
+def with_prompts(model: CostModel) -> None:
+    """Steps most of whose time is that of prompts, K deeper with longer ones, up to 3."""
+    random = np.random.default_rng(5)
+    for _ in range(200):
+        depth, prompt = random.integers((1, 500), (4, 8000)).tolist()
+        k = 1 + prompt // 3000
+        made = pass_bound_by_arithmetic(k, depth, prompt)
+        noise = float(np.exp(0.02 * random.standard_normal()))
+        model.learn(msgspec.structs.replace(made, seconds=made.seconds * noise))
+
+
+def test_prompts_that_are_not_linear_bend_nothing_that_is_known_of_drafts() -> None:
+    model = CostModel(FULL)
+    for n in range(80):
+        model.learn(pass_bound_by_arithmetic((0, 1, 3, 6)[n % 4], (0, 3, 1, 6, 2)[n % 5]))
+    with_prompts(model)
+    verify = model.verify_seconds(20, 2000, 0)
+    assert verify[60] - verify[20] == pytest.approx(40 * SLOPE, rel=0.2)
+
+
+def test_where_prompts_fill_every_step_a_draft_costs_about_a_prompt_token() -> None:
+    model = CostModel(FULL)
+    with_prompts(model)
+    verify = model.verify_seconds(20, 2000, 0)
+    assert SLOPE / 2 < (verify[100] - verify[20]) / 80 < 2 * SLOPE
+    assert model.prefill_seconds(4000) == pytest.approx(SLOPE * 4000 * 1.1, rel=0.15)
+
+
+def test_the_time_of_prompts_is_learned_where_drafts_cost_nothing() -> None:
+    """Bound by memory, drafts are free and prompts are not: neither pulls the other."""
+    model = CostModel(FULL)
+    random = np.random.default_rng(6)
+    for n in range(300):
+        prompt = int(random.integers(200, 2000)) if n % 3 == 0 else 0
+        k, depth = (0, 1, 3, 6)[n % 4], (0, 3, 1, 6, 2)[n % 5]
+        seconds = 0.007 + 0.0007 * max(depth, 1) + SLOPE * prompt
+        model.learn(step(4, k, depth, seconds, prompt))
+    verify = model.verify_seconds(4, 400, 0)
+    assert verify[24] - verify[4] < 0.1 * 20 * SLOPE
+    assert model.prefill_seconds(1000) == pytest.approx(1000 * SLOPE, rel=0.1)
+
+
+def test_later_loads_are_timed_with_each_k_once() -> None:
+    model = CostModel(FULL)
+    for batch in (3, 12):
+        for k in (0, 1, 3, 6) * 3:
+            assert model.missing_depths(batch)
+            model.learn(step(batch, k, k, truth(batch, k, k)))
+        assert model.missing_depths(batch) == []
+    for k in (0, 1, 3, 6):
+        assert model.missing_depths(40)[0] == k
+        model.learn(step(40, k, k, truth(40, k, k)))
+    assert model.missing_depths(40) == []
+
+
 def test_padded_batches_cost_the_captured_size() -> None:
     capability = Capability(level=Level.FULL, max_draft_tokens=3, token_buckets=(4, 8))
     model = CostModel(capability)

@@ -169,6 +169,70 @@ def test_the_smallest_k_is_timed_for_all_and_for_a_quarter_in_turns(penalty: flo
     assert verified == ([8, 2, 8, 2, 8] if penalty == 0.0 else [8] * 5)
 
 
+@pytest.mark.parametrize(
+    ("changes", "times"),
+    [
+        ({}, 0),  # its depth is steered: K = 0 runs fewer passes
+        ({"level": Level.VERIFY}, 3),
+        ({"depth_follows": False}, 3),
+        ({"level": Level.VERIFY, "off_pass": False}, 0),  # no pass to leave out
+    ],
+)
+def test_where_the_depth_is_fixed_a_few_steps_of_each_load_leave_drafting_out(
+    changes: dict[str, Any], times: int
+) -> None:
+    capability = msgspec.structs.replace(FULL, **changes)
+    one = exploring()
+
+    def left_out(batch: int) -> int:
+        found = 0
+        for step in range(100):
+            now = context(step, [4] * batch, capability=capability)
+            plan = one.timed(now, outlook(now))
+            if plan is not None and plan.mode is Mode.OFF_WARM:
+                assert (plan.verify.sum(), plan.draft_depth) == (0, 0)
+                found += 1
+        return found
+
+    assert left_out(8) == times
+    assert left_out(7) == 0
+    assert left_out(3) == times
+
+
+def test_once_the_ladder_is_timed_the_k_beside_the_best_are() -> None:
+    cost = CostModel(FULL)
+    one = Exploring(Explorer(FULL, 0), CostProbes(cost), enabled=True)
+    for k in (0, 1, 2, 4) * 3:  # the ladder of Kmax 4
+        cost.learn(measured(8, k))
+    best = Admission(np.full(8, 3), 3, 20.0, 0.1)
+    offered = []
+    for step in range(0, 200, 4):
+        now = context(step, [4] * 8)
+        of = outlook(now)._replace(best=best)
+        if (plan := one.timed(now, of)) is not None:
+            offered.append(plan.draft_depth)
+            cost.learn(measured(8, plan.draft_depth))
+    assert offered == [3, 3]
+
+
+def measured(batch: int, k: int) -> StepOutcome:
+    full = np.full(batch, k, dtype=np.int64)
+    return StepOutcome(
+        step=0,
+        slots=np.arange(batch),
+        verified=full,
+        accepted=full,
+        emitted=full + 1,
+        batch_size=batch,
+        batch_tokens=batch * (1 + k),
+        context_tokens=100 * batch,
+        prefill_tokens=0,
+        draft_depth=k,
+        ragged=False,
+        seconds=0.1 + 0.001 * batch * k + 0.002 * k,
+    )
+
+
 def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_dropped() -> None:
     one = exploring()
     assert one.timed(context(4, [4, 4]), None) is not None
