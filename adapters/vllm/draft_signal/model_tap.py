@@ -179,7 +179,7 @@ def _in_slices(logits: Any, distribution: Any) -> Any:
         )
         for row in rows
     ]
-    return torch.cat(parts, dim=1)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _certainty(logits: Any, distribution: Any) -> Any:
@@ -188,10 +188,9 @@ def _certainty(logits: Any, distribution: Any) -> Any:
 
     if distribution is None:
         logarithms = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
-        most = logarithms.amax(dim=-1).exp()
+        distribution = logarithms.exp()
         # 0 log 0 is 0: a token that is ruled out adds nothing.
-        entropy = -(logarithms.exp() * logarithms.clamp_min(-1e4)).sum(dim=-1)
+        entropy = -torch.linalg.vecdot(distribution, logarithms.clamp_min_(-1e4))
     else:
-        most = distribution.amax(dim=-1)
         entropy = torch.special.entr(distribution).sum(dim=-1)
-    return torch.stack((most, entropy))
+    return torch.stack((distribution.amax(dim=-1), entropy))
