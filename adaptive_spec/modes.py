@@ -101,7 +101,7 @@ class ModeMachine:
         capability: Capability,
         *,
         settling_seconds: float = 60.0,
-        overhead: float = 0.003,
+        overhead: float = 0.002,
         most_samples: int = 256,
         reload_seconds: float = 5.0,
         fixed_interval: float | None = None,
