@@ -21,6 +21,7 @@ from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.policies.planned.switching import Switching
 from adaptive_spec.policy import build_policy
 from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
+from tests.core.test_cost import step as step_of
 from tests.policies.closed_loop import LAPTOP, alike, run
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
@@ -216,21 +217,7 @@ def test_once_the_ladder_is_timed_the_k_beside_the_best_are() -> None:
 
 
 def measured(batch: int, k: int) -> StepOutcome:
-    full = np.full(batch, k, dtype=np.int64)
-    return StepOutcome(
-        step=0,
-        slots=np.arange(batch),
-        verified=full,
-        accepted=full,
-        emitted=full + 1,
-        batch_size=batch,
-        batch_tokens=batch * (1 + k),
-        context_tokens=100 * batch,
-        prefill_tokens=0,
-        draft_depth=k,
-        ragged=False,
-        seconds=0.1 + 0.001 * batch * k + 0.002 * k,
-    )
+    return step_of(batch, k, k, 0.1 + 0.001 * batch * k + 0.002 * k)
 
 
 def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_dropped() -> None:
