@@ -86,7 +86,7 @@ class ContextBuilder:
                 (
                     slot,
                     request.num_computed_tokens,
-                    len(request.spec_token_ids),
+                    0 if _escape_the_grammar(request) else len(request.spec_token_ids),
                     left if left < room else room,
                 )
             )
@@ -145,3 +145,19 @@ class ContextBuilder:
                     break
                 prompt_left += request.num_tokens - request.num_computed_tokens
         return max(min(prompt_left, budget), 0)
+
+
+def _escape_the_grammar(request: Any) -> bool:
+    """Would vLLM verify this request's drafts without holding them against its grammar?
+
+    Drafts made while steps are scheduled ahead stand as -1 in the scheduler. vLLM looks up their
+    values, for the grammar, only if the step that made them is still under way. After an empty
+    step, as in a pause, it is not, and the answer may then break the grammar, with or without us
+    (vllm-project/vllm issue 54437 describes the same loss with pipeline parallelism).
+    """
+    return (
+        request.use_structured_output
+        and not request.num_output_placeholders
+        and bool(request.spec_token_ids)
+        and request.spec_token_ids[0] < 0
+    )

@@ -91,6 +91,21 @@ def hinted(**hints: Any) -> Any:
         ({"max_tokens": 14, "num_output_placeholders": 3, "num_computed_tokens": 22}, 2, 1),
         ({"sampling_params": hinted(adaptive_spec_k_cap=1)}, 1, 1),
         ({"sampling_params": hinted(adaptive_spec_off=1)}, 0, 0),
+        # Placeholders whose tokens vLLM asks the grammar about only while their step is under way.
+        ({"spec_token_ids": [-1] * KMAX}, 4, 4),
+        ({"spec_token_ids": [-1] * KMAX, "use_structured_output": True}, 0, 4),
+        ({"spec_token_ids": [7] * KMAX, "use_structured_output": True}, 4, 4),
+        ({"spec_token_ids": [], "use_structured_output": True}, 0, 4),
+        (
+            {
+                "spec_token_ids": [-1] * KMAX,
+                "use_structured_output": True,
+                "num_output_placeholders": 3,
+                "num_computed_tokens": 22,
+            },
+            4,
+            4,
+        ),
     ],
 )
 def test_drafts_are_limited(changes: dict[str, Any], available: int, possible: int) -> None:

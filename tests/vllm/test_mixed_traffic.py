@@ -107,7 +107,7 @@ def test_mixed_traffic_is_answered_rightly_and_leaves_nothing(
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("traffic", [False], ids=["sync"], indirect=True)
+@pytest.mark.parametrize("traffic", [False, True], ids=["sync", "async"], indirect=True)
 def test_half_an_hour_of_mixed_traffic_does_not_grow(traffic: MixedTraffic, tmp_path: Path) -> None:
     ends = time.monotonic() + LONG_SECONDS
     traffic.serve(lambda: time.monotonic() >= ends)

@@ -189,6 +189,10 @@ class MixedTraffic:
     def _pause(self) -> None:
         from vllm.v1.core.sched.interface import PauseState
 
+        scheduling = self._engine.scheduler.vllm_config.scheduler_config
+        structured = any(question.kind == "json" for question in self._live.values())
+        if scheduling.async_scheduling and structured:
+            return  # While we only watch, vLLM answers these wrongly (see test_interplay).
         self._engine.scheduler.set_pause_state(PauseState.PAUSED_ALL)
         for _ in range(2):
             self._advance()
