@@ -21,7 +21,7 @@ ones by the chance that they would have been reached.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,23 @@ from adaptive_spec.prediction_gain import PredictionGain
 from adaptive_spec.request_effects import RequestEffects
 from adaptive_spec.sampling_classes import SamplingClasses
 from adaptive_spec.values import FloatArray, IntArray
+
+
+class PassHazards(NamedTuple):
+    """Logits of the drafts of one round, as far as they are known before it: [Kmax, B] each.
+
+    Of the log odds x of the drafter's maximum probability, `logit` + `weight` * x is the logit of
+    a draft's hazard, and x - `usual` its z; the last two may be [Kmax, 1].
+    """
+
+    logit: FloatArray
+    weight: FloatArray
+    usual: FloatArray
+
+    def odds_against(self, position: int, log_odds: FloatArray) -> FloatArray:
+        """(1 - h) / h [B] of the drafts at one position; nan where x is."""
+        result: FloatArray = np.exp(-(self.logit[position] + self.weight[position] * log_odds))
+        return result
 
 
 class AcceptanceModel:
@@ -129,19 +146,12 @@ class AcceptanceModel:
         """z [Kmax, B] from these requests' maximum probabilities [B, Kmax]; nan if unknown."""
         return self.confidence.signal(confidence, self.classes.of(slots))
 
-    def signal_at(self, position: int, slots: IntArray, confidence: FloatArray) -> FloatArray:
-        """z [B] of the drafts at one position, from maximum probabilities [B]."""
-        return self.confidence.signal_at(position, confidence, self.classes.of(slots))
-
-    def hazard_at(
-        self, position: int, slots: IntArray, request_logit: FloatArray, signal: FloatArray
-    ) -> FloatArray:
-        """Hazard [B] of the drafts at one position that show z [B]; nan if that is unknown.
-
-        `request_logit` [B] is that of `drafts`, so that it is looked up once in a round.
-        """
-        more = self.confidence.weight[position, self.classes.of(slots)] * signal
-        return self.drafts.hazard_at(position, request_logit + more)
+    def of_passes(self, slots: IntArray, task: IntArray | None = None) -> PassHazards:
+        """Hazards of the drafts that a round makes for these requests, pass by pass."""
+        classes = self.classes.of(slots)
+        weight, usual = self.confidence.weight[:, classes], self.confidence.usual(classes)
+        logit = self.drafts.position_effect[:, None] + self.drafts.request_logit(slots, task)
+        return PassHazards(logit - weight * usual, weight, usual)
 
     def see(self, slots: IntArray, signal: FloatArray) -> None:
         """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""

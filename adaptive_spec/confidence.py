@@ -49,11 +49,9 @@ class ConfidenceEffect:
         """z [Kmax, B] from maximum probabilities [B, Kmax]; nan where they are unknown."""
         return log_odds(confidence.T) - self._mean[: confidence.shape[1], classes]
 
-    def signal_at(
-        self, position: int, confidence: FloatArray, classes: Columns = GREEDY
-    ) -> FloatArray:
-        """z [B] from maximum probabilities [B] at one position; nan where they are unknown."""
-        return log_odds(confidence) - self._mean[position, classes]
+    def usual(self, classes: Columns = GREEDY) -> FloatArray:
+        """What is taken off x for z: its running mean, [Kmax, B] or [Kmax, 1]."""
+        return self._mean[:, classes]
 
     def see(self, signal: FloatArray, classes: Columns = GREEDY) -> None:
         """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""
@@ -142,6 +140,6 @@ def _numbers(state: dict[str, Any], name: str) -> FloatArray:
 
 def log_odds(probability: FloatArray) -> FloatArray:
     """log(p / (1 - p)), p held away from 0 and 1; nan stays nan."""
-    held = np.clip(probability, _LEAST, _MOST)
+    held = np.minimum(np.maximum(probability, _LEAST), _MOST)
     result: FloatArray = np.log(held / (1.0 - held))
     return result

@@ -24,7 +24,7 @@ from adaptive_spec.request_effects import RequestEffects
 from adaptive_spec.sampling_classes import ClassOffsets, SamplingClasses
 from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
-_HAZARD_FLOOR, _HAZARD_CEILING = 0.01, 0.995
+HAZARD_FLOOR, HAZARD_CEILING = 0.01, 0.995
 _TASK_VARIANCE = 0.5
 _TASK_EVIDENCE_LIMIT = 300.0
 _MOST_TASKS = 1024
@@ -115,7 +115,7 @@ class HazardModel:
         hazard: FloatArray = self.position_effect[:, None] + self.request_logit(slots, task)
         if more is not None:
             hazard += more
-        active_kernel().hazards(hazard, _HAZARD_FLOOR, _HAZARD_CEILING)
+        active_kernel().hazards(hazard, HAZARD_FLOOR, HAZARD_CEILING)
         return hazard
 
     def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
@@ -126,12 +126,6 @@ class HazardModel:
         if self._offsets.differ:
             effect = effect + self._offsets.offset[self._classes.of(slots)]
         return effect
-
-    def hazard_at(self, position: int, more: FloatArray) -> FloatArray:
-        """Hazards [B] of one position, b_j + `more` [B] being their logits; nan stays nan."""
-        hazard = 1.0 / (1.0 + np.exp(-(self.position_effect[position] + more)))
-        result: FloatArray = np.clip(hazard, _HAZARD_FLOOR, _HAZARD_CEILING)
-        return result
 
     def learn(
         self,

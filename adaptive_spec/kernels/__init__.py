@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.kernels import numpy_kernel
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
 AdmitFunction: TypeAlias = Callable[
     [FloatArray, IntArray, IntArray, float, FloatArray, FloatArray, IntArray],
@@ -41,6 +41,22 @@ AbsorbFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, float,
 DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], None]
 HazardsFunction: TypeAlias = Callable[[FloatArray, float, float], None]
 SurviveFunction: TypeAlias = Callable[[FloatArray], None]
+JudgeFunction: TypeAlias = Callable[
+    [
+        int,
+        FloatArray,
+        float,
+        float,
+        FloatArray,
+        FloatArray,
+        float,
+        float,
+        BoolArray,
+        FloatArray,
+        BoolArray,
+    ],
+    tuple[BoolArray, BoolArray],
+]
 TallyFunction: TypeAlias = Callable[[FloatArray, IntArray, IntArray, FloatArray], None]
 WorthFunction: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 StepCurveFunction: TypeAlias = Callable[
@@ -59,6 +75,7 @@ class Kernel(NamedTuple):
     descend: DescendFunction
     hazards: HazardsFunction
     survive: SurviveFunction
+    judge: JudgeFunction
     tally: TallyFunction
     worth: WorthFunction
     step_curve: StepCurveFunction

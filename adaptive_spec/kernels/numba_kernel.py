@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from adaptive_spec.kernels.numba_requests import follow as follow
+from adaptive_spec.kernels.numba_requests import judge as judge
 from adaptive_spec.kernels.numba_requests import tally as tally
 from adaptive_spec.kernels.numba_requests import worth as worth
 from adaptive_spec.values import FloatArray, IntArray

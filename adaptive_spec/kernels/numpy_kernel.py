@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
 
 def admit(
@@ -200,6 +200,58 @@ def hazards(logits: FloatArray, low: float, high: float) -> None:
 def survive(hazard: FloatArray) -> None:
     """Hazards [Kmax, B] become survivals, the product up to each position, in place."""
     np.cumprod(hazard, axis=0, out=hazard)
+
+
+def judge(
+    position: int,
+    odds_against: FloatArray,
+    low: float,
+    high: float,
+    mean_hazard: FloatArray,
+    told: FloatArray,
+    draft_price: float,
+    pass_price: float,
+    drafting: BoolArray,
+    survival: FloatArray,
+    extending: BoolArray,
+) -> tuple[BoolArray, BoolArray]:
+    """Which drafts of a pass are kept, and who is drafted for in the next one.
+
+    See `adaptive_spec.policies.goodput.live`, also for why.
+
+    Args:
+        position: j, from 0.
+        odds_against: [B] that its draft is accepted if those before are; nan where nothing was
+            shown.
+        low: least hazard.
+        high: most.
+        mean_hazard: [Kmax, B] of drafts of which nothing is known yet.
+        told: [Kmax] `OptionValue.told`.
+        draft_price: of a verified draft, in tokens.
+        pass_price: of a pass, in tokens.
+        drafting: [B] was drafted for in this pass.
+        survival: [B] of the draft before, weighted; updated in place.
+        extending: [B] keeps one draft more than is worth it; updated in place.
+
+    Returns who keeps the draft [B], and who goes on [B].
+    """
+    hazard = 1.0 / (1.0 + odds_against)
+    hazard = np.minimum(np.maximum(hazard, low), high)
+    survival *= np.where(np.isnan(hazard), mean_hazard[position], hazard)
+    worth = survival >= draft_price
+    admitted = drafting & (worth | extending)
+    going = drafting & worth
+    extending &= worth
+    if not (extending & going).any():
+        after = mean_hazard[position + 1 :, going]
+        chance = survival[going] * np.cumprod(after, axis=0)
+        won = np.maximum(chance - draft_price, 0.0)
+        # Of a perfect signal it would be this.
+        best = chance * max(1.0 - draft_price, 0.0)
+        gain = _sum_in_order((won + told[position + 1 :, None] * (best - won)).T)
+        if not (np.cumsum(gain - pass_price) > 0.0).any():
+            going[:] = False
+    return admitted, going
 
 
 def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:

@@ -24,6 +24,9 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.acceptance import AcceptanceModel
+from adaptive_spec.confidence import log_odds
+from adaptive_spec.hazard_model import HAZARD_CEILING, HAZARD_FLOOR
+from adaptive_spec.kernels import active_kernel
 from adaptive_spec.planner import value_of
 from adaptive_spec.policies.goodput.option_value import OptionValue
 from adaptive_spec.policies.planned.outlook import Outlook
@@ -50,7 +53,7 @@ class LiveAdmission:
         self._task: IntArray | None = None
         self._weights: FloatArray | None = None
         self._mean_hazard: FloatArray = np.zeros((kmax, 0))
-        self._request_logit: FloatArray = np.zeros(0)
+        self._hazards = acceptance.of_passes(np.zeros(0, dtype=np.int64))
         self._survival: FloatArray = np.zeros(0)
         self._shown: FloatArray = np.zeros((kmax, 0))
         self._drafted_for: IntArray = self._slots
@@ -112,25 +115,28 @@ class LiveAdmission:
             draft: the pass.
             extend: [B] requests that explore: they keep one draft more than is worth it.
         """
-        position, batch = draft.position, len(draft.slots)
+        position = draft.position
         if position == 0:
             self._begin(draft, extend)
-        model = self._acceptance
-        signal = model.signal_at(position, draft.slots, draft.confidence[:, position])
-        self._shown[position] = np.where(draft.drafting, signal, np.nan)
+        shown = log_odds(draft.confidence[:, position])
+        self._shown[position] = np.where(draft.drafting, shown, np.nan)
         if not self.useful:
             return DraftVerdict(draft.drafting, draft.drafting)
-        hazard = model.hazard_at(position, draft.slots, self._request_logit, signal)
-        hazard = np.where(np.isnan(signal), self._mean_hazard[position], hazard)
-        self._survival = self._survival * hazard
-        worth = self._survival >= self._draft_price
-        admitted = draft.drafting & (worth | self._extending)
-        going = draft.drafting & worth
-        self._extending = self._extending & worth
-        exploring = bool((self._extending & going).any())
-        if not exploring and not self._another_pass(position + 1, going):
-            going = np.zeros(batch, dtype=np.bool_)
-        return DraftVerdict(admitted, going)
+        return DraftVerdict(
+            *active_kernel().judge(
+                position,
+                self._hazards.odds_against(position, shown),
+                HAZARD_FLOOR,
+                HAZARD_CEILING,
+                self._mean_hazard,
+                self._option.told,
+                self._draft_price,
+                self._pass_price,
+                draft.drafting,
+                self._survival,
+                self._extending,
+            )
+        )
 
     def shown(self, slots: IntArray, signal: FloatArray) -> FloatArray:
         """z [Kmax, B] of all that was drafted for these requests [B], where it was watched.
@@ -143,6 +149,7 @@ class LiveAdmission:
         drafted = self._drafted_for
         if not shown.size:
             return signal
+        shown = shown - self._hazards.usual
         if len(drafted) == len(slots) and bool((drafted == slots).all()):
             return shown
         order = np.argsort(drafted)
@@ -157,19 +164,11 @@ class LiveAdmission:
             self._slots, self._task, self._weights = draft.slots, None, None
         # Of the very array the plan has asked with, it is still known.
         self._mean_hazard = self._acceptance.hazard(self._slots, self._task)
-        self._request_logit = self._acceptance.drafts.request_logit(draft.slots, self._task)
+        self._hazards = self._acceptance.of_passes(draft.slots, self._task)
         self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
         self._shown = np.full((len(self._mean_hazard), batch), np.nan)
         self._drafted_for = draft.slots
-        none = np.zeros(batch, dtype=np.bool_)
-        self._extending = extend if extend is not None and len(extend) == batch else none
-
-    def _another_pass(self, position: int, going: BoolArray) -> bool:
-        """Some number of passes more is expected to bring what it costs."""
-        price = self._draft_price
-        survival = self._survival[going] * np.cumprod(self._mean_hazard[position:, going], axis=0)
-        won = np.maximum(survival - price, 0.0)
-        # Of a perfect signal it would be this; see `OptionValue`.
-        best = survival * max(1.0 - price, 0.0)
-        gain = (won + self._option.told[position:, None] * (best - won)).sum(axis=1)
-        return bool((np.cumsum(gain - self._pass_price) > 0.0).any())
+        if extend is not None and len(extend) == batch:
+            self._extending = extend.copy()
+        else:
+            self._extending = np.zeros(batch, dtype=np.bool_)

@@ -42,6 +42,43 @@ def test_both_kernels_expect_the_same_to_the_last_bit(seed: int, batch: int, kma
     assert found[0].tobytes() == found[1].tobytes()
 
 
+@needs_numba
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 20), kmax=st.integers(1, 9))
+def test_both_kernels_judge_a_pass_alike_to_the_last_bit(seed: int, batch: int, kmax: int) -> None:
+    compiled = select_kernel("numba")
+    select_kernel("numpy")
+    random = np.random.default_rng(seed)
+    odds_against = np.exp(random.normal(0.0, 3.0, batch))
+    odds_against[random.random(batch) < 0.2] = np.nan
+    drafting = random.random(batch) < 0.8
+    mean_hazard = random.uniform(0.01, 0.995, (kmax, batch))
+    told = random.random(kmax)
+    position = int(random.integers(kmax))
+    draft_price, pass_price = random.uniform(0.0, 1.2), random.uniform(0.0, 0.3 * batch)
+    found = []
+    for kernel in (NUMPY, compiled):
+        changed = np.random.default_rng(seed)
+        survival = changed.uniform(0.0, 1.5, batch)
+        extending = changed.random(batch) < 0.1
+        admitted, going = kernel.judge(
+            position,
+            odds_against,
+            0.01,
+            0.995,
+            mean_hazard,
+            told,
+            draft_price,
+            pass_price,
+            drafting,
+            survival,
+            extending,
+        )
+        assert not (going & ~admitted).any(), "nobody goes on without keeping the draft"
+        found.append(b"".join(each.tobytes() for each in (admitted, going, survival, extending)))
+    assert found[0] == found[1]
+
+
 def test_hazards_are_the_logistic_of_their_logits_within_bounds(kernel: Kernel) -> None:
     hazard = np.array([[-30.0, 0.0], [1.0, 30.0]])
     kernel.hazards(hazard, 0.01, 0.995)

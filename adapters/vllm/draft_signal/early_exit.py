@@ -187,7 +187,7 @@ class DraftRound:
             certainty: [2, R] maximum probability and entropy (nats) by row of the drafter's batch.
         """
         position, drafting = self.passes, self._drafting
-        self._shown[:, drafting, position] = certainty[:, self._rows[drafting]]
+        self._shown[:, :, position] = np.where(drafting, certainty[:, self._rows], np.nan)
         self.passes = self._step.passes = position + 1
         if not drafting.any():
             return False
@@ -197,8 +197,9 @@ class DraftRound:
                 position=position,
                 slots=self._slots,
                 drafting=drafting,
-                confidence=self._shown[0, :, : position + 1].copy(),
-                entropy=self._shown[1, :, : position + 1].copy(),
+                # Views: later passes write beyond them.
+                confidence=self._shown[0, :, : position + 1],
+                entropy=self._shown[1, :, : position + 1],
             )
         )
         self._kept = self._kept + verdict.admitted
