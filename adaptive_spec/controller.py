@@ -24,6 +24,7 @@ from adaptive_spec.policy import (
     Policy,
     configured_policy,
     only_installed,
+    reads_entropy,
     refuse_biased,
     stopper,
 )
@@ -171,6 +172,11 @@ class Controller:
         """
         shared = context.kv_draft_limit is None
         return self.config.memory_guard and not (shared and self._stopped_live)
+
+    @property
+    def reads_entropy(self) -> bool:
+        """The policy or the trace uses the entropy of draft distributions."""
+        return self._trace.on or reads_entropy(self.policy)
 
     @property
     def stops_drafting(self) -> bool:

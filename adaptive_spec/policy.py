@@ -92,6 +92,14 @@ def stopper(policy: Any) -> Callable[[DraftPass], DraftVerdict] | None:
     return found if callable(found) else None
 
 
+def reads_entropy(policy: Any) -> bool:
+    """Whether it uses the entropy of draft distributions, for which engines would compute it.
+
+    It does, unless it says `reads_entropy = False`.
+    """
+    return getattr(policy, "reads_entropy", True) is not False
+
+
 @runtime_checkable
 class Policy(Protocol):
     """Decides K per request and per step.

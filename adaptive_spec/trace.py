@@ -91,6 +91,11 @@ class StepTrace:
                 ) from error
         return cls(config, logger)
 
+    @property
+    def on(self) -> bool:
+        """Steps are written."""
+        return self._directory is not None
+
     def plan(self, context: StepContext, plan: SpecPlan, wanted: SpecPlan | None = None) -> None:
         """Remember a decision until its outcome arrives."""
         if self._directory is None:

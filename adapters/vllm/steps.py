@@ -21,7 +21,7 @@ from adaptive_spec.adapters.vllm.clock import StepClock
 from adaptive_spec.adapters.vllm.context import ContextBuilder
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
-from adaptive_spec.adapters.vllm.draft_signal.values import WANTED
+from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.hints import HintReader
 from adaptive_spec.adapters.vllm.metrics import Metrics
@@ -124,9 +124,12 @@ class StepDriver:
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
         gave_up = self._exit is not None and self._exit.gave_up
         if not self._signals.wanted(planned.context, plan, gave_up):
-            setattr(output, WANTED, False)
-        elif self._exit is not None and steers:
-            self._exit.expect(planned)
+            setattr(output, WANTED, Wanted.NOTHING)
+        else:
+            if not self.controller.reads_entropy:
+                setattr(output, WANTED, Wanted.CONFIDENCE)
+            if self._exit is not None and steers:
+                self._exit.expect(planned)
         if not self._goes_cold:
             return
         if steers and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:

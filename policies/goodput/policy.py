@@ -54,6 +54,7 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
     name: ClassVar[str] = "goodput"
     summary: ClassVar[str] = "most expected tokens per second, learned online (default)"
     Options: ClassVar[type[msgspec.Struct]] = GoodputOptions
+    reads_entropy: ClassVar[bool] = False
     _saved_as: ClassVar[str] = "acceptance"
 
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:

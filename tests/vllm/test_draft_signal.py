@@ -92,6 +92,30 @@ def test_each_draft_position_of_each_request_has_its_certainty(shelf: Any, metho
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("speculation", [{}, PROBABILISTIC], ids=["greedy", "sampled"])
+def test_entropy_is_computed_only_for_who_uses_it(
+    shelf: Any, tmp_path: Any, speculation: dict[str, Any], traced: bool
+) -> None:
+    adaptive: dict[str, Any] = {"policy": "goodput", "fail_open": {"max_decision_ms": 60_000}}
+    if traced:
+        adaptive["trace"] = {"directory": str(tmp_path)}
+    engine = shelf.get("draft_model", adaptive=adaptive, speculation=speculation)
+    logits, seen = watch_distributions(engine), carried(engine)
+    engine.run(jobs(temperature=0.0))
+    rounds = [signals for _, signals in seen if signals is not None]
+    known = [signals.confidence[~np.isnan(signals.confidence)] for signals in rounds]
+    entropy = [signals.entropy[~np.isnan(signals.confidence)] for signals in rounds]
+    assert sum(map(len, known)) >= 10
+    assert all(np.isnan(values).all() != traced for values in entropy if len(values))
+    shown = np.concatenate(logits)
+    largest = softmax(shown).max(axis=-1)
+    for value in np.concatenate(known):
+        assert np.abs(largest - value).min() < 1e-5
+    shelf.clear()
+
+
+@pytest.mark.engine
 def test_sampled_drafts_show_the_distribution_they_are_drawn_from(shelf: Any) -> None:
     engine = shelf.get("draft_model", worker_cls=WORKER, speculation=PROBABILISTIC)
     drawn_from: list[np.ndarray] = []

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.values import IntArray
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
@@ -27,11 +27,11 @@ class LookupTap:
     """Watches the n-gram or suffix proposer of one V1 model runner.
 
     Attributes:
-        wanted: read the next round.
+        wanted: whether to read the next round; there is no entropy.
     """
 
     def __init__(self, runner: Any) -> None:
-        self.wanted = True
+        self.wanted = Wanted.ENTROPY_TOO
         self._broken = False
         self._runner = runner
         self._depth = int(runner.num_spec_tokens)

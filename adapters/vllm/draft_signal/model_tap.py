@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptive_spec.adapters.vllm.draft_signal.draft_loop import DraftLoop, LoopEnded
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _ROUNDS_ON_THEIR_WAY = 3
@@ -37,11 +37,11 @@ class ModelTap:
     """Watches the drafter of one V1 model runner.
 
     Attributes:
-        wanted: read the next round; one that is not read costs a comparison a pass.
+        wanted: what to read of the next round; one that is not read costs a comparison a pass.
     """
 
     def __init__(self, runner: Any) -> None:
-        self.wanted = True
+        self.wanted = Wanted.ENTROPY_TOO
         self._broken = False
         self._runner = runner
         self._logits: Any = None
@@ -77,7 +77,8 @@ class ModelTap:
             logits, self._logits = self._logits, None
             if logits is not None and not self._broken:
                 try:
-                    self._passes.append(_in_slices(logits, made[1]))
+                    only = self.wanted == Wanted.CONFIDENCE
+                    self._passes.append(_in_slices(logits, made[1], only_confidence=only))
                 except Exception as error:
                     self._give_up(error)
                 else:
@@ -167,19 +168,31 @@ class _Round:
         return DraftSignals(self.names, confidence, entropy)
 
 
-def _in_slices(logits: Any, distribution: Any) -> Any:
+def _in_slices(logits: Any, distribution: Any, *, only_confidence: bool = False) -> Any:
     """`_certainty`, a few rows at a time: vLLM has not planned for much memory of ours."""
     import torch
 
     rows = range(0, len(logits), _SLICE_ROWS)
+    read = _confidence if only_confidence else _certainty
     parts = [
-        _certainty(
+        read(
             logits[row : row + _SLICE_ROWS],
             None if distribution is None else distribution[row : row + _SLICE_ROWS],
         )
         for row in rows
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _confidence(logits: Any, distribution: Any) -> Any:
+    """As `_certainty`, entropy unknown."""
+    import torch
+
+    values = logits.new_full((2, len(logits)), torch.nan, dtype=torch.float32)
+    if distribution is None:
+        distribution = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    values[0] = distribution.amax(dim=-1)
+    return values
 
 
 def _certainty(logits: Any, distribution: Any) -> Any:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
@@ -35,13 +35,14 @@ class V2Tap:
     """Watches the speculator of one V2 model runner.
 
     Attributes:
-        wanted: copy the next round. Passes that run eagerly are not read at all without it.
+        wanted: whether to copy the next round; entropy comes along. Passes that run eagerly are not
+            read at all without it.
     """
 
     def __init__(self, runner: Any) -> None:
         import torch
 
-        self.wanted = True
+        self.wanted = Wanted.ENTROPY_TOO
         self._broken = False
         self._round: Round | None = None
         self._awaiting: Round | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -13,7 +14,15 @@ ATTRIBUTE = "adaptive_spec_signals"
 """Under this name they ride on vLLM's `DraftTokenIds` or `ModelRunnerOutput`."""
 
 WANTED = "adaptive_spec_read_signals"
-"""On `SchedulerOutput`: False where this step's drafts need not be read."""
+"""On `SchedulerOutput`: what is to be read of this step's drafts, if not all."""
+
+
+class Wanted(IntEnum):
+    """What is to be read of the drafts of a step."""
+
+    NOTHING = 0
+    CONFIDENCE = 1
+    ENTROPY_TOO = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import LookupTap
 from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
 from adaptive_spec.adapters.vllm.draft_signal.v2_tap import V2Tap, shows_certainty
-from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, WANTED, DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, WANTED, DraftSignals, Wanted
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
@@ -47,7 +47,7 @@ class CarriesSignals:
         engine: Any = super()
         tap = self._adaptive_spec_tap
         if tap is not None:
-            tap.wanted = getattr(scheduler_output, WANTED, True)
+            tap.wanted = getattr(scheduler_output, WANTED, Wanted.ENTROPY_TOO)
         return self._with_signals(engine.execute_model(scheduler_output))
 
     def sample_tokens(self, *args: Any, **kwargs: Any) -> Any:
