@@ -270,21 +270,10 @@ class AcceptanceModel:
         self.drafts.learn(hazard, slots, verified, accepted, task, step)
         residual, information = step.residual(of_history), step.information(of_history)
         if self.informative:
-            weight = _passed_over(signal, verified, accepted, hazard)
-            if weight.any():
-                missed = weight * (hazard - of_history)
-                uncertain = weight * of_history * (1.0 - of_history)
+            missed, uncertain, anything = active_kernel().passed_over(
+                signal, verified, accepted, hazard, of_history
+            )
+            if anything:
                 self.history.impute(missed, uncertain, slots, task)
                 residual, information = residual + missed, information + uncertain
         self.earlier.learn(slots, task, classes, signal, residual, information)
-
-
-def _passed_over(
-    signal: FloatArray, verified: IntArray, accepted: IntArray, hazard: FloatArray
-) -> FloatArray:
-    """[Kmax, B] chance that a draft that was made and not verified would have been reached."""
-    beyond = np.arange(len(signal))[:, None] >= verified
-    reached = np.ones_like(hazard)
-    np.cumprod(np.where(beyond, hazard, 1.0)[:-1], axis=0, out=reached[1:])
-    missed = beyond & (accepted >= verified) & ~np.isnan(signal)
-    return np.where(missed, reached, 0.0)

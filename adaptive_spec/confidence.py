@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.sampling_classes import CLASSES, GREEDY, Columns, by_class
+from adaptive_spec.kernels import active_kernel
+from adaptive_spec.sampling_classes import CLASSES, GREEDY, Columns, columns
 from adaptive_spec.values import FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
@@ -55,16 +56,9 @@ class ConfidenceEffect:
 
     def see(self, signal: FloatArray, classes: Columns = GREEDY) -> None:
         """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""
-        known = ~np.isnan(signal)
-        count = by_class(known.astype(np.float64), classes)
-        drafted = count > 0.0
-        if not drafted.any():
-            return
-        values = np.where(known, signal, 0.0)
-        shift = by_class(values, classes) / np.maximum(count, 1.0)
-        self._count = np.minimum(self._count + count, _MEMORY)
-        rate = np.where(drafted, count / np.maximum(self._count, 1.0), 0.0)
-        self._mean = self._mean + rate * shift
+        # A new array: a round that is being drafted keeps the means it began with.
+        self._mean = self._mean.copy()
+        active_kernel().follow_means(signal, columns(classes), self._mean, self._count, _MEMORY)
 
     def logit(self, signal: FloatArray, classes: Columns) -> FloatArray:
         """w_cj z_ij [Kmax, B]; nan where z is."""
@@ -86,21 +80,23 @@ class ConfidenceEffect:
             information: h (1 - h); 0 where unseen.
             classes: of the requests.
         """
-        values = np.where(np.isnan(signal), 0.0, signal)
-        gradient = by_class(values * residual, classes)
-        held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
-        self._evidence = held + by_class(values * values * information, classes)
-        step = gradient / (self._evidence + _PRIOR_EVIDENCE)
-        self._own = np.clip(self._own + step, 0.0, _LARGEST_WEIGHT)
+        active_kernel().weigh(
+            signal,
+            residual,
+            information,
+            columns(classes),
+            self._own,
+            self._evidence,
+            _PRIOR_EVIDENCE,
+            _EVIDENCE_LIMIT,
+            _LARGEST_WEIGHT,
+        )
         self._combine()
 
     def _combine(self) -> None:
-        """What a position has shown itself, drawn towards what its class and both have shown."""
-        evidence = self._evidence
-        shown = (evidence * self._own).sum(axis=0)
-        both = float(shown.sum()) / (float(evidence.sum()) + _PRIOR_EVIDENCE)
-        pooled = (shown + _POOLING * both) / (evidence.sum(axis=0) + _POOLING)
-        self.weight = (evidence * self._own + _POOLING * pooled) / (evidence + _POOLING)
+        # A new array: a round that is being drafted keeps the weights it began with.
+        self.weight = np.empty_like(self._own)
+        active_kernel().pool(self._own, self._evidence, self.weight, _PRIOR_EVIDENCE, _POOLING)
 
     def state(self) -> dict[str, Any]:
         """JSON-compatible; what is by position and class as a row for each class."""

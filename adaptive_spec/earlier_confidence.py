@@ -11,12 +11,14 @@ Only finished rounds count, so it may be used for whatever is decided before the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.sampling_classes import CLASSES, Columns, by_class
+from adaptive_spec.kernels import active_kernel
+from adaptive_spec.sampling_classes import CLASSES, Columns, columns
 from adaptive_spec.values import FloatArray, IntArray
 
 _DISCOUNT = 0.9
@@ -89,24 +91,27 @@ class EarlierConfidence:
             information: [Kmax, B] h (1 - h); 0 where unseen.
         """
         mean = self.mean(slots, task)
-        gradient = by_class((residual.sum(axis=0) * mean)[None], classes)[0]
-        held = np.minimum(self._evidence, _EVIDENCE_LIMIT)
-        shown_by_m = (information.sum(axis=0) * mean * mean)[None]
-        self._evidence = held + by_class(shown_by_m, classes)[0]
-        step = gradient / (self._evidence + _PRIOR_EVIDENCE)
-        self._found = np.clip(self._found + step, 0.0, _LARGEST_WEIGHT)
+        active_kernel().weigh(
+            mean[None],
+            residual.sum(axis=0)[None],
+            information.sum(axis=0)[None],
+            columns(classes),
+            self._found[None],
+            self._evidence[None],
+            _PRIOR_EVIDENCE,
+            _EVIDENCE_LIMIT,
+            _LARGEST_WEIGHT,
+        )
         self._judge()
-        known = ~np.isnan(signal)
-        drafts = known.sum(axis=0)
-        shown = drafts > 0
-        if not shown.any():
-            return
-        round_mean = np.where(known, signal, 0.0).sum(axis=0)[shown] / drafts[shown]
-        slots = slots[shown]
+        round_mean = active_kernel().round_means(signal)
+        shown = ~np.isnan(round_mean)
+        if not shown.all():
+            slots, round_mean = slots[shown], round_mean[shown]
+            task = None if task is None else task[shown]
         self._sum[slots] = _DISCOUNT * self._sum[slots] + round_mean
         self._rounds[slots] = _DISCOUNT * self._rounds[slots] + 1.0
         if task is not None:
-            self._learn_tasks(task[shown], round_mean)
+            self._learn_tasks(task, round_mean)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
@@ -138,9 +143,11 @@ class EarlierConfidence:
         self._judge()
 
     def _judge(self) -> None:
-        certainty = self._found * np.sqrt(self._evidence)
-        used = certainty > np.where(self.weight > 0.0, _DOUBT, _CERTAINTY)
-        self.weight = np.where(used, self._found, 0.0)
+        for place in range(CLASSES):
+            found = float(self._found[place])
+            least = _DOUBT if self.weight[place] > 0.0 else _CERTAINTY
+            certain = found * math.sqrt(self._evidence[place]) > least
+            self.weight[place] = found if certain else 0.0
 
     def _reach(self, slots: IntArray) -> None:
         missing = int(slots.max(initial=-1)) + 1 - len(self._sum)

@@ -24,6 +24,7 @@ CLASSES = 2
 Columns: TypeAlias = IntArray | slice
 """Picks from arrays [..., CLASSES] what holds for each request: [..., B], or [..., 1] for all."""
 GREEDY = slice(0, 1)
+_ALL: IntArray = np.arange(CLASSES)
 _UNKNOWN = -1
 _OFFSET_VARIANCE = 1.0
 _EVIDENCE_LIMIT = 1000.0
@@ -123,12 +124,8 @@ class ClassOffsets:
         self.differ = bool(self.offset.any())
 
 
-def by_class(values: FloatArray, classes: Columns) -> FloatArray:
-    """Sums [Kmax, CLASSES] over the requests of values [Kmax, B]."""
+def columns(classes: Columns) -> IntArray:
+    """The same as numbers: [B], or [1] for all."""
     if isinstance(classes, slice):
-        result: FloatArray = np.zeros((len(values), CLASSES))
-        result[:, classes] = values.sum(axis=1)[:, None]
-        return result
-    sampled = np.where(classes, values, 0.0).sum(axis=1)
-    greedy = np.where(classes, 0.0, values).sum(axis=1)
-    return np.stack((greedy, sampled), axis=1)
+        return _ALL[classes]
+    return classes

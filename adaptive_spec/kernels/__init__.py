@@ -57,6 +57,21 @@ JudgeFunction: TypeAlias = Callable[
     ],
     tuple[BoolArray, BoolArray],
 ]
+PassedOverFunction: TypeAlias = Callable[
+    [FloatArray, IntArray, IntArray, FloatArray, FloatArray], tuple[FloatArray, FloatArray, bool]
+]
+WeighFunction: TypeAlias = Callable[
+    [FloatArray, FloatArray, FloatArray, IntArray, FloatArray, FloatArray, float, float, float],
+    None,
+]
+PoolFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, float, float], None]
+FollowMeansFunction: TypeAlias = Callable[
+    [FloatArray, IntArray, FloatArray, FloatArray, float], None
+]
+RoundMeansFunction: TypeAlias = Callable[[FloatArray], FloatArray]
+TellFunction: TypeAlias = Callable[
+    [FloatArray, FloatArray, BoolArray, float, FloatArray, FloatArray, FloatArray, float], None
+]
 TallyFunction: TypeAlias = Callable[[FloatArray, IntArray, IntArray, FloatArray], None]
 WorthFunction: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]
 StepCurveFunction: TypeAlias = Callable[
@@ -76,6 +91,12 @@ class Kernel(NamedTuple):
     hazards: HazardsFunction
     survive: SurviveFunction
     judge: JudgeFunction
+    passed_over: PassedOverFunction
+    weigh: WeighFunction
+    pool: PoolFunction
+    follow_means: FollowMeansFunction
+    round_means: RoundMeansFunction
+    tell: TellFunction
     tally: TallyFunction
     worth: WorthFunction
     step_curve: StepCurveFunction

@@ -9,9 +9,15 @@ import numba
 import numpy as np
 
 from adaptive_spec.kernels.numba_requests import follow as follow
-from adaptive_spec.kernels.numba_requests import judge as judge
 from adaptive_spec.kernels.numba_requests import tally as tally
 from adaptive_spec.kernels.numba_requests import worth as worth
+from adaptive_spec.kernels.numba_signal import follow_means as follow_means
+from adaptive_spec.kernels.numba_signal import judge as judge
+from adaptive_spec.kernels.numba_signal import passed_over as passed_over
+from adaptive_spec.kernels.numba_signal import pool as pool
+from adaptive_spec.kernels.numba_signal import round_means as round_means
+from adaptive_spec.kernels.numba_signal import tell as tell
+from adaptive_spec.kernels.numba_signal import weigh as weigh
 from adaptive_spec.values import FloatArray, IntArray
 
 _F1 = numba.float64[::1]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from adaptive_spec.values import BoolArray, FloatArray, IntArray
+from adaptive_spec.values import FloatArray, IntArray
 
 _F1 = numba.float64[::1]
 _F2 = numba.float64[:, ::1]
 _F3 = numba.float64[:, :, ::1]
 _I1 = numba.int64[::1]
-_B1 = numba.boolean[::1]
 
 
 @numba.njit(
@@ -83,74 +82,6 @@ def _worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     return result
 
 
-@numba.njit(
-    numba.types.Tuple((_B1, _B1))(
-        numba.int64,
-        _F1,
-        numba.float64,
-        numba.float64,
-        _F2,
-        _F1,
-        numba.float64,
-        numba.float64,
-        _B1,
-        _F1,
-        _B1,
-    ),
-    nogil=True,
-    error_model="numpy",
-    boundscheck=False,
-)
-def _judge(
-    position: int,
-    odds_against: FloatArray,
-    low: float,
-    high: float,
-    mean_hazard: FloatArray,
-    told: FloatArray,
-    draft_price: float,
-    pass_price: float,
-    drafting: BoolArray,
-    survival: FloatArray,
-    extending: BoolArray,
-) -> tuple[BoolArray, BoolArray]:
-    kmax, batch = mean_hazard.shape
-    admitted = np.empty(batch, np.bool_)
-    going = np.empty(batch, np.bool_)
-    exploring = False
-    for i in range(batch):
-        hazard = 1.0 / (1.0 + odds_against[i])
-        if np.isnan(hazard):
-            hazard = mean_hazard[position, i]
-        else:
-            hazard = low if hazard < low else hazard
-            hazard = high if hazard > high else hazard
-        survival[i] *= hazard
-        worth = survival[i] >= draft_price
-        admitted[i] = drafting[i] and (worth or extending[i])
-        going[i] = drafting[i] and worth
-        extending[i] = extending[i] and worth
-        exploring = exploring or (extending[i] and going[i])
-    if exploring:
-        return admitted, going
-    after = np.ones(batch, np.float64)
-    most = max(1.0 - draft_price, 0.0)
-    total = 0.0
-    for j in range(position + 1, kmax):
-        gain = 0.0
-        for i in range(batch):
-            if going[i]:
-                after[i] *= mean_hazard[j, i]
-                chance = survival[i] * after[i]
-                won = max(chance - draft_price, 0.0)
-                gain += won + told[j] * (chance * most - won)
-        total += gain - pass_price
-        if total > 0.0:
-            return admitted, going
-    going[:] = False
-    return admitted, going
-
-
 @numba.njit(numba.void(_F2, _I1, _I1, _F3), nogil=True, error_model="numpy", boundscheck=False)
 def _tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
     kmax, bins, _ = counts.shape
@@ -202,33 +133,3 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
         np.ascontiguousarray(accepted, dtype=np.int64),
         counts,
     )
-
-
-def judge(
-    position: int,
-    odds_against: FloatArray,
-    low: float,
-    high: float,
-    mean_hazard: FloatArray,
-    told: FloatArray,
-    draft_price: float,
-    pass_price: float,
-    drafting: BoolArray,
-    survival: FloatArray,
-    extending: BoolArray,
-) -> tuple[BoolArray, BoolArray]:
-    """See `numpy_kernel.judge`."""
-    kept: tuple[BoolArray, BoolArray] = _judge(
-        position,
-        odds_against,
-        low,
-        high,
-        np.ascontiguousarray(mean_hazard),
-        told,
-        draft_price,
-        pass_price,
-        np.ascontiguousarray(drafting),
-        survival,
-        extending,
-    )
-    return kept

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import BoolArray, FloatArray, IntArray
+from adaptive_spec.kernels.numpy_signal import follow_means as follow_means
+from adaptive_spec.kernels.numpy_signal import judge as judge
+from adaptive_spec.kernels.numpy_signal import passed_over as passed_over
+from adaptive_spec.kernels.numpy_signal import pool as pool
+from adaptive_spec.kernels.numpy_signal import round_means as round_means
+from adaptive_spec.kernels.numpy_signal import sum_in_order
+from adaptive_spec.kernels.numpy_signal import tell as tell
+from adaptive_spec.kernels.numpy_signal import weigh as weigh
+from adaptive_spec.values import FloatArray, IntArray
 
 
 def admit(
@@ -99,12 +107,12 @@ def learn(
     seen = position < np.minimum(accepted + 1, verified)
     residual = np.where(seen, (position < accepted) - hazard, 0.0)
     information = np.where(seen, np.maximum(hazard * (1.0 - hazard), 0.02), 0.0)
-    position_gradient[:] = _sum_in_order(residual.T)
-    position_information[:] = _sum_in_order(information.T)
+    position_gradient[:] = sum_in_order(residual.T)
+    position_information[:] = sum_in_order(information.T)
     position_count += np.count_nonzero(seen, axis=1)
     touched = verified > 0
-    total = _sum_in_order(information)
-    gradient = _sum_in_order(residual)
+    total = sum_in_order(information)
+    gradient = sum_in_order(residual)
     new_information = request_information * discount + total
     precision = 1.0 / prior_variance + new_information
     effect = request_effect + gradient / precision
@@ -137,24 +145,15 @@ def follow(
     outcome = position < accepted
     theirs = np.where(seen, outcome - hazard, 0.0)
     residual = np.where(seen, outcome - own, 0.0)
-    better = _sum_in_order(theirs * theirs - residual * residual)
+    better = sum_in_order(theirs * theirs - residual * residual)
     touched = verified > 0
-    total = _sum_in_order(np.where(seen, np.maximum(own * (1.0 - own), 0.02), 0.0))
+    total = sum_in_order(np.where(seen, np.maximum(own * (1.0 - own), 0.02), 0.0))
     new_information = request_information * discount + total
-    effect = request_effect + _sum_in_order(residual) / (1.0 / prior_variance + new_information)
+    effect = request_effect + sum_in_order(residual) / (1.0 / prior_variance + new_information)
     effect = effect * (1.0 - 0.5 * (1.0 - discount) / (1.0 + prior_variance * new_information))
     request_effect[:] = np.where(touched, effect, request_effect)
     request_information[:] = np.where(touched, new_information, request_information)
     return float(np.cumsum(better)[-1]) if better.size else 0.0
-
-
-def _sum_in_order(rows: FloatArray) -> FloatArray:
-    """Sum over the first axis, first row first (numpy's own sum may pair rows)."""
-    if len(rows) == 0:
-        return np.zeros(rows.shape[1])
-    # cumsum is sequential by definition.
-    result: FloatArray = np.cumsum(rows, axis=0)[-1]
-    return result
 
 
 def absorb(
@@ -200,58 +199,6 @@ def hazards(logits: FloatArray, low: float, high: float) -> None:
 def survive(hazard: FloatArray) -> None:
     """Hazards [Kmax, B] become survivals, the product up to each position, in place."""
     np.cumprod(hazard, axis=0, out=hazard)
-
-
-def judge(
-    position: int,
-    odds_against: FloatArray,
-    low: float,
-    high: float,
-    mean_hazard: FloatArray,
-    told: FloatArray,
-    draft_price: float,
-    pass_price: float,
-    drafting: BoolArray,
-    survival: FloatArray,
-    extending: BoolArray,
-) -> tuple[BoolArray, BoolArray]:
-    """Which drafts of a pass are kept, and who is drafted for in the next one.
-
-    See `adaptive_spec.policies.goodput.live`, also for why.
-
-    Args:
-        position: j, from 0.
-        odds_against: [B] that its draft is accepted if those before are; nan where nothing was
-            shown.
-        low: least hazard.
-        high: most.
-        mean_hazard: [Kmax, B] of drafts of which nothing is known yet.
-        told: [Kmax] `OptionValue.told`.
-        draft_price: of a verified draft, in tokens.
-        pass_price: of a pass, in tokens.
-        drafting: [B] was drafted for in this pass.
-        survival: [B] of the draft before, weighted; updated in place.
-        extending: [B] keeps one draft more than is worth it; updated in place.
-
-    Returns who keeps the draft [B], and who goes on [B].
-    """
-    hazard = 1.0 / (1.0 + odds_against)
-    hazard = np.minimum(np.maximum(hazard, low), high)
-    survival *= np.where(np.isnan(hazard), mean_hazard[position], hazard)
-    worth = survival >= draft_price
-    admitted = drafting & (worth | extending)
-    going = drafting & worth
-    extending &= worth
-    if not (extending & going).any():
-        after = mean_hazard[position + 1 :, going]
-        chance = survival[going] * np.cumprod(after, axis=0)
-        won = np.maximum(chance - draft_price, 0.0)
-        # Of a perfect signal it would be this.
-        best = chance * max(1.0 - draft_price, 0.0)
-        gain = _sum_in_order((won + told[position + 1 :, None] * (best - won)).T)
-        if not (np.cumsum(gain - pass_price) > 0.0).any():
-            going[:] = False
-    return admitted, going
 
 
 def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:

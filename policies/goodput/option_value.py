@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adaptive_spec.kernels import active_kernel
 from adaptive_spec.values import BoolArray, FloatArray
 
 _MEMORY = 1000.0
@@ -53,14 +54,9 @@ class OptionValue:
             known: the draft was made and has a confidence.
             price: of a verified draft, in tokens.
         """
-        least = np.maximum(price - survival, 0.0)
-        saved = np.where(known, np.maximum(price - given, 0.0) - least, 0.0).sum(axis=1)
-        more = np.maximum(price * (1.0 - survival) - least, 0.0)
-        span = np.where(known, more, 0.0).sum(axis=1)
-        held = np.minimum(1.0, _MEMORY / np.maximum(self._count, 1.0))
-        self._count = held * self._count + known.sum(axis=1)
-        self._saved = held * self._saved + saved
-        self._span = held * self._span + span
+        active_kernel().tell(
+            survival, given, known, price, self._count, self._saved, self._span, _MEMORY
+        )
         before = 0.0
         for position, (low, high) in enumerate(
             zip(self._saved.tolist(), self._span.tolist(), strict=True)

@@ -79,6 +79,63 @@ def test_both_kernels_judge_a_pass_alike_to_the_last_bit(seed: int, batch: int, 
     assert found[0] == found[1]
 
 
+@needs_numba
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    batch=st.integers(0, 20),
+    kmax=st.integers(1, 9),
+    classes=st.sampled_from(("greedy", "sampled", "both")),
+)
+def test_both_kernels_learn_of_confidence_alike_to_the_last_bit(
+    seed: int, batch: int, kmax: int, classes: str
+) -> None:
+    compiled = select_kernel("numba")
+    select_kernel("numpy")
+    random = np.random.default_rng(seed)
+    signal = random.normal(0.0, 2.0, (kmax, batch))
+    signal[random.random((kmax, batch)) < 0.3] = np.nan
+    hazard, of_history = random.uniform(0.01, 0.995, (2, kmax, batch))
+    verified = random.integers(0, kmax + 1, batch)
+    accepted = random.integers(0, verified + 1)
+    residual, information = random.normal(size=(kmax, batch)), random.random((kmax, batch))
+    column = {"greedy": np.array([0]), "sampled": np.array([1])}.get(classes)
+    if column is None:
+        column = random.integers(0, 2, batch)
+    found = []
+    for kernel in (NUMPY, compiled):
+        changed = np.random.default_rng(seed)
+        own, evidence = changed.uniform(0.0, 4.0, (kmax, 2)), changed.uniform(0.0, 99.0, (kmax, 2))
+        weight = np.empty_like(own)
+        kernel.weigh(signal, residual, information, column, own, evidence, 4.0, 50.0, 4.0)
+        kernel.pool(own, evidence, weight, 4.0, 20.0)
+        assert (own >= 0.0).all()
+        assert (own <= 4.0).all()
+        missed, uncertain, anything = kernel.passed_over(
+            signal, verified, accepted, hazard, of_history
+        )
+        assert anything == bool(uncertain.any())
+        mean, count = changed.normal(size=(kmax, 2)), changed.uniform(0.0, 9.0, (kmax, 2))
+        kernel.follow_means(signal, column, mean, count, 10.0)
+        told = changed.uniform(0.0, 9.0, (3, kmax))
+        kernel.tell(hazard, of_history, ~np.isnan(signal), 0.4, *told, 5.0)
+        results = own, evidence, weight, missed + 0.0, uncertain, mean, count, told
+        results += (kernel.round_means(signal),)
+        found.append(b"".join(each.tobytes() for each in results))
+    assert found[0] == found[1]
+
+
+def test_drafts_passed_over_count_by_the_chance_of_being_reached(kernel: Kernel) -> None:
+    signal = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, np.nan], [0.0, 0.0, 0.0]])
+    hazard, of_history = np.full((3, 3), 0.5), np.full((3, 3), 0.25)
+    verified, accepted = np.array([1, 2, 1]), np.array([1, 1, 1])
+    missed, uncertain, anything = kernel.passed_over(signal, verified, accepted, hazard, of_history)
+    weight = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.0, 0.5]])
+    assert anything
+    assert missed == pytest.approx(0.25 * weight)
+    assert uncertain == pytest.approx(0.25 * 0.75 * weight)
+
+
 def test_hazards_are_the_logistic_of_their_logits_within_bounds(kernel: Kernel) -> None:
     hazard = np.array([[-30.0, 0.0], [1.0, 30.0]])
     kernel.hazards(hazard, 0.01, 0.995)

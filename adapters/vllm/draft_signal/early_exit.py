@@ -84,24 +84,14 @@ class EarlyExit:
         if step is None or depth < 1 or not self.able or not self._controller.stops_drafting:
             return None
         row_of = {name: row for row, name in enumerate(names)}
-        here: list[int] = []
-        rows: list[int] = []
-        for place, name in enumerate(step.context.request_ids):
-            row = row_of.get(name)
-            if row is not None:
-                here.append(place)
-                rows.append(row)
+        found = [(place, row_of.get(name)) for place, name in enumerate(step.context.request_ids)]
+        pairs = [(place, row) for place, row in found if row is not None]
         # The controller knows of one round only. Of an earlier one it has to go on verifying all
         # that is left.
-        if not rows or self._left_over():
+        if not pairs or self._left_over():
             return None
-        self._round = DraftRound(
-            self._controller,
-            step,
-            np.array(here, dtype=np.int64),
-            np.array(rows, dtype=np.int64),
-            depth,
-        )
+        here, rows = np.array(pairs, dtype=np.int64).T
+        self._round = DraftRound(self._controller, step, here, rows, depth)
         return self._round
 
     def trim(self, drafts: Any) -> None:
@@ -172,6 +162,7 @@ class DraftRound:
         self._slots: IntArray = context.slots[here]
         self._room: IntArray = np.minimum(context.draft_possible[here], depth)
         self._drafting: BoolArray = self._room > 0
+        self._anyone = bool(self._drafting.any())
         self._kept: IntArray = np.zeros(len(rows), dtype=np.int64)
         self._shown: FloatArray = np.full((2, len(rows), depth), np.nan)
 
@@ -189,7 +180,7 @@ class DraftRound:
         position, drafting = self.passes, self._drafting
         self._shown[:, :, position] = np.where(drafting, certainty[:, self._rows], np.nan)
         self.passes = self._step.passes = position + 1
-        if not drafting.any():
+        if not self._anyone:
             return False
         verdict = self._controller.after_draft_pass(
             DraftPass(
@@ -202,9 +193,10 @@ class DraftRound:
                 entropy=self._shown[1, :, : position + 1],
             )
         )
-        self._kept = self._kept + verdict.admitted
+        self._kept += verdict.admitted
         self._drafting = verdict.drafting & (self._room > position + 1)
-        return bool(self._drafting.any())
+        self._anyone = bool(self._drafting.any())
+        return self._anyone
 
     def abandon(self) -> None:
         """Nobody asks any more in this round: the loop runs to its end."""
