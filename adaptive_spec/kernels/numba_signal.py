@@ -103,7 +103,7 @@ def _passed_over(
         if accepted[i] < verified[i]:
             continue
         reached = 1.0
-        for j in range(verified[i], kmax):
+        for j in range(max(verified[i], 0), kmax):
             if not np.isnan(signal[j, i]):
                 before = of_history[j, i]
                 missed[j, i] = reached * (hazard[j, i] - before)

@@ -116,7 +116,7 @@ class LiveAdmission:
             extend: [B] requests that explore: they keep one draft more than is worth it.
         """
         position = draft.position
-        if position == 0:
+        if position == 0 or len(draft.slots) != self._shown.shape[1]:
             self._begin(draft, extend)
         shown = log_odds(draft.confidence[:, position])
         self._shown[position] = np.where(draft.drafting, shown, np.nan)
