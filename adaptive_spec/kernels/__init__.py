@@ -49,7 +49,7 @@ JudgeFunction: TypeAlias = Callable[
         float,
         FloatArray,
         FloatArray,
-        float,
+        FloatArray,
         float,
         BoolArray,
         FloatArray,
@@ -70,7 +70,8 @@ FollowMeansFunction: TypeAlias = Callable[
 ]
 RoundMeansFunction: TypeAlias = Callable[[FloatArray], FloatArray]
 TellFunction: TypeAlias = Callable[
-    [FloatArray, FloatArray, BoolArray, float, FloatArray, FloatArray, FloatArray, float], None
+    [FloatArray, FloatArray, BoolArray, FloatArray, FloatArray, FloatArray, FloatArray, float],
+    None,
 ]
 TallyFunction: TypeAlias = Callable[[FloatArray, IntArray, IntArray, FloatArray], None]
 WorthFunction: TypeAlias = Callable[[FloatArray, FloatArray], FloatArray]

@@ -22,7 +22,7 @@ _B2 = numba.boolean[:, ::1]
         numba.float64,
         _F2,
         _F1,
-        numba.float64,
+        _F1,
         numba.float64,
         _B1,
         _F1,
@@ -39,7 +39,7 @@ def _judge(
     high: float,
     mean_hazard: FloatArray,
     told: FloatArray,
-    draft_price: float,
+    draft_prices: FloatArray,
     pass_price: float,
     drafting: BoolArray,
     survival: FloatArray,
@@ -57,7 +57,7 @@ def _judge(
             hazard = low if hazard < low else hazard
             hazard = high if hazard > high else hazard
         survival[i] *= hazard
-        worth = survival[i] >= draft_price
+        worth = survival[i] >= draft_prices[position]
         admitted[i] = drafting[i] and (worth or extending[i])
         going[i] = drafting[i] and worth
         extending[i] = extending[i] and worth
@@ -65,15 +65,16 @@ def _judge(
     if exploring:
         return admitted, going
     after = np.ones(batch, np.float64)
-    most = max(1.0 - draft_price, 0.0)
     total = 0.0
     for j in range(position + 1, kmax):
         gain = 0.0
+        price = draft_prices[j]
+        most = max(1.0 - price, 0.0)
         for i in range(batch):
             if going[i]:
                 after[i] *= mean_hazard[j, i]
                 chance = survival[i] * after[i]
-                won = max(chance - draft_price, 0.0)
+                won = max(chance - price, 0.0)
                 gain += won + told[j] * (chance * most - won)
         total += gain - pass_price
         if total > 0.0:
@@ -221,7 +222,7 @@ def _round_means(signal: FloatArray) -> FloatArray:
 
 
 @numba.njit(
-    numba.void(_F2, _F2, _B2, numba.float64, _F1, _F1, _F1, numba.float64),
+    numba.void(_F2, _F2, _B2, _F1, _F1, _F1, _F1, numba.float64),
     nogil=True,
     error_model="numpy",
     boundscheck=False,
@@ -230,7 +231,7 @@ def _tell(
     survival: FloatArray,
     given: FloatArray,
     known: BoolArray,
-    price: float,
+    prices: FloatArray,
     count: FloatArray,
     saved: FloatArray,
     span: FloatArray,
@@ -238,6 +239,7 @@ def _tell(
 ) -> None:
     kmax, batch = survival.shape
     for j in range(kmax):
+        price = prices[j]
         drafts = 0.0
         gained = 0.0
         most = 0.0
@@ -264,7 +266,7 @@ def judge(
     high: float,
     mean_hazard: FloatArray,
     told: FloatArray,
-    draft_price: float,
+    draft_prices: FloatArray,
     pass_price: float,
     drafting: BoolArray,
     survival: FloatArray,
@@ -278,7 +280,7 @@ def judge(
         high,
         np.ascontiguousarray(mean_hazard),
         told,
-        draft_price,
+        draft_prices,
         pass_price,
         np.ascontiguousarray(drafting),
         survival,
@@ -354,7 +356,7 @@ def tell(
     survival: FloatArray,
     given: FloatArray,
     known: BoolArray,
-    price: float,
+    prices: FloatArray,
     count: FloatArray,
     saved: FloatArray,
     span: FloatArray,
@@ -365,7 +367,7 @@ def tell(
         np.ascontiguousarray(survival),
         np.ascontiguousarray(given),
         np.ascontiguousarray(known),
-        price,
+        prices,
         count,
         saved,
         span,

@@ -23,7 +23,7 @@ def judge(
     high: float,
     mean_hazard: FloatArray,
     told: FloatArray,
-    draft_price: float,
+    draft_prices: FloatArray,
     pass_price: float,
     drafting: BoolArray,
     survival: FloatArray,
@@ -41,7 +41,7 @@ def judge(
         high: most.
         mean_hazard: [Kmax, B] of drafts of which nothing is known yet.
         told: [Kmax] `OptionValue.told`.
-        draft_price: of a verified draft, in tokens.
+        draft_prices: [Kmax] of a verified draft, in tokens.
         pass_price: of a pass, in tokens.
         drafting: [B] was drafted for in this pass.
         survival: [B] of the draft before, weighted; updated in place.
@@ -52,16 +52,17 @@ def judge(
     hazard = 1.0 / (1.0 + odds_against)
     hazard = np.minimum(np.maximum(hazard, low), high)
     survival *= np.where(np.isnan(hazard), mean_hazard[position], hazard)
-    worth = survival >= draft_price
+    worth = survival >= draft_prices[position]
     admitted = drafting & (worth | extending)
     going = drafting & worth
     extending &= worth
     if not (extending & going).any():
         after = mean_hazard[position + 1 :, going]
+        price = draft_prices[position + 1 :, None]
         chance = survival[going] * np.cumprod(after, axis=0)
-        won = np.maximum(chance - draft_price, 0.0)
+        won = np.maximum(chance - price, 0.0)
         # Of a perfect signal it would be this.
-        best = chance * max(1.0 - draft_price, 0.0)
+        best = chance * np.maximum(1.0 - price, 0.0)
         gain = sum_in_order((won + told[position + 1 :, None] * (best - won)).T)
         if not (np.cumsum(gain - pass_price) > 0.0).any():
             going[:] = False
@@ -188,7 +189,7 @@ def tell(
     survival: FloatArray,
     given: FloatArray,
     known: BoolArray,
-    price: float,
+    prices: FloatArray,
     count: FloatArray,
     saved: FloatArray,
     span: FloatArray,
@@ -197,8 +198,9 @@ def tell(
     """Take up what a step's drafts were worth by being left out; see `OptionValue.learn`.
 
     Updates `count` (drafts), `saved` (what was gained) and `span` (what a perfect signal would
-    gain), [Kmax] each, in place. The other arrays are [Kmax, B].
+    gain), [Kmax] each, in place. `prices` is [Kmax], the other arrays are [Kmax, B].
     """
+    price = prices[:, None]
     least = np.maximum(price - survival, 0.0)
     gained = np.where(known, np.maximum(price - given, 0.0) - least, 0.0)
     most = np.where(known, np.maximum(price * (1.0 - survival) - least, 0.0), 0.0)

@@ -5,8 +5,8 @@ to bring, in tokens (goodput times seconds; the goodput that is reached with con
 more than the plan expects without). Then
 
 * position j of request i is admitted iff w_i s_ij reaches the price of a verified draft, with s_ij
-  the survival given the confidences up to j; it only ever falls along j, so the first position
-  that fails ends the request's draft;
+  the survival given the confidences up to j; it only ever falls along j, and prices never do, so
+  the first position that fails ends the request's draft;
 * where the engine asks after each pass, another pass runs iff what all requests together may win
   by it, above the price of their drafts, reaches the price of the pass.
 
@@ -45,7 +45,8 @@ class LiveAdmission:
         """The engine tells the drafter's confidence only once the drafts have been verified."""
         kmax = acceptance.max_draft_tokens
         self._option = OptionValue(kmax)
-        self._draft_price = self._pass_price = 0.0
+        self._draft_prices: FloatArray = np.zeros(kmax)
+        self._pass_price = 0.0
         self._gain = 1.0
         self.mean_depth = 1.0
         """Passes that ran, where the engine asked after each."""
@@ -66,11 +67,11 @@ class LiveAdmission:
 
     def option_value(self, survival: FloatArray) -> FloatArray:
         """What these drafts [Kmax, B] are worth besides, because they can be left out."""
-        return self._option.of(survival, self._draft_price)
+        return self._option.of(survival, self._draft_prices)
 
     def set_prices(self, outlook: Outlook) -> None:
         """Prices for the drafts of the round that begins; from what is known before it."""
-        self._draft_price = self._gain * outlook.verify_price()
+        self._draft_prices = self._gain * outlook.verify_prices()
         self._pass_price = self._gain * outlook.pass_price()
         context = outlook.context
         self._slots, self._weights = context.slots, outlook.weights
@@ -100,12 +101,12 @@ class LiveAdmission:
             # Made were those whose drafts before had been sure enough: of them that is known, too.
             before = before.copy()
             before[1:] *= survival[:-1] / outlook.survival[:-1]
-        self._option.learn(before, survival, ~np.isnan(signal), self._draft_price)
+        self._option.learn(before, survival, ~np.isnan(signal), self._draft_prices)
         verify = context.draft_available
         if not drafted_by_it:
             worth = survival if outlook.weights is None else survival * outlook.weights
-            price = self._gain * outlook.verify_price()
-            verify = np.minimum(verify, (worth >= price).sum(axis=0))
+            prices = self._gain * outlook.verify_prices()
+            verify = np.minimum(verify, (worth >= prices[:, None]).sum(axis=0))
         return verify, context.batch_size + value_of(survival, verify)
 
     def after_pass(self, draft: DraftPass, extend: BoolArray | None) -> DraftVerdict:
@@ -130,7 +131,7 @@ class LiveAdmission:
                 HAZARD_CEILING,
                 self._mean_hazard,
                 self._option.told,
-                self._draft_price,
+                self._draft_prices,
                 self._pass_price,
                 draft.drafting,
                 self._survival,

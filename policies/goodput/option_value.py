@@ -35,8 +35,12 @@ class OptionValue:
         self._span: FloatArray = np.zeros(max_draft_tokens)
         self.told: FloatArray = np.zeros(max_draft_tokens)
 
-    def of(self, survival: FloatArray, price: float) -> FloatArray:
-        """o [Kmax, B], of drafts that survive with these probabilities m [Kmax, B]."""
+    def of(self, survival: FloatArray, prices: FloatArray) -> FloatArray:
+        """o [Kmax, B], of drafts that survive with these probabilities m [Kmax, B].
+
+        `prices` are those of verified drafts by position [Kmax], in tokens.
+        """
+        price = prices[:, None]
         least = np.maximum(price - survival, 0.0)
         # Above a price of 1 all are left out, whatever is told.
         more = np.maximum(price * (1.0 - survival) - least, 0.0)
@@ -44,7 +48,7 @@ class OptionValue:
         return result
 
     def learn(
-        self, survival: FloatArray, given: FloatArray, known: BoolArray, price: float
+        self, survival: FloatArray, given: FloatArray, known: BoolArray, prices: FloatArray
     ) -> None:
         """Take up the drafts of a step, [Kmax, B] each.
 
@@ -52,10 +56,10 @@ class OptionValue:
             survival: m, as it was without this step's confidences.
             given: s, given them.
             known: the draft was made and has a confidence.
-            price: of a verified draft, in tokens.
+            prices: [Kmax] of a verified draft, in tokens.
         """
         active_kernel().tell(
-            survival, given, known, price, self._count, self._saved, self._span, _MEMORY
+            survival, given, known, prices, self._count, self._saved, self._span, _MEMORY
         )
         before = 0.0
         for position, (low, high) in enumerate(

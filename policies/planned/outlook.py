@@ -13,6 +13,22 @@ from adaptive_spec.values import FloatArray, IntArray, Mode, SpecPlan, StepConte
 _HOPELESS = 0.7
 
 
+def convex_slopes(curve: FloatArray) -> FloatArray:
+    """Slopes [N - 1], not falling, of the greatest convex function below these N values."""
+    corners = [0]
+    for here in range(1, len(curve)):
+        while len(corners) > 1:
+            first, second = corners[-2], corners[-1]
+            before = (curve[second] - curve[first]) / (second - first)
+            if (curve[here] - curve[second]) / (here - second) > before:
+                break
+            corners.pop()
+        corners.append(here)
+    widths = np.diff(corners)
+    slopes: FloatArray = np.repeat(np.diff(curve[corners]) / widths, widths)
+    return slopes
+
+
 class Outlook(NamedTuple):
     """What is expected of a step, for every plan there is."""
 
@@ -115,6 +131,20 @@ class Outlook(NamedTuple):
             return 0.0
         slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
         return self.best.goodput * slope
+
+    def verify_prices(self) -> FloatArray:
+        """The same by position [Kmax], not falling.
+
+        Of a single request the position is the number of drafts, so that each has a price of its
+        own, where a kernel or a captured size makes one dearer than the next. The first counts as
+        the second, and what rises less than before is taken together (the greatest convex curve
+        below the step times), since nobody stops where going on is cheaper.
+        """
+        kmax = len(self.survival)
+        if self.context.batch_size > 1 or kmax < 2:
+            return np.full(kmax, self.verify_price())
+        slopes = convex_slopes(self.verify_seconds[1:])
+        return self.best.goodput * np.concatenate((slopes[:1], slopes))
 
     def pass_price(self) -> float:
         """Goodput times the time of one draft pass more: the tokens it has to bring."""

@@ -55,7 +55,8 @@ def test_both_kernels_judge_a_pass_alike_to_the_last_bit(seed: int, batch: int, 
     mean_hazard = random.uniform(0.01, 0.995, (kmax, batch))
     told = random.random(kmax)
     position = int(random.integers(kmax))
-    draft_price, pass_price = random.uniform(0.0, 1.2), random.uniform(0.0, 0.3 * batch)
+    draft_prices = np.sort(random.uniform(0.0, 1.2, kmax))
+    pass_price = random.uniform(0.0, 0.3 * batch)
     found = []
     for kernel in (NUMPY, compiled):
         changed = np.random.default_rng(seed)
@@ -68,7 +69,7 @@ def test_both_kernels_judge_a_pass_alike_to_the_last_bit(seed: int, batch: int, 
             0.995,
             mean_hazard,
             told,
-            draft_price,
+            draft_prices,
             pass_price,
             drafting,
             survival,
@@ -118,7 +119,7 @@ def test_both_kernels_learn_of_confidence_alike_to_the_last_bit(
         mean, count = changed.normal(size=(kmax, 2)), changed.uniform(0.0, 9.0, (kmax, 2))
         kernel.follow_means(signal, column, mean, count, 10.0)
         told = changed.uniform(0.0, 9.0, (3, kmax))
-        kernel.tell(hazard, of_history, ~np.isnan(signal), 0.4, *told, 5.0)
+        kernel.tell(hazard, of_history, ~np.isnan(signal), np.linspace(0.1, 0.6, kmax), *told, 5.0)
         results = own, evidence, weight, missed + 0.0, uncertain, mean, count, told
         results += (kernel.round_means(signal),)
         found.append(b"".join(each.tobytes() for each in results))

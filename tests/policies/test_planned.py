@@ -17,7 +17,7 @@ from adaptive_spec.modes import ModeMachine
 from adaptive_spec.planner import Admission
 from adaptive_spec.policies.planned.cost_probes import CostProbes
 from adaptive_spec.policies.planned.exploring import Exploring
-from adaptive_spec.policies.planned.outlook import Outlook
+from adaptive_spec.policies.planned.outlook import Outlook, convex_slopes
 from adaptive_spec.policies.planned.switching import Switching
 from adaptive_spec.policy import build_policy
 from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
@@ -63,6 +63,39 @@ def test_a_draft_has_its_price_where_history_alone_would_verify_none(batch: int)
     of = outlook(context(1, [4] * batch))
     assert not of.best.verify.any()
     assert of.verify_price() == pytest.approx(of.best.goodput * 0.001)
+    assert of.verify_prices() == pytest.approx(np.full(4, of.best.goodput * 0.001))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "prices"),
+    [
+        # A kernel that is slow for five tokens: the fourth draft has its price.
+        ([100.0, 103.0, 104.0, 105.0, 115.0], [1.0, 1.0, 1.0, 10.0]),
+        # Captured for 1, 2 and 5 tokens: who verifies two may as well verify four.
+        ([100.0, 103.0, 109.0, 109.0, 109.0], [2.0, 2.0, 2.0, 2.0]),
+        # Faster for three tokens than for two.
+        ([100.0, 103.0, 101.0, 104.0, 108.0], [-2.0, -2.0, 3.0, 4.0]),
+    ],
+)
+def test_each_draft_of_a_single_request_has_its_own_price(
+    milliseconds: list[float], prices: list[float]
+) -> None:
+    of = outlook(context(1, [4]))._replace(verify_seconds=np.array(milliseconds) / 1e3)
+    assert of.verify_prices() == pytest.approx(of.best.goodput * np.array(prices) / 1e3)
+    several = outlook(context(1, [4, 4]))
+    assert len(set(several.verify_prices().tolist())) == 1
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12))
+def test_convex_slopes_are_those_of_the_greatest_convex_curve_below(steps: list[float]) -> None:
+    curve = np.cumsum(steps)
+    slopes = convex_slopes(curve)
+    below = curve[0] + np.append(0.0, np.cumsum(slopes))
+    assert (np.diff(slopes) >= -1e-12).all()
+    assert (below <= curve + 1e-9).all()
+    assert below[-1] == pytest.approx(curve[-1])
+    for place in np.flatnonzero(np.diff(slopes) > 1e-9) + 1:
+        assert below[place] == pytest.approx(curve[place]), "corners lie on the curve"
 
 
 KNOWN = np.full(4, 10_000)
