@@ -2,8 +2,9 @@
 
     T = V(N) + a B + c sum(context) + p prefill + passes(D) (d + e B) + [any draft] (f + g B)
 
-V is piecewise linear and non-decreasing in the verified tokens N (padded to the captured size
-where the engine pads); every coefficient is >= 0. The last part is what a step costs more as soon
+V is piecewise linear in the verified tokens N (padded to the captured size where the engine pads)
+and falls nowhere, but from 2 to 8 tokens, where kernels are chosen by their number and four may be
+faster than three; every other coefficient is >= 0. The last part is what a step costs more as soon
 as a single draft is verified in it: rejection sampling instead of plain sampling, and often a
 slower attention path or graph for the whole batch. It makes T jump between no draft and one.
 
@@ -33,6 +34,10 @@ from adaptive_spec.timed_loads import TimedLoads, load_bin
 from adaptive_spec.values import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+_FALLS = slice(2, 6)
+"""Coefficients of the segments of V from 2 to 8 tokens, which may fall, ..."""
+_MOST_FALL = 0.1
+"""... each by so much of a step."""
 _SAMPLES = 3
 """Steps to be timed with each K of a load, while few loads are known."""
 _SAMPLES_LATER = 1
@@ -71,6 +76,7 @@ class CostModel:
         self._gram: FloatArray = np.zeros((size, size))
         self._moment: FloatArray = np.zeros(size)
         self._coefficients: FloatArray = np.zeros(size)
+        self._least: FloatArray = np.zeros(size)
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
@@ -163,7 +169,7 @@ class CostModel:
             cell.add(features, seconds)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
-        active_kernel().descend(self._gram, self._moment, self._coefficients)
+        active_kernel().descend(self._gram, self._moment, self._coefficients, self._least)
         if self._pull.size:
             self._follow_prompts()
 
@@ -254,7 +260,9 @@ class CostModel:
         guess = np.zeros_like(self._coefficients)
         guess[0] = heights[0]
         last = self._request - 1
-        guess[1:last] = np.maximum(np.diff(heights), 0.0)
+        least = np.zeros_like(guess)
+        least[_FALLS] = -_MOST_FALL * heights[0]
+        guess[1:last] = np.maximum(np.diff(heights), least[1:last])
         guess[last] = guess[last - 1] / self._widths[-2] * self._widths[-1]
         guess[self._request] = profile.per_request
         guess[self._context] = profile.per_context_token
@@ -274,6 +282,7 @@ class CostModel:
 
     def _set_prior(self, guess: FloatArray, strength: FloatArray, smoothness: float) -> None:
         self._coefficients = guess.copy()
+        self._least[_FALLS] = -_MOST_FALL * guess[0]
         self._gram[:] = np.diag(strength)
         self._moment[:] = strength * guess
         # Slopes of neighbouring segments should be alike: (rise_k / w_k - rise_k+1 / w_k+1)^2.

@@ -38,7 +38,7 @@ FollowFunction: TypeAlias = Callable[
     [FloatArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray, float, float], float
 ]
 AbsorbFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, float, float], None]
-DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], None]
+DescendFunction: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray, FloatArray], None]
 HazardsFunction: TypeAlias = Callable[[FloatArray, float, float], None]
 SurviveFunction: TypeAlias = Callable[[FloatArray], None]
 JudgeFunction: TypeAlias = Callable[

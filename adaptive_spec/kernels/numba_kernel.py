@@ -227,8 +227,10 @@ def _absorb(
             gram[p, q] += weighted * features[q]
 
 
-@numba.njit(numba.void(_F2, _F1, _F1), nogil=True, error_model="numpy", boundscheck=False)
-def _descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:
+@numba.njit(numba.void(_F2, _F1, _F1, _F1), nogil=True, error_model="numpy", boundscheck=False)
+def _descend(
+    gram: FloatArray, moment: FloatArray, coefficients: FloatArray, least: FloatArray
+) -> None:
     size = len(coefficients)
     gradient = moment.copy()
     for p in range(size):
@@ -238,7 +240,7 @@ def _descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> 
         curvature = gram[p, p]
         if curvature <= 0.0:
             continue
-        updated = max(0.0, coefficients[p] + gradient[p] / curvature)
+        updated = max(least[p], coefficients[p] + gradient[p] / curvature)
         step = updated - coefficients[p]
         for q in range(size):
             gradient[q] -= step * gram[p, q]
@@ -363,9 +365,11 @@ def absorb(
     _absorb(gram, moment, features, target, weight)
 
 
-def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:
+def descend(
+    gram: FloatArray, moment: FloatArray, coefficients: FloatArray, least: FloatArray
+) -> None:
     """See `numpy_kernel.descend`."""
-    _descend(gram, moment, coefficients)
+    _descend(gram, moment, coefficients, least)
 
 
 def hazards(logits: FloatArray, low: float, high: float) -> None:

@@ -168,10 +168,12 @@ def absorb(
     moment += weighted * target
 
 
-def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> None:
-    """One sweep of coordinate descent on min c'Gc - 2m'c subject to c >= 0, in place.
+def descend(
+    gram: FloatArray, moment: FloatArray, coefficients: FloatArray, least: FloatArray
+) -> None:
+    """One sweep of coordinate descent on min c'Gc - 2m'c subject to c >= `least`, in place.
 
-    `gram` [P, P] is symmetric positive semi-definite, `moment` and `coefficients` are [P].
+    `gram` [P, P] is symmetric positive semi-definite; `moment`, `coefficients` and `least` are [P].
     """
     gradient = moment.copy()
     for p in np.flatnonzero(coefficients):
@@ -180,7 +182,7 @@ def descend(gram: FloatArray, moment: FloatArray, coefficients: FloatArray) -> N
         curvature = gram[p, p]
         if curvature <= 0.0:
             continue
-        updated = max(0.0, coefficients[p] + gradient[p] / curvature)
+        updated = max(least[p], coefficients[p] + gradient[p] / curvature)
         if updated != coefficients[p]:
             gradient -= (updated - coefficients[p]) * gram[p]
             coefficients[p] = updated
