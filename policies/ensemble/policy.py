@@ -210,6 +210,7 @@ class EnsemblePolicy:
         if self._options.choice == "sampled" and verify.size:
             same = np.array([self._plan_of(each, context.batch_size) for each in self._members])
             likely = self._hedge.weights @ (np.minimum(same, available) == verify)
+            likely = np.minimum(likely, 1.0)  # all weights together may round to more
             propensity = likely if propensity is None else likely * propensity
         return msgspec.structs.replace(
             plan,
