@@ -34,7 +34,7 @@ from adaptive_spec.timed_loads import TimedLoads, load_bin
 from adaptive_spec.values import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
-_FALLS = slice(2, 6)
+_FALLS = slice(1 + _KNOTS.index(2), 1 + _KNOTS.index(8))
 """Coefficients of the segments of V from 2 to 8 tokens, which may fall, ..."""
 _MOST_FALL = 0.1
 """... each by so much of a step."""

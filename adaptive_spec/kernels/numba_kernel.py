@@ -8,6 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from adaptive_spec.kernels.layout import integers
 from adaptive_spec.kernels.numba_requests import follow as follow
 from adaptive_spec.kernels.numba_requests import tally as tally
 from adaptive_spec.kernels.numba_requests import worth as worth
@@ -304,11 +305,6 @@ def _step_curve(
     return curve
 
 
-def _integers(array: IntArray) -> IntArray:
-    """As compiled for; a copy only if it is laid out otherwise."""
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
 def admit(
     values: FloatArray,
     possible: IntArray,
@@ -321,12 +317,12 @@ def admit(
     """See `numpy_kernel.admit`."""
     verify, depth, value, ratio = _admit(
         np.ascontiguousarray(values),
-        _integers(possible),
-        _integers(available),
+        integers(possible),
+        integers(available),
         base,
         np.ascontiguousarray(verify_seconds),
         np.ascontiguousarray(draft_seconds),
-        _integers(depths),
+        integers(depths),
     )
     return verify, int(depth), float(value), float(ratio)
 
@@ -346,8 +342,8 @@ def learn(
     """See `numpy_kernel.learn`."""
     _learn(
         np.ascontiguousarray(hazard),
-        _integers(verified),
-        _integers(accepted),
+        integers(verified),
+        integers(accepted),
         position_gradient,
         position_information,
         position_count,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from adaptive_spec.kernels.layout import integers
 from adaptive_spec.values import FloatArray, IntArray
 
 _F1 = numba.float64[::1]
@@ -108,8 +109,8 @@ def follow(
     return float(
         _follow(
             np.ascontiguousarray(hazard),
-            np.ascontiguousarray(verified, dtype=np.int64),
-            np.ascontiguousarray(accepted, dtype=np.int64),
+            integers(verified),
+            integers(accepted),
             odds_ratio,
             request_effect,
             request_information,
@@ -129,7 +130,7 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
     """See `numpy_kernel.tally`."""
     _tally(
         np.ascontiguousarray(hazard),
-        np.ascontiguousarray(verified, dtype=np.int64),
-        np.ascontiguousarray(accepted, dtype=np.int64),
+        integers(verified),
+        integers(accepted),
         counts,
     )

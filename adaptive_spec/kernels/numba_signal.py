@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from adaptive_spec.kernels.layout import integers
 from adaptive_spec.values import BoolArray, FloatArray, IntArray
 
 _F1 = numba.float64[::1]
@@ -255,10 +256,6 @@ def _tell(
         span[j] = held * span[j] + most
 
 
-def _integers(array: IntArray) -> IntArray:
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
 def judge(
     position: int,
     odds_against: FloatArray,
@@ -299,8 +296,8 @@ def passed_over(
     """See `numpy_signal.passed_over`."""
     found: tuple[FloatArray, FloatArray, bool] = _passed_over(
         np.ascontiguousarray(signal),
-        _integers(verified),
-        _integers(accepted),
+        integers(verified),
+        integers(accepted),
         np.ascontiguousarray(hazard),
         np.ascontiguousarray(of_history),
     )
@@ -323,7 +320,7 @@ def weigh(
         np.ascontiguousarray(values),
         np.ascontiguousarray(residual),
         np.ascontiguousarray(information),
-        _integers(classes),
+        integers(classes),
         weight,
         evidence,
         prior_evidence,
@@ -343,7 +340,7 @@ def follow_means(
     values: FloatArray, classes: IntArray, mean: FloatArray, count: FloatArray, memory: float
 ) -> None:
     """See `numpy_signal.follow_means`."""
-    _follow_means(np.ascontiguousarray(values), _integers(classes), mean, count, memory)
+    _follow_means(np.ascontiguousarray(values), integers(classes), mean, count, memory)
 
 
 def round_means(signal: FloatArray) -> FloatArray:
