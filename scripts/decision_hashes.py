@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from adaptive_spec.sim.options import EngineOptions  # noqa: E402
 from adaptive_spec.sim.policy_choice import parse_policy  # noqa: E402
 from adaptive_spec.sim.scenario import Phase, Scenario  # noqa: E402
-from adaptive_spec.values import Level, Mode  # noqa: E402
+from adaptive_spec.step import Level, Mode  # noqa: E402
 
 TENANTS = """\
 tenants:

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec import prometheus_figures
 from adaptive_spec.adapters.vllm import interplay, versions
+from adaptive_spec.commands.doctor import installed_policies
 from adaptive_spec.config import Config
-from adaptive_spec.doctor import installed_policies
+from adaptive_spec.operation import metrics
 from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ def tables() -> dict[str, dict[str, str]]:
             "versions": versions.markdown_table(),
         },
         "docs/vllm.md": {
-            "figures": prometheus_figures.markdown_table(),
+            "figures": metrics.markdown_table(),
             "interplay": interplay.markdown_table(),
             "versions": versions.markdown_table(),
         },

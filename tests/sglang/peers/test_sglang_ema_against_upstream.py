@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from upstream import upstream_module
 
-from adaptive_spec.policies.peers.engines.sglang_ema import (
+from adaptive_spec.policies.baselines.engines.sglang_ema import (
     EmaTier,
     EmaTiers,
     SGLangEmaOptions,
     default_tiers,
 )
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.step import Capability, Level
 
 upstream = upstream_module("sglang.srt.speculative.adaptive_spec_params")
 

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.peers.engines.vllm_acceptance_estimator import (
+from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
     REFIT_STEPS,
     VllmAcceptanceEstimator,
 )
-from adaptive_spec.policies.peers.engines.vllm_adaptive_verification import (
+from adaptive_spec.policies.baselines.engines.vllm_adaptive_verification import (
     VllmAdaptiveVerificationOptions,
     VllmAdaptiveVerificationPolicy,
 )
-from adaptive_spec.policies.peers.engines.vllm_cost_tables import CostCurve
-from adaptive_spec.policies.peers.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.policies.baselines.engines.vllm_cost_tables import CostCurve
+from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
 from adaptive_spec.policy import Policy
-from adaptive_spec.values import StepContext
+from adaptive_spec.step import StepContext
 
 pytestmark = pytest.mark.engine
 
