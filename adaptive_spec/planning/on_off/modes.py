@@ -9,7 +9,6 @@ Modes, from the dearest to the cheapest while nothing is accepted:
   at K = 0 to their end, so coming back takes until enough of them have been replaced. A drafter
   without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing, and OFF_WARM
   makes no sense for it.
-* UNLOADED: the drafter's memory serves as KV cache; coming back takes a reload besides.
 
 **Going down.** How long a bad time lasts isn't known in advance, so each step down is taken once
 the seconds lost by not taking it reach the cost of coming back from there (ski rental). Losses are
@@ -52,7 +51,7 @@ How a policy uses it, once per step that decodes:
     machine.ended(requests)                     # when requests end
 
 and `prompts_only` in a step without decoding requests. If `machine.probing`, or the mode is not
-OFF_COLD or UNLOADED, the drafter's pass must run.
+OFF_COLD, the drafter's pass must run.
 """
 
 from __future__ import annotations
@@ -85,14 +84,13 @@ _BRIEF_SECONDS = 30.0
 
 
 class ModeMachine:
-    """ON, OFF in its three depths, and the probes in between.
+    """ON, OFF in its two depths, and the probes in between.
 
     Args:
         capability: which modes the engine has.
         settling_seconds: b of the probe law.
         overhead: share of the time that probes may take.
         most_samples: first drafts that end a probe near break-even.
-        reload_seconds: coming back from UNLOADED.
         fixed_interval: seconds between probes, instead of the law; to see what the law is worth.
     """
 
@@ -103,16 +101,14 @@ class ModeMachine:
         settling_seconds: float = 60.0,
         overhead: float = 0.002,
         most_samples: int = 256,
-        reload_seconds: float = 5.0,
         fixed_interval: float | None = None,
     ) -> None:
         self._has_state = capability.off_pass
         self._goes_cold = capability.cold_off
         self._passes_fixed = not capability.steers_depth and capability.level > 0
-        self._unloads = capability.cold_off and capability.can_unload
         self._can_stop = 0 in capability.uniform_values or capability.level > 0
         self._settling, self._overhead = settling_seconds, overhead
-        self._reload, self._fixed_interval = reload_seconds, fixed_interval
+        self._fixed_interval = fixed_interval
         self._turnover = Turnover()
         self._advantage = 0.0
         self._test = ProbeTest(most_samples)
@@ -125,7 +121,7 @@ class ModeMachine:
         self._prospect = Prospect(0.3, 0.1, 0.4)
         self._steps = 0
         self._now = 0.0
-        self._lost_warm = self._lost_cold = self._lost_unloaded = 0.0
+        self._lost_warm = self._lost_cold = 0.0
         self._off_seconds = self._warm_seconds = 0.0
         self._on_trial, self._paid = True, 0.0
         self._credit = 0.0
@@ -137,7 +133,7 @@ class ModeMachine:
     @property
     def cold(self) -> bool:
         """No drafter pass in the coming step."""
-        return self.mode in (Mode.OFF_COLD, Mode.UNLOADED) and not self.probing
+        return self.mode is Mode.OFF_COLD and not self.probing
 
     @property
     def plan_mode(self) -> Mode:
@@ -161,7 +157,6 @@ class ModeMachine:
         advantage: float = 0.0,
         ready: bool = True,
         changed: bool = False,
-        unload_gain: float = 0.0,
     ) -> Mode:
         """The mode of the coming step.
 
@@ -176,7 +171,6 @@ class ModeMachine:
                 drafter pass, minus 1.
             ready: step times and acceptance have been measured well enough to stop on them.
             changed: something was seen to change (load mix, acceptance).
-            unload_gain: relative gain in throughput from the drafter's memory; 0 if none waits.
         """
         self._turnover.passed(batch_size, off_seconds)
         self._off_seconds, self._warm_seconds = off_seconds, warm_seconds
@@ -202,7 +196,7 @@ class ModeMachine:
             self._switch_on()
             return self.mode
         self._watch(batch_size, prospect, changed=changed)
-        self._consider_going_further(unload_gain)
+        self._consider_going_cold()
         self._consider_probing(prompts=prompts)
         return self.mode
 
@@ -272,18 +266,11 @@ class ModeMachine:
         cold = going_cold and self._goes_cold
         self._switch_off(Mode.OFF_COLD if cold else Mode.OFF_WARM, prospect, batch_size)
 
-    def _consider_going_further(self, unload_gain: float) -> None:
-        if self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state:
-            if self._lost_cold >= self._cost_of_coming_back():
-                self.mode = Mode.OFF_COLD
-                self.switches += 1
-        elif self.mode is Mode.OFF_COLD and self._unloads:
-            self._lost_unloaded += unload_gain * self._off_seconds
-            if self._lost_unloaded >= self._reload:
-                self.mode = Mode.UNLOADED
-                self.switches += 1
-                # Coming back costs more now: look less often.
-                self._next_probe = self._now + self._interval()
+    def _consider_going_cold(self) -> None:
+        may = self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state
+        if may and self._lost_cold >= self._cost_of_coming_back():
+            self.mode = Mode.OFF_COLD
+            self.switches += 1
 
     def _cost_of_coming_back(self) -> float:
         """Seconds, from OFF_COLD: a probe, and the gain missed until it is made and has effect."""
@@ -307,7 +294,7 @@ class ModeMachine:
         self._prospect = prospect()
         self._last_probe = self._now
         self._next_probe = self._now + self._interval()
-        self._lost_warm = self._lost_unloaded = 0.0
+        self._lost_warm = 0.0
         self._on_trial = False
 
     # ---------------------------------------------------------------- coming back
@@ -335,7 +322,7 @@ class ModeMachine:
             return
         self.probing = True
         self.probes += 1
-        self._spent = self._reload if self.mode is Mode.UNLOADED else 0.0
+        self._spent = 0.0
         self._test.begin(self._prospect)
 
     def _conclude(self, advantage: float, prospect: Callable[[], Prospect]) -> None:
@@ -383,5 +370,4 @@ class ModeMachine:
 
     @property
     def _cost_of_probe(self) -> float:
-        reload_seconds = self._reload if self.mode is Mode.UNLOADED else 0.0
-        return max(self._probe_cost, 1e-4) + reload_seconds
+        return max(self._probe_cost, 1e-4)

@@ -32,7 +32,7 @@ class Server:
         self.seconds_lost = 0.0
         self.probing_began: list[float] = []
 
-    def step(self, *, gain: float = -0.05, unload_gain: float = 0.0) -> Mode:
+    def step(self, *, gain: float = -0.05) -> Mode:
         machine = self.machine
         ending = self.age >= self.lifetime
         machine.ended(int(ending.sum()))
@@ -44,7 +44,6 @@ class Server:
             prospect=lambda: self.outlook,
             prompts=bool(ending.any()),
             now=self.now,
-            unload_gain=unload_gain,
         )
         if machine.probing and not was_probing:
             self.probing_began.append(self.now)
@@ -266,22 +265,3 @@ def test_a_clock_that_jumps_back_still_probes() -> None:
     server.now = 0.0
     server.run(5.0)
     assert server.probing_began
-
-
-def test_the_drafter_is_unloaded_when_queueing_has_cost_a_reload() -> None:
-    machine = ModeMachine(capability(can_unload=True, kv_tokens_freed=10_000), reload_seconds=2.0)
-    server = Server(machine)
-    server.until(Mode.OFF_COLD)
-    server.run(60.0, unload_gain=0.0)
-    assert machine.mode is Mode.OFF_COLD
-    waited = server.until(Mode.UNLOADED, unload_gain=0.1)
-    assert waited == pytest.approx(20.0, rel=0.1)
-    server.hazard = 0.8
-    server.until(Mode.ON, unload_gain=0.1)
-
-
-def test_without_the_capability_it_is_never_unloaded() -> None:
-    server = Server(ModeMachine(capability()))
-    server.until(Mode.OFF_COLD)
-    server.run(60.0, unload_gain=0.5)
-    assert server.machine.mode is Mode.OFF_COLD
