@@ -1,9 +1,9 @@
-"""Write the tables of README.md and docs/vllm.md that come from the code.
+"""Write the tables of docs/ that come from the code.
 
-    python scripts/readme.py [--check]
+    python scripts/generated_docs.py [--check]
 
-They stand between `<!-- name -->` and `<!-- /name -->`. With --check nothing is written, and the
-exit status says whether they were in step.
+A table stands between `<!-- name -->` and `<!-- /name -->`. With --check the script writes nothing,
+and its exit status is 1 if a table differs from the code.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from typing import Any
 import msgspec
 
 from adaptive_spec import prometheus_figures
+from adaptive_spec.adapters.sglang import versions as sglang_versions
+from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
 from adaptive_spec.adapters.vllm import interplay, versions
 from adaptive_spec.config import Config
-from adaptive_spec.doctor import installed_policies
+from adaptive_spec.doctor import PolicyReport, installed_policies
 from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,13 +31,14 @@ ROOT = Path(__file__).resolve().parent.parent
 def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
     return {
-        "README.md": {
-            "config": config_table(Config),
+        "docs/baselines.md": {"baselines": baseline_table()},
+        "docs/configuration.md": {"config": config_table(Config)},
+        "docs/policies.md": {
             "goodput": config_table(GoodputOptions, "options."),
-            "peers": policy_table(peers=True),
-            "policies": policy_table(peers=False),
-            "versions": versions.markdown_table(),
+            "policies": policy_table(),
         },
+        "docs/sglang.md": {"versions": sglang_versions.markdown_table()},
+        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.markdown_table()},
         "docs/vllm.md": {
             "figures": prometheus_figures.markdown_table(),
             "interplay": interplay.markdown_table(),
@@ -61,23 +64,25 @@ def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
     )
 
 
-def policy_table(*, peers: bool) -> str:
-    """The policies that come with the package: ours, or those of others."""
+def policy_table() -> str:
+    """Every policy of this project that comes with the package."""
+    rows = [f"| `{policy.name}` | {policy.summary} |" for policy in _shipped(baselines=False)]
+    return "\n".join(["| policy | what it does |", "| --- | --- |", *rows])
+
+
+def baseline_table() -> str:
+    """Every baseline that comes with the package."""
+    rows = [
+        f"| `{policy.name}` | {policy.summary} | {policy.granularity}"
+        f"{', greedy drafts only' if policy.greedy_drafts_only else ''} |"
+        for policy in _shipped(baselines=True)
+    ]
+    return "\n".join(["| baseline | rule | steers |", "| --- | --- | --- |", *rows])
+
+
+def _shipped(*, baselines: bool) -> list[PolicyReport]:
     own = [policy for policy in installed_policies() if policy.distribution == "adaptive-spec"]
-    chosen = [policy for policy in own if bool(policy.source) == peers]
-    if not peers:
-        return "\n".join(
-            ["| policy | what it does |", "| --- | --- |"]
-            + [f"| `{policy.name}` | {policy.summary} |" for policy in chosen]
-        )
-    return "\n".join(
-        ["| peer | rule | steers |", "| --- | --- | --- |"]
-        + [
-            f"| `{policy.name}` | {policy.summary} | {policy.granularity}"
-            f"{', greedy drafts only' if policy.greedy_drafts_only else ''} |"
-            for policy in chosen
-        ]
-    )
+    return [policy for policy in own if bool(policy.source) == baselines]
 
 
 def _rows(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
@@ -122,7 +127,7 @@ def main() -> int:
         if before == after:
             continue
         if "--check" in sys.argv[1:]:
-            print(f"error: tables in {name} are out of step with the code; run `make readme`")
+            print(f"error: tables in {name} are out of step with the code; run `make docs`")
             status = 1
         else:
             file.write_text(after, encoding="utf-8")
