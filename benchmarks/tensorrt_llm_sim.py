@@ -275,7 +275,7 @@ def main() -> None:
     if arguments.json:
         value = {
             "engine": bench.config.engine | {"variants": bench.config.engine_variants},
-            "peers": {hardware: peers.texts for hardware, peers in tuned.items()},
+            "baselines": {hardware: peers.texts for hardware, peers in tuned.items()},
             "tables": tables,
             "runs": rows_of(bench),
         }
