@@ -305,7 +305,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON of vllm_cpu.py")
     parser.add_argument("--costs", type=Path, default=COSTS, help="packed trace, random K and D")
-    parser.add_argument("--acceptance", type=Path, default=ACCEPTANCE, help="packed trace, K = Kmax")
+    parser.add_argument(
+        "--acceptance", type=Path, default=ACCEPTANCE, help="packed trace, K = Kmax"
+    )
     parser.add_argument("--output", type=Path, help="JSON file to write")
     given = parser.parse_args()
     try:

@@ -262,7 +262,11 @@ def _ablations(board: Board) -> list[Demand]:
             if worth:
                 most = 100 * max(worth)
                 parts.append(f"{group}: {100 * mean(worth):+.2f}, at most {most:+.2f}")
-        found.append(Demand(f"ablation '{label}': loss, points of best K", "; ".join(parts) or "not run", None))
+        found.append(
+            Demand(
+                f"ablation '{label}': loss, points of best K", "; ".join(parts) or "not run", None
+            )
+        )
     return found
 
 

@@ -15,37 +15,40 @@ _MARK = {True: "met", False: "**missed**", None: ""}
 
 _HEAD = """# Leaderboard
 
-`goodput` is compared with every other policy of this project, with the baselines of other systems, with
-each static K and with no speculation, in the simulator. Demands come first, then the standings by
-group, then what the baselines were given and where they come from. [Findings](leaderboard_findings.md)
-explains the misses, [validation](validation.md) how far to trust the simulator. To make the page anew:
+`goodput` is compared with every other policy of this project, with the baselines of other systems,
+with each static K and with no speculation, in the simulator. Demands come first, then the standings
+by group, then what the baselines were given and where they come from.
+[Findings](leaderboard_findings.md) explains the misses, [validation](validation.md) how far to
+trust the simulator. To make the page anew:
 
 ```sh
-python benchmarks/leaderboard.py tune       # profiles and tuned values of baselines, kept in the tree
+python benchmarks/leaderboard.py tune       # profiles and tuned values of baselines
 adaptive-spec sweep benchmarks/leaderboard.yaml --output out/leaderboard
 python benchmarks/leaderboard.py write out/leaderboard
 adaptive-spec report out/leaderboard        # the same as a page, with every cell
 ```
 
-These figures are of adaptive-spec {version}: {cells} cells, {runs:,} runs of policies, on public and own
-acceptance data and published or computed step times.
+These figures are of adaptive-spec {version}: {cells} cells, {runs:,} runs of policies, on public
+and own acceptance data and published or computed step times.
 
-The score is throughput in closed loops and 1 / mean TPOT where arrivals fix the throughput. `/ best K` is
-the score over that of the best static K of the same cell, chosen in hindsight. All policies of a cell
-meet the same requests and the same luck. The seeds of a cell are averaged before anything else. Closed
-loops are measured after 2,000 tokens per client, about 1,000 steps. Kmax is 6.
+The score is throughput in closed loops and 1 / mean TPOT where arrivals fix the throughput.
+`/ best K` is the score over that of the best static K of the same cell, chosen in hindsight. All
+policies of a cell meet the same requests and the same luck. The seeds of a cell are averaged before
+anything else. Closed loops are measured after 2,000 tokens per client, about 1,000 steps. Kmax is
+6.
 """
 
 _RULES = """## What baselines are given
 
 * Baselines that profile their engine at start-up get its cost profile
   (`benchmarks/leaderboard/profiles`); goodput, bandits, regression and ensemble get none.
-* `batch_table` and `trtllm_schedule` are tuned for each acceptance set, drafter and machine on runs of every
-  static K at 1, 4, 16, 64 and 256 clients with another seed, the thresholds of TensorRT-LLM's gates for each
-  drafter and machine over all acceptance sets (`benchmarks/leaderboard/tuned.json`).
-* All policies run on an engine that can vary K by request and draft depth by step, also those that choose
-  one K for the batch. All other options are the original's defaults, except `llama_p_min` (p_min 0.75, its
-  default before it became 0) and drafts of at most 6.
+* `batch_table` and `trtllm_schedule` are tuned for each acceptance set, drafter and machine on runs
+  of every static K at 1, 4, 16, 64 and 256 clients with another seed, the thresholds of
+  TensorRT-LLM's gates for each drafter and machine over all acceptance sets
+  (`benchmarks/leaderboard/tuned.json`).
+* All policies run on an engine that can vary K by request and draft depth by step, also those that
+  choose one K for the batch. All other options are the original's defaults, except `llama_p_min`
+  (p_min 0.75, its default before it became 0) and drafts of at most 6.
 * Baselines keep their faults; the table of sources names them.
 """
 
@@ -54,7 +57,8 @@ _GAPS = """## What is not covered
 * The whole cross product: each group crosses a few axes (`benchmarks/leaderboard.yaml`).
 * Token trees, other Kmax, memory pressure, and drafters other than EAGLE chains and n-gram look-up.
 * Acceptance of larger models: the lists of Llama-3.1-8B run on all machines.
-* Confidence of a large drafter: the synthetic one is calibrated, the recorded ones are of a small pair.
+* Confidence of a large drafter: the synthetic one is calibrated, the recorded ones are of a small
+  pair.
 * Perfect foresight: `adaptive-spec sweep` with `foresight: true` shows it.
 * Decision times on a quiet machine: they are medians while other work ran.
 """

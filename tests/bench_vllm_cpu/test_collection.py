@@ -59,5 +59,5 @@ def test_cells_with_faults_are_not_collected(tmp_path: Path) -> None:
 
 def test_files_of_other_benchmarks_are_not_collected(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"cells": []}')
-    with pytest.raises(BenchmarkError, match="no results of vllm_cpu.py"):
+    with pytest.raises(BenchmarkError, match=r"no results of vllm_cpu\.py"):
         collect([tmp_path / "other.json"], "a")
