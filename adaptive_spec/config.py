@@ -58,7 +58,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         status_file: JSON file that is rewritten about once a second with counters and the
             last decision; ``{pid}`` in the name is replaced.
         control_file: JSON file with which mode, policy and options are switched while the server
-            runs (`adaptive_spec.run_time_switch`); vLLM and SGLang.
+            runs (`adaptive_spec.operation.run_time_switch`); vLLM and SGLang.
         state_directory: folder in which what the policy has learned is kept for the next start of
             a server with the same model, drafter, hardware and versions; without it, each start
             learns anew. vLLM.

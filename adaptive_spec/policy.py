@@ -17,7 +17,7 @@ import msgspec
 
 from adaptive_spec.config import Config
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,

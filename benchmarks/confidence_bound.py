@@ -37,7 +37,7 @@ from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.step_time import StepTime
 from adaptive_spec.sim.sweep.cells import Cell, Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
     FloatArray,

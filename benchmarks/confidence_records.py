@@ -33,9 +33,9 @@ import numpy as np
 if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.trace import read_trace
-from adaptive_spec.values import IntArray, SpecPlan, StepContext
+from adaptive_spec.step import IntArray, SpecPlan, StepContext
 from benchmarks.bench_pair.prompts import load_prompts
 from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
 

@@ -16,7 +16,7 @@ from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policy import State
-from adaptive_spec.values import IntArray, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext, StepOutcome
 
 FILE = "sglang/srt/speculative/adaptive_spec_params.py"
 LADDER = (0, 1, 3, 5, 7)

@@ -44,7 +44,7 @@ from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 from benchmarks.sglang_arms import (
     LADDER,
     LAUNCH_K,

@@ -61,7 +61,7 @@ class CyclePolicy:
 
     def plan(self, context: Any) -> Any:
         """The K whose turn it is."""
-        from adaptive_spec.values import Mode, SpecPlan
+        from adaptive_spec.step import Mode, SpecPlan
 
         values = context.capability.uniform_values
         turns = (*reversed(values), *values)

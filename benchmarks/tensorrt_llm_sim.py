@@ -43,8 +43,10 @@ from adaptive_spec.sim.sweep.cells import Cell, CellName, Files, check_cells, pl
 from adaptive_spec.sim.sweep.config import load_sweep_config
 
 CONFIG = Path(__file__).with_suffix(".yaml")
-GATES = "adaptive_spec.policies.peers.engines.tensorrt_llm_gates"
-SCHEDULE = "adaptive_spec.policies.peers.engines.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
+GATES = "adaptive_spec.policies.baselines.engines.tensorrt_llm_gates"
+SCHEDULE = (
+    "adaptive_spec.policies.baselines.engines.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
+)
 WINDOW_GATE = f"{GATES}:TensorRTLLMWindowGatePolicy"
 REQUEST_GATE = f"{GATES}:TensorRTLLMRequestGatePolicy"
 REQUESTS, ITERATIONS = 10, 500

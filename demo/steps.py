@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adaptive_spec.trace import read_trace
+from adaptive_spec.operation.trace import read_trace
 
 from .arms import KMAX
 from .traffic import kind_of

@@ -8,7 +8,7 @@ import msgspec
 
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
-from adaptive_spec.values import SpecPlan, StepContext
+from adaptive_spec.step import SpecPlan, StepContext
 
 
 class OffOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

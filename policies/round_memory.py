@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepOutcome
 
 _KEPT = 8
 """Steps that may be waiting; engines schedule at most two ahead."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import State
-from adaptive_spec.values import IntArray, StepOutcome
+from adaptive_spec.step import IntArray, StepOutcome
 
 
 class StatelessPolicy:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.values import Capability, Mode, SpecPlan, StepContext
+from adaptive_spec.step import Capability, Mode, SpecPlan, StepContext
 
 
 class StaticOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

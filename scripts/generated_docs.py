@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec import prometheus_figures
 from adaptive_spec.adapters.sglang import versions as sglang_versions
 from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
 from adaptive_spec.adapters.vllm import interplay, versions
+from adaptive_spec.commands.doctor import PolicyReport, installed_policies
 from adaptive_spec.config import Config
-from adaptive_spec.doctor import PolicyReport, installed_policies
+from adaptive_spec.operation import metrics
 from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +40,7 @@ def tables() -> dict[str, dict[str, str]]:
         "docs/sglang.md": {"versions": sglang_versions.markdown_table()},
         "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.markdown_table()},
         "docs/vllm.md": {
-            "figures": prometheus_figures.markdown_table(),
+            "figures": metrics.markdown_table(),
             "interplay": interplay.markdown_table(),
             "versions": versions.markdown_table(),
         },

@@ -6,7 +6,7 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.step import Capability, Level
 
 
 def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) -> Capability:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.sim.running import Running
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 class DecodeBatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 _USABLE = 0.9
 """Share of the memory an engine takes: vLLM's default `gpu_memory_utilization`."""

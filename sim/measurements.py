@@ -13,7 +13,7 @@ import numpy as np
 from adaptive_spec.sim.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.running import Running
 from adaptive_spec.sim.segments import Segments
-from adaptive_spec.values import IntArray, Mode
+from adaptive_spec.step import IntArray, Mode
 
 _PIECES = 1024
 

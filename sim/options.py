@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]

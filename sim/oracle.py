@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.planner import Admission, best_admission
+from adaptive_spec.planning.planner import Admission, best_admission
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.engine import Engine
@@ -21,7 +21,7 @@ from adaptive_spec.sim.result import Regret, Result
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.sim.segments import Recovery, recovery_of
 from adaptive_spec.sim.step_time import StepTime
-from adaptive_spec.values import FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 
 class Oracles(msgspec.Struct, frozen=True):

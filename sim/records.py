@@ -8,7 +8,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.request import ANY_RECORD, Request
 from adaptive_spec.sim.running import Running
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 
 class RecordChooser:

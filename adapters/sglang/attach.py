@@ -17,7 +17,7 @@ from adaptive_spec.adapters.sglang.metrics import Metrics, metrics_for
 from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
-from adaptive_spec.controller import Controller
+from adaptive_spec.controller.controller import Controller
 from adaptive_spec.errors import AdaptiveSpecError
 
 LOG = logging.getLogger("sglang.adaptive_spec")

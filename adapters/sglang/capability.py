@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.step import Capability, Level
 
 SKIP_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 NGRAM_NAME = "ADAPTIVE_NGRAM"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from adaptive_spec.adapters.sglang.confidence import Certainty
 from adaptive_spec.adapters.sglang.requests import RequestTable
-from adaptive_spec.values import Capability, IntArray, StepContext
+from adaptive_spec.step import Capability, IntArray, StepContext
 
 _UNKNOWN_KV = 1 << 40
 

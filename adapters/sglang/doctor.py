@@ -8,8 +8,8 @@ import os
 from adaptive_spec.adapters.sglang import facts, signatures
 from adaptive_spec.adapters.sglang.settings import requested
 from adaptive_spec.adapters.sglang.versions import in_range, known_range, was_executed
+from adaptive_spec.commands.doctor import EngineReport
 from adaptive_spec.config import ENVIRONMENT_VARIABLE
-from adaptive_spec.doctor import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError
 
 PLUGINS_VARIABLE = "SGLANG_PLUGINS"

@@ -1,8 +1,9 @@
 """Per-request hints: one dict of scalars, ``custom_params["adaptive_spec"]``.
 
-The keys and values are those of `adaptive_spec.hints`. SGLang runs one K for the whole batch, so a
-cap takes a request out of what speaks for a larger K; it can't shield one request from the K that
-the others run. A batch in which all are capped runs no more than the largest of their caps.
+The keys and values are those of `adaptive_spec.engines.hints`. SGLang runs one K for the whole
+batch, so a cap takes a request out of what speaks for a larger K; it can't shield one request from
+the K that the others run. A batch in which all are capped runs no more than the largest of their
+caps.
 
 SGLang's IPC carries a dict of scalars in `custom_params`, nothing nested deeper.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from adaptive_spec.hints import NO_HINTS, HintParser, Hints
+from adaptive_spec.engines.hints import NO_HINTS, HintParser, Hints
 
 KEY = "adaptive_spec"
 

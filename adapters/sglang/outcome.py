@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.values import IntArray, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, StepContext, StepOutcome
 
 MOST_IN_FLIGHT = 4
 """Steps launched without results; more than that means that some will never come."""

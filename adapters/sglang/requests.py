@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.adapters.sglang.hints import HintReader
-from adaptive_spec.hints import NO_CAP
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.engines.hints import NO_CAP
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.step import FloatArray, IntArray
 
 
 class RequestTable:

@@ -32,9 +32,9 @@ from adaptive_spec.adapters.sglang.outcome import (
 from adaptive_spec.adapters.sglang.requests import RequestTable
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
-from adaptive_spec.controller import Controller
-from adaptive_spec.run_time_switch import SwitchRequest
-from adaptive_spec.values import Mode, SpecPlan
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.operation.run_time_switch import SwitchRequest
+from adaptive_spec.step import Mode, SpecPlan
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 

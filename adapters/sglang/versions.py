@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from adaptive_spec import engine_versions
-from adaptive_spec.engine_versions import release, release_number, untested
+from adaptive_spec.engines import versions
+from adaptive_spec.engines.versions import release, release_number, untested
 
 
 class KnownVersion(msgspec.Struct, frozen=True):
@@ -79,4 +79,4 @@ def require_in_range(version: str) -> None:
 
 def markdown_table() -> str:
     """The table of versions, for the documentation."""
-    return engine_versions.markdown_table(("SGLang", "route", "what was checked"), KNOWN_VERSIONS)
+    return versions.markdown_table(("SGLang", "route", "what was checked"), KNOWN_VERSIONS)

@@ -17,7 +17,7 @@ from adaptive_spec.adapters.tensorrt_llm.ladder import (
     ladder_of,
 )
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.step import Capability, Level
 
 
 class Support(msgspec.Struct, frozen=True, kw_only=True):

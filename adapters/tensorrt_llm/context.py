@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaptive_spec.adapters.tensorrt_llm.requests import RequestTable, is_real, name_of
-from adaptive_spec.values import Capability, IntArray, StepContext
+from adaptive_spec.step import Capability, IntArray, StepContext
 
 _UNKNOWN_KV = 1 << 40
 

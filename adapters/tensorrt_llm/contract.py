@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from adaptive_spec import source_facts
+from adaptive_spec.engines import source_facts
 
 Route: TypeAlias = Literal["one-engine", "host drafter"]
 ROUTES: tuple[Route, ...] = ("one-engine", "host drafter")

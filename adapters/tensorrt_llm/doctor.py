@@ -9,7 +9,7 @@ from pathlib import Path
 from adaptive_spec.adapters.tensorrt_llm.install import engine_version, hook_state
 from adaptive_spec.adapters.tensorrt_llm.source_check import check_tree
 from adaptive_spec.adapters.tensorrt_llm.switch import VARIABLE, requested
-from adaptive_spec.doctor import EngineReport
+from adaptive_spec.commands.doctor import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError
 
 

@@ -13,8 +13,8 @@ from adaptive_spec.adapters.tensorrt_llm.clock import IterationClock
 from adaptive_spec.adapters.tensorrt_llm.lookup import SuffixIndex
 from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of, temperature_of
 from adaptive_spec.config import Config
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import (
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import (
     Capability,
     IntArray,
     Level,

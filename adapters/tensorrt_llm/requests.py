@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.step import FloatArray, IntArray
 
 
 class RequestTable:

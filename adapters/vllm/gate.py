@@ -24,7 +24,7 @@ from adaptive_spec.adapters.vllm.versions import require_tested
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import configured_policy
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 
 KEY = "adaptive_spec"
 """Our key in ``--additional-config``."""

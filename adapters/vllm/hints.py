@@ -1,6 +1,7 @@
 """Per-request hints from `vllm_xargs` (offline: `SamplingParams.extra_args`), as flat keys.
 
-The keys and values are those of `adaptive_spec.hints`, with ``adaptive_spec_`` before the key.
+The keys and values are those of `adaptive_spec.engines.hints`, with ``adaptive_spec_`` before the
+key.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adaptive_spec.hints import NO_HINTS, HintParser, Hints
+from adaptive_spec.engines.hints import NO_HINTS, HintParser, Hints
 
 PREFIX = "adaptive_spec_"
 

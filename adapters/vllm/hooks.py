@@ -16,8 +16,8 @@ from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import Capability
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import Capability
 
 ATTRIBUTE = "adaptive_spec"
 """Name under which the gate leaves our configuration on `SchedulerConfig`."""

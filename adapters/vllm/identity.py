@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 import adaptive_spec
-from adaptive_spec.values import Capability
+from adaptive_spec.step import Capability
 
 
 def identity_of(vllm_config: Any, capability: Capability) -> dict[str, str]:
-    """Names and values, for `adaptive_spec.saved_state`. Read in EngineCore."""
+    """Names and values, for `adaptive_spec.operation.saved_state`. Read in EngineCore."""
     import vllm
     from vllm.platforms import current_platform
 

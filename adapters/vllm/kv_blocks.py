@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 
 class BlockBudget:

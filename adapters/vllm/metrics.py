@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.controller import Controller
-from adaptive_spec.prometheus_figures import LiveFigures
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.operation.metrics import LiveFigures
 
 GATHERED = "PROMETHEUS_MULTIPROC_DIR"
 _REFRESH_SECONDS = 1.0

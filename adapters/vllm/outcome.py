@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
-from adaptive_spec.values import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 
 class PlannedStep:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.adapters.vllm.hints import HintReader
-from adaptive_spec.hints import MAX_TASKS, NO_CAP
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.engines.hints import MAX_TASKS, NO_CAP
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.step import FloatArray, IntArray
 
 MAX_KINDS = 64
 """Combinations of LoRA adapter, structured output and task label that get a number, beside labels

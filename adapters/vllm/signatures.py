@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 
 from adaptive_spec.adapters.vllm.facts import BASE, FACTS
+from adaptive_spec.engines.source_facts import Finding, SourceReport, forget_files, look_up
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import Finding, SourceReport, forget_files, look_up
 
 _VERSION = re.compile(r"__version__ = .*?['\"]([^'\"]+)['\"]")
 

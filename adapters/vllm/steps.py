@@ -27,8 +27,8 @@ from adaptive_spec.adapters.vllm.hints import HintReader
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import PlannedStep, Reading, build_outcome, read_results
 from adaptive_spec.adapters.vllm.requests import RequestTable
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import Mode, SpecPlan
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import Mode, SpecPlan
 
 P = ParamSpec("P")
 R = TypeVar("R")

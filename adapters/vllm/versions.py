@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from adaptive_spec import engine_versions
-from adaptive_spec.engine_versions import release, untested
+from adaptive_spec.engines import versions
+from adaptive_spec.engines.versions import release, untested
 
 
 class TestedVersion(msgspec.Struct, frozen=True):
@@ -47,4 +47,4 @@ def require_tested(version: str) -> None:
 
 def markdown_table() -> str:
     """The table of tested versions, for the README."""
-    return engine_versions.markdown_table(("vLLM", "model runner", "executed"), TESTED_VERSIONS)
+    return versions.markdown_table(("vLLM", "model runner", "executed"), TESTED_VERSIONS)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.kernels import numpy_kernel
-from adaptive_spec.values import BoolArray, FloatArray, IntArray
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 AdmitFunction: TypeAlias = Callable[
     [FloatArray, IntArray, IntArray, float, FloatArray, FloatArray, IntArray],

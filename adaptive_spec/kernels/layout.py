@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 
 def integers(array: IntArray) -> IntArray:

@@ -19,7 +19,7 @@ from adaptive_spec.kernels.numba_signal import pool as pool
 from adaptive_spec.kernels.numba_signal import round_means as round_means
 from adaptive_spec.kernels.numba_signal import tell as tell
 from adaptive_spec.kernels.numba_signal import weigh as weigh
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _F1 = numba.float64[::1]
 _F2 = numba.float64[:, ::1]

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 from adaptive_spec.kernels.layout import integers
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _F1 = numba.float64[::1]
 _F2 = numba.float64[:, ::1]

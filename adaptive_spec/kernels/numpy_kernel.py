@@ -17,7 +17,7 @@ from adaptive_spec.kernels.numpy_signal import round_means as round_means
 from adaptive_spec.kernels.numpy_signal import sum_in_order
 from adaptive_spec.kernels.numpy_signal import tell as tell
 from adaptive_spec.kernels.numpy_signal import weigh as weigh
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 def admit(
@@ -29,7 +29,7 @@ def admit(
     draft_seconds: FloatArray,
     depths: IntArray,
 ) -> tuple[IntArray, int, float, float]:
-    """Choose the next draft depth D and this step's K_i; see `adaptive_spec.planner`.
+    """Choose the next draft depth D and this step's K_i; see `adaptive_spec.planning.planner`.
 
     Args:
         values: [Kmax, B] weighted survival w_i s_ij, not increasing in j.
@@ -224,7 +224,7 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
 
 
 def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
-    """What a token of each request [B] counts for; see `adaptive_spec.token_worth`.
+    """What a token of each request [B] counts for; see `adaptive_spec.planning.throughput_weights`.
 
     Args:
         survival: [Kmax, B] s_ij.

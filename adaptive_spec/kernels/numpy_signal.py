@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import BoolArray, FloatArray, IntArray
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 
 def sum_in_order(rows: FloatArray) -> FloatArray:
@@ -31,7 +31,7 @@ def judge(
 ) -> tuple[BoolArray, BoolArray]:
     """Which drafts of a pass are kept, and who is drafted for in the next one.
 
-    See `adaptive_spec.policies.goodput.live`, also for why.
+    See `adaptive_spec.policies.goodput.confidence_admission`, also for why.
 
     Args:
         position: j, from 0.

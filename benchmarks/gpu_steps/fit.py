@@ -18,7 +18,7 @@ from adaptive_spec.sim.hardware.roofline import (
     all_reduce_seconds,
     kv_pool,
 )
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 from .measure import EAGLE_VOCABULARY, Measurement
 from .model import Shape

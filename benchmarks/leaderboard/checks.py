@@ -18,7 +18,7 @@ from adaptive_spec.sim.report.leaderboard import (
     of_no_speculation,
 )
 from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 
 OURS = "goodput"
 LOSS, RECOVERY_STEPS = 0.01, 50

@@ -17,8 +17,8 @@ from statistics import mean
 
 import msgspec
 
-from adaptive_spec.cost_profile import CostProfile
-from adaptive_spec.policies.peers.engines.tuned_table import tuned_table
+from adaptive_spec.cost.profile import CostProfile
+from adaptive_spec.policies.baselines.engines.tuned_table import tuned_table
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.hardware.registry import hardware as find_hardware

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.trace import read_trace
+from adaptive_spec.operation.trace import read_trace
 
 SUFFIX = ".jsonl.gz"
 

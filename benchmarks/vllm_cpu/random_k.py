@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.values import IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext
 
 
 class RandomKOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.timed_loads import load_bin
-from adaptive_spec.values import Capability, FloatArray, IntArray
+from adaptive_spec.cost.coverage import load_bin
+from adaptive_spec.step import Capability, FloatArray, IntArray
 
 LOAD_BINS = 13
 """Batches of 1, 2, 3-4, ... and more than 2,048."""

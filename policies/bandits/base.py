@@ -18,7 +18,7 @@ from adaptive_spec.policies.bandits.arms import arms_of, bin_of, propensities
 from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_form, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policy import State
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     FloatArray,
     IntArray,

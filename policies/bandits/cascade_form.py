@@ -17,7 +17,7 @@ import numpy as np
 from adaptive_spec.policies.bandits.base import Decision, Draw
 from adaptive_spec.policies.bandits.saved_arrays import Arrays
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.values import FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _CEILING = 0.995
 _MEASURE_EVERY_DRAWS = 2

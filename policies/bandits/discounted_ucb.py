@@ -27,7 +27,7 @@ from adaptive_spec.policies.bandits.cascade_form import (
 from adaptive_spec.policies.bandits.hazards import HazardCounts
 from adaptive_spec.policies.bandits.plain_form import ArmCounts, IndexLearner
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.values import Capability
+from adaptive_spec.step import Capability
 
 
 class DiscountedUcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -34,7 +34,7 @@ from adaptive_spec.policies.bandits.hazards import survival_counts
 from adaptive_spec.policies.bandits.rewards import RewardScale, step_reward
 from adaptive_spec.policies.bandits.saved_arrays import Arrays
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.values import Capability, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
 
 _SPAN = 12.0
 """Weights more than e^-12 below the largest are held there."""

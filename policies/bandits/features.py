@@ -10,8 +10,8 @@ import zlib
 
 import numpy as np
 
-from adaptive_spec.policies.slot_arrays import floats
-from adaptive_spec.values import FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.per_request import floats
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 TASK_BINS = 4
 NAMES = (

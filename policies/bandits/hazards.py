@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 def seen_by_position(

@@ -18,7 +18,7 @@ from adaptive_spec.policies.bandits.rewards import RewardScale, step_reward
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
 from adaptive_spec.policies.bandits.saved_arrays import Arrays
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.values import FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 
 class LinearLearner:

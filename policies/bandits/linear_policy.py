@@ -12,7 +12,7 @@ from adaptive_spec.policies.bandits.linear_plain import LinearLearner
 from adaptive_spec.policies.bandits.request_cascade import Exploration, RequestCascade
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policy import State
-from adaptive_spec.values import Capability, IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Capability, IntArray, SpecPlan, StepContext, StepOutcome
 
 
 class LinearBanditOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -12,7 +12,7 @@ from adaptive_spec.policies.bandits.base import Decision, Draw
 from adaptive_spec.policies.bandits.rewards import step_reward
 from adaptive_spec.policies.bandits.saved_arrays import Arrays
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.values import FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _FORGOTTEN = 1e-9
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.planner import best_admission
+from adaptive_spec.planning.planner import best_admission
 from adaptive_spec.policies.bandits.arms import arms_of
 from adaptive_spec.policies.bandits.base import plan_of
 from adaptive_spec.policies.bandits.features import DIMENSIONS, RequestFeatures
@@ -22,7 +22,7 @@ from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_form, fill
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import State
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     FloatArray,
     IntArray,

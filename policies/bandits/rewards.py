@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from adaptive_spec.policies.bandits.arms import LOAD_BINS
-from adaptive_spec.values import FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepOutcome
 
 _SCALE_MEMORY = 256
 _MOST_PROMPT_SHARE = 0.5

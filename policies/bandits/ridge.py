@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import BoolArray, FloatArray
+from adaptive_spec.step import BoolArray, FloatArray
 
 
 class RidgeRegressions:

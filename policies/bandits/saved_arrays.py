@@ -8,7 +8,7 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import State
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 Arrays = Mapping[str, FloatArray | IntArray]
 

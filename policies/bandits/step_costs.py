@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from adaptive_spec.cost import CostModel
-from adaptive_spec.cost_profile import load_profile
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.cost.profile import load_profile
+from adaptive_spec.cost.untimed_depths import UntimedDepths
 from adaptive_spec.policies.bandits.hazards import survival_counts
-from adaptive_spec.policies.untimed_depths import UntimedDepths
-from adaptive_spec.values import Capability, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
 
 _HOPELESS = 0.7
 _MOST_PROMPTS = 4

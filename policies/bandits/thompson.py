@@ -31,7 +31,7 @@ from adaptive_spec.policies.bandits.cascade_form import CascadeLearner, HazardMe
 from adaptive_spec.policies.bandits.hazards import HazardCounts
 from adaptive_spec.policies.bandits.plain_form import ArmCounts, IndexLearner
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.values import Capability, FloatArray, StepContext
+from adaptive_spec.step import Capability, FloatArray, StepContext
 
 _SAMPLES = 64
 _PRIOR_SUCCESSES, _PRIOR_FAILURES = 2.0, 1.0

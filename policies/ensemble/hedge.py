@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 _SWITCH = 1.5
 """A member takes the lead when its weight is so many times that of the leader."""

@@ -1,9 +1,10 @@
 """When to look again while the leader does not speculate.
 
 Nobody learns anything from steps without drafts, so an ensemble whose leader is off would stay
-off. Looks are spaced by the law of `adaptive_spec.modes`: tau = sqrt(2 C (b + t_off) / g), with C
-the seconds that a look costs. A look drafts one position and verifies it for half of the requests
-until enough has been seen. A member that looks by itself in the meantime puts the next one off.
+off. Looks are spaced by the law of `adaptive_spec.planning.on_off.modes`: tau = sqrt(2 C (b +
+t_off) / g), with C the seconds that a look costs. A look drafts one position and verifies it for
+half of the requests until enough has been seen. A member that looks by itself in the meantime puts
+the next one off.
 """
 
 from __future__ import annotations

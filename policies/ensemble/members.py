@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.ensemble.options import MemberChoice
 from adaptive_spec.policy import DraftStopper, Policy, State, build_policy, policy_class
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     BoolArray,
     DraftPass,
     DraftVerdict,
@@ -21,7 +22,6 @@ from adaptive_spec.values import (
     StepContext,
     StepOutcome,
 )
-from adaptive_spec.verdict import plan_fault
 
 _LOG = logging.getLogger(__name__)
 

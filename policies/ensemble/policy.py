@@ -21,8 +21,9 @@ from typing import ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost_profile import CostProfile, load_profile
+from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.planning.step_forecast import Outlook
 from adaptive_spec.policies.ensemble.hedge import Hedge
 from adaptive_spec.policies.ensemble.hindsight import tokens_in_hindsight
 from adaptive_spec.policies.ensemble.members import (
@@ -33,10 +34,9 @@ from adaptive_spec.policies.ensemble.members import (
 )
 from adaptive_spec.policies.ensemble.options import EnsembleOptions
 from adaptive_spec.policies.ensemble.shared import OFF, Shared
-from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance, State, provenance_of
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,

@@ -10,15 +10,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.acceptance import AcceptanceModel
-from adaptive_spec.cost import CostModel
-from adaptive_spec.cost_profile import CostProfile
-from adaptive_spec.exploration import FRACTION, FRACTION_OF_NONE, Explorer
-from adaptive_spec.planner import Admission, best_admission
+from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.cost.profile import CostProfile
+from adaptive_spec.planning.cost_probes import CostProbes
+from adaptive_spec.planning.exploration import FRACTION, FRACTION_OF_NONE, Explorer
+from adaptive_spec.planning.planner import Admission, best_admission
+from adaptive_spec.planning.step_forecast import Outlook
 from adaptive_spec.policies.ensemble.looking_again import LookingAgain
-from adaptive_spec.policies.planned.cost_probes import CostProbes
-from adaptive_spec.policies.planned.outlook import Outlook
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     FloatArray,
     IntArray,

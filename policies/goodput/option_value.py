@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.kernels import active_kernel
-from adaptive_spec.values import BoolArray, FloatArray
+from adaptive_spec.step import BoolArray, FloatArray
 
 _MEMORY = 1000.0
 """Drafts of a position over which it is learned."""

@@ -1,9 +1,10 @@
 """`goodput`: verify what maximises expected tokens per second, learned online.
 
-How a step is planned is `adaptive_spec.policies.planned.policy`. Here: hazards learned online
-(`adaptive_spec.acceptance`), a watch for changes in them (`adaptive_spec.change`), and what the
-drafter's confidence is used for: drafts are admitted by it, at prices the planner has set
-(`adaptive_spec.policies.goodput.live`).
+How a step is planned is `adaptive_spec.policies.goodput.planned_policy`. Here: hazards learned
+online (`adaptive_spec.acceptance.model`), a watch for changes in them
+(`adaptive_spec.acceptance.change_detection`), and what the drafter's confidence is used for: drafts
+are admitted by it, at prices the planner has set
+(`adaptive_spec.policies.goodput.confidence_admission`).
 
 Apart from that, everything a decision uses comes from finished rounds, so outputs keep their
 distribution however drafts are sampled.
@@ -16,17 +17,17 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.acceptance import AcceptanceModel
-from adaptive_spec.change import ChangeDetector
+from adaptive_spec.acceptance.change_detection import ChangeDetector
+from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.goodput.live import LiveAdmission
+from adaptive_spec.planning.exploration_plans import Explored
+from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.planning.tpot_constraint import TpotTargets
+from adaptive_spec.policies.goodput.confidence_admission import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
+from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
 from adaptive_spec.policies.goodput.step_memory import StepMemory
-from adaptive_spec.policies.planned.exploring import Explored
-from adaptive_spec.policies.planned.outlook import Outlook
-from adaptive_spec.policies.planned.policy import PlannedPolicy
-from adaptive_spec.tpot_cap import TpotTargets
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,
@@ -193,7 +194,7 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
             self._modes.acceptance_changed()
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
-        """How well acceptance is predicted; see `adaptive_spec.hazard_quality`."""
+        """How well acceptance is predicted; see `adaptive_spec.acceptance.calibration`."""
         return {} if self._capability is None else self._acceptance.quality.snapshot()
 
     def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray, StepContext
+from adaptive_spec.step import FloatArray, IntArray, StepContext
 
 _REMEMBERED_STEPS = 8
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.slot_arrays import floats
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.per_request import floats
+from adaptive_spec.step import FloatArray, IntArray
 
 HAZARD_FLOOR, HAZARD_CEILING = 0.01, 0.995
 _LEAST_INFORMATION = 0.02

@@ -31,9 +31,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.confidence import log_odds
-from adaptive_spec.policies.slot_arrays import floats
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.acceptance.confidence import log_odds
+from adaptive_spec.per_request import floats
+from adaptive_spec.step import FloatArray, IntArray
 
 REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")
 DRAFT_FEATURES = ("confidence", "entropy")

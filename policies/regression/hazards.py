@@ -20,7 +20,7 @@ from adaptive_spec.policies.regression.features import (
 )
 from adaptive_spec.policies.regression.heads import Columns, evaluator
 from adaptive_spec.policies.regression.model_file import RegressionModel
-from adaptive_spec.values import FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _REMEMBERED_STEPS = 8
 _ALMOST_SEEN = 0.999

@@ -8,7 +8,7 @@ import numpy as np
 
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES
 from adaptive_spec.policies.regression.model_file import BoostingHead, Feature, Head, LogisticHead
-from adaptive_spec.values import BoolArray, FloatArray, IntArray
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 Columns = dict[str, FloatArray]
 """Features by name: [B], or [Kmax, B] if they differ by position. nan is unknown."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.planned.outlook import Outlook
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.step import FloatArray, IntArray
 
 _ROOM = 2
 """A live budget may exceed the stale plan's drafts by this factor: good steps come in bursts."""

@@ -13,14 +13,14 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from adaptive_spec.cost_profile import CostProfile
+from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.regression.features import (
     DRAFT_FEATURES,
     POSITION,
     REQUEST_FEATURES,
 )
-from adaptive_spec.small_file import read_small_file
 
 MOST_NODES = 4096
 """Of all trees of a head: what can be evaluated within a step."""

@@ -4,7 +4,7 @@
 regression or gradient boosting, and the step times where they were recorded; the file is evaluated
 here in numpy. A discounted correction, c_j by position and u_i by request, follows what the fit
 does not know (`adaptive_spec.policies.regression.correction`). From there on it is the default
-policy's way (`adaptive_spec.policies.planned.policy`).
+policy's way (`adaptive_spec.policies.goodput.planned_policy`).
 
 Where the drafter reports its confidence, drafts are ranked by it, without a bias of sampled
 output: how deep to draft, how many drafts to verify at most, and the least survival that a draft
@@ -20,12 +20,12 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.policies.planned.outlook import Outlook
-from adaptive_spec.policies.planned.policy import PlannedPolicy
+from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
 from adaptive_spec.policies.regression.hazards import FittedHazards, Survival
 from adaptive_spec.policies.regression.live_ranking import rank_live
 from adaptive_spec.policies.regression.model_file import default_model, load_model
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     Capability,
     Level,
     Mode,

@@ -19,7 +19,7 @@ import numpy as np
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.step_statistics import hazards
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 _BINS = 20
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 DEEPEST = 254
 """The largest depth; 255 stands for "never" in `AcceptanceData.tree_sizes`."""

@@ -35,7 +35,7 @@ from adaptive_spec.sim.acceptance.step_statistics import (
     step_correlation,
     steps_of,
 )
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _CORRECTIONS = 8
 _ENOUGH = 30

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _CERTAIN = 50.0
 """A logit that no logistic draw in double precision reaches."""

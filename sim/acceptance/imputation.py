@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 ENOUGH = 100
 """Observations of a draft position below which its hazard is taken from shallower ones."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 _WINDOW = 256
 """Long sequences are split: it bounds the passes over positions, and few pairs are lost."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _ANY_NUMBER = 255
 """`proposed` of a drafter that drafts as many as asked for."""

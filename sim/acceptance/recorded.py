@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.errors import AdaptiveSpecError, DataError
+from adaptive_spec.operation.trace import SCHEMA, read_trace
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.acceptance.rows import read_rows
-from adaptive_spec.trace import SCHEMA, read_trace
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 _Counts = list[Annotated[int, msgspec.Meta(ge=0)]]
 
@@ -99,7 +99,8 @@ def read_step_trace(
     and can't be told from a decision, which overstates such a drafter.
 
     Args:
-        path: a folder with ``steps-*.jsonl``, or one such file; format: `adaptive_spec.trace`.
+        path: a folder with ``steps-*.jsonl``, or one such file; format:
+            `adaptive_spec.operation.trace`.
         depth: drafts known at each position; None: the largest K.
         seed: of the draws that continue runs.
 

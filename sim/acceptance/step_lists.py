@@ -24,7 +24,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.acceptance.rows import read_rows
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 HEURISTIC_START = 5
 """Draft tokens of the first step under the Hugging Face heuristic."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def replay(
     from adaptive_spec.sim.options import EngineOptions
     from adaptive_spec.sim.policy_choice import parse_policy
     from adaptive_spec.sim.scenario import Scenario
-    from adaptive_spec.values import Level
+    from adaptive_spec.step import Level
 
     select_kernel(kernel)
     choices = [parse_policy(text) for text in policy or DEFAULT_POLICIES]

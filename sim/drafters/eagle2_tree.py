@@ -30,7 +30,7 @@ from adaptive_spec.sim.drafters.pricing import draft_cost, network_share
 from adaptive_spec.sim.drafters.ranks import EAGLE_TAIL, NEVER, TruePath, true_path
 from adaptive_spec.sim.drafters.static_tree import MOST_NODES
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 CONCENTRATION = 3.0
 """a + b of the Beta prior. At an acceptance rate of .75 the probability then tells right from

@@ -17,7 +17,7 @@ from adaptive_spec.sim.drafters.base import DraftCost
 from adaptive_spec.sim.drafters.chain import ChainDrafter
 from adaptive_spec.sim.drafters.pricing import measured_cost
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 SHARE_OF_VERIFY = 0.005875
 """Time of n-gram drafting over that of the target's pass, Llama-3.1-8B on H100 (SpecDecode-Bench,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 NEVER = 255
 """A rank, or a number of nodes, that is never reached."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.sim.drafters.ranks import NEVER, RankTail
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 Node = tuple[int, ...]
 Tree = tuple[Node, ...]

@@ -22,7 +22,7 @@ from adaptive_spec.sim.drafters.base import DraftCost
 from adaptive_spec.sim.drafters.chain import ChainDrafter
 from adaptive_spec.sim.drafters.pricing import measured_cost
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 SECONDS_PER_TOKEN = 20e-6
 """CPU time of a speculated token (Snowflake, Arctic Inference)."""

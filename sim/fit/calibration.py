@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.policies.regression.model_file import PositionCalibration
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 BINS = 20
 

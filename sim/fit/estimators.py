@@ -18,7 +18,7 @@ from adaptive_spec.policies.regression.model_file import (
     LogisticHead,
 )
 from adaptive_spec.sim.fit.table import Drafts
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 Kind: TypeAlias = Literal["logistic", "boosting"]
 

@@ -27,7 +27,7 @@ from adaptive_spec.sim.fit.table import (
     observed_drafts,
     seen_by_position,
 )
-from adaptive_spec.values import FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepOutcome
 
 _FEWEST_REQUESTS = 10
 _FEWEST_DRAFTS = 500

@@ -15,7 +15,7 @@ from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
 from adaptive_spec.sim.fit.steps import Steps
 from adaptive_spec.sim.fit.trace_steps import TracedSteps, is_trace, read_traced_steps
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _ZIP = b"PK"
 
@@ -26,8 +26,8 @@ def read_source(
     """Steps of one source; only traces have step times.
 
     Args:
-        path: a folder or file with a step trace (`adaptive_spec.trace`), an npz of steps as
-            `adaptive_spec.sim.acceptance.recorded` reads it, or acceptance lists.
+        path: a folder or file with a step trace (`adaptive_spec.operation.trace`), an npz of steps
+            as `adaptive_spec.sim.acceptance.recorded` reads it, or acceptance lists.
         drafter_list: which list of per-position lists.
         kmax: largest K that lists are replayed with.
         seed: of the K that lists are replayed with.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost import CostModel
-from adaptive_spec.cost_profile import CostProfile
-from adaptive_spec.values import Capability, Level, StepOutcome
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.cost.profile import CostProfile
+from adaptive_spec.step import Capability, Level, StepOutcome
 
 _FEWEST_STEPS = 60
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

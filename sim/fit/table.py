@@ -12,7 +12,7 @@ from adaptive_spec.policies.regression.features import (
     context_feature,
 )
 from adaptive_spec.sim.fit.steps import Steps
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Steps and step times out of step traces (`adaptive_spec.trace`).
+"""Steps and step times out of step traces (`adaptive_spec.operation.trace`).
 
 A trace names task labels by number only; the numbers are its labels here. Where a record has
 ``contexts`` but no ``temperature``, all requests of the step were greedy.
@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import AdaptiveSpecError, DataError
+from adaptive_spec.operation.trace import SCHEMA, read_segment, read_trace
 from adaptive_spec.sim.fit.steps import Steps
-from adaptive_spec.trace import SCHEMA, read_segment, read_trace
-from adaptive_spec.values import FloatArray, Mode, StepOutcome
+from adaptive_spec.step import FloatArray, Mode, StepOutcome
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _GZIP = b"\x1f\x8b"

@@ -4,10 +4,10 @@
         + [any draft] (any_draft + any_draft_per_request B)
         + passes (pass + pass_per_request B + pass_per_context_token C)
 
-with the columns of `adaptive_spec.trace`; M and the curve as in `HardwareProfile`. All parts are
->= 0 and the curve never falls. The fit weighs relative errors, by Huber's rule, so a slow step
-counts little; where nothing was measured the curve is drawn straight. Whether prompt tokens share
-the curve, and whether a step of depth 0 still drafts one pass, is what fits better.
+with the columns of `adaptive_spec.operation.trace`; M and the curve as in `HardwareProfile`. All
+parts are >= 0 and the curve never falls. The fit weighs relative errors, by Huber's rule, so a slow
+step counts little; where nothing was measured the curve is drawn straight. Whether prompt tokens
+share the curve, and whether a step of depth 0 still drafts one pass, is what fits better.
 
 A trace in which two things always move together cannot tell them apart; it is refused with what
 is missing, since a profile that guesses would be believed.
@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
@@ -33,8 +34,7 @@ from adaptive_spec.sim.hardware.profile_file import (
     NOMINAL_MODEL,
     HardwareProfile,
 )
-from adaptive_spec.trace import read_trace
-from adaptive_spec.values import FloatArray, Mode
+from adaptive_spec.step import FloatArray, Mode
 
 _KNOTS = (
     *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536),
@@ -89,7 +89,7 @@ def profile_from_trace(
     """Fit a profile to all steps in these directories.
 
     Args:
-        directories: each with segments as `adaptive_spec.trace` writes them.
+        directories: each with segments as `adaptive_spec.operation.trace` writes them.
         name: of the profile.
         drafter: which drafter ran; by default its cost is used for any.
 

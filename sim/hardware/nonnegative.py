@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 _HUBER = 1.5
 _ROUNDS = 25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 
 class OperatorTables(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from adaptive_spec.cost_profile import CostProfile
+from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.models import model_facts

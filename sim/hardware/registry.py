@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.cost_profile import load_profile
+from adaptive_spec.cost.profile import load_profile
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 if TYPE_CHECKING:
     import polars as pl

@@ -31,7 +31,7 @@ from adaptive_spec.sim.hardware.roofline import (
     kv_pool,
 )
 from adaptive_spec.sim.hardware.vidur_tables import read_vidur
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 Reader = Callable[[Path, GpuFacts, ModelFacts, int, str], OperatorTables]
 

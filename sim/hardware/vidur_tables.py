@@ -19,7 +19,7 @@ from adaptive_spec.sim.hardware.models import ModelFacts
 from adaptive_spec.sim.hardware.operator_tables import OperatorTables
 from adaptive_spec.sim.hardware.roofline import head_seconds
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 
 class IntervalLaw(enum.StrEnum):

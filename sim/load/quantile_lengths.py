@@ -16,7 +16,7 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.text_file import MOST_TOKENS, Row, header_of, table_rows
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 FIELDS = ("input_tokens", "output_tokens")
 _WEIGHT = "sum_rate_rps_over_windows"

@@ -24,7 +24,7 @@ from adaptive_spec.sim.load.intervals import IntervalLaw, gamma_shape, unit_inte
 from adaptive_spec.sim.load.lengths import LengthSource
 from adaptive_spec.sim.load.text_file import Row, table_rows
 from adaptive_spec.sim.request import Request
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 COLUMNS = ("client", "window_start_s", "rate_rps", "cv", "iat_dist")
 WINDOW_SECONDS = 600.0

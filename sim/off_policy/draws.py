@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep
-from adaptive_spec.values import IntArray, Level, StepContext
+from adaptive_spec.step import IntArray, Level, StepContext
 
 
 class DrawKind(enum.StrEnum):

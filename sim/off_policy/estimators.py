@@ -27,7 +27,7 @@ import numpy as np
 from adaptive_spec.sim.off_policy.draws import DrawKind
 from adaptive_spec.sim.off_policy.intervals import Linearised, ratio
 from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 class StepTerms(msgspec.Struct, frozen=True, kw_only=True):

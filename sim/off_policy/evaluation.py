@@ -24,7 +24,7 @@ from adaptive_spec.sim.off_policy.replayed import Replayed
 from adaptive_spec.sim.off_policy.step_model import StepModel
 from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
 from adaptive_spec.sim.policy_choice import PolicyChoice
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 _FEWEST_STEPS = 60
 _FEWEST_SAMPLES = 30.0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 _MOST_BLOCKS, _FEWEST_BLOCKS = 50, 10
 _SHORTEST_BLOCK = 16

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.trace import read_trace
-from adaptive_spec.values import (
+from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.step import (
     Capability,
     FloatArray,
     IntArray,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.off_policy.draws import DrawKind, context_before_draw
 from adaptive_spec.sim.off_policy.estimators import StepTerms
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep
 from adaptive_spec.sim.off_policy.step_model import StepModel, expected_tokens
-from adaptive_spec.values import FloatArray, IntArray, SpecPlan
-from adaptive_spec.verdict import plan_fault
+from adaptive_spec.step import FloatArray, IntArray, SpecPlan
 
 
 class Replayed:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.acceptance import AcceptanceModel
+from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
-from adaptive_spec.values import Capability, FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 
 class StepModel:

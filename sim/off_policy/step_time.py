@@ -3,15 +3,15 @@
     T = V(N) + a B + c sum(context) + p prefill + D (d + e B) + [any draft] (f + g B)
 
 with V piecewise linear in the verified tokens N and its slopes held alike where little was
-measured. The form is that of `adaptive_spec.cost`; that model forgets, caps its evidence and leans
-on priors so as to act well on little, which would bias an estimate from much.
+measured. The form is that of `adaptive_spec.cost.model`; that model forgets, caps its evidence and
+leans on priors so as to act well on little, which would bias an estimate from much.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.values import Capability, FloatArray, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, StepOutcome
 
 _KNOTS: FloatArray = 2.0 ** np.arange(14, dtype=np.float64)
 _WIDTHS: FloatArray = np.diff(_KNOTS, append=2.0 * _KNOTS[-1])

@@ -34,7 +34,7 @@ from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.request import Request
 from adaptive_spec.sim.validation.row import Row, compared
-from adaptive_spec.values import IntArray, StepOutcome
+from adaptive_spec.step import IntArray, StepOutcome
 
 TITLE = "Step-to-step correlation of acceptance, K = 8, gsm8k"
 FILE = "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz"

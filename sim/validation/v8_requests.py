@@ -27,7 +27,7 @@ from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.request import Request
 from adaptive_spec.sim.result import Percentiles
 from adaptive_spec.sim.validation.row import Row, compared
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 
 class _Replay(msgspec.Struct, frozen=True, kw_only=True):

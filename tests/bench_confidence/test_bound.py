@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.values import DraftPass
+from adaptive_spec.step import DraftPass
 from benchmarks.confidence_bound import _GRID, KMAX, KnowsProbabilities, _worth_of_going_on, table
-from tests.policies.test_planned import context
+from tests.core.planning.test_plans import context
 
 
 def test_it_verifies_the_drafts_whose_survival_reaches_the_price() -> None:

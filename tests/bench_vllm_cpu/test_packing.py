@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adaptive_spec.trace import read_trace
+from adaptive_spec.operation.trace import read_trace
 from benchmarks.vllm_cpu.packing import pack, unpack
 
 

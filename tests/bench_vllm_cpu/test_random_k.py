@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.conformance import check_policy
 from adaptive_spec.policy import build_policy
-from adaptive_spec.values import Capability, Level, StepContext
+from adaptive_spec.step import Capability, Level, StepContext
+from adaptive_spec.testing.conformance import check_policy
 from benchmarks.vllm_cpu.random_k import RandomKOptions, RandomKPolicy
 
 NAME = "benchmarks.vllm_cpu.random_k:RandomKPolicy"

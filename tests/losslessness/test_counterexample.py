@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 from tests.losslessness.exact import rules
 from tests.losslessness.exact.joint_law import Shown, enumerate_batch
 from tests.losslessness.exact.models import Model, prefixes

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level, PolicyError
+from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.policy import Policy, policy_class, provenance_of
-from adaptive_spec.run_time_switch import SwitchRequest
 from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, GREEDY_ONLY, shipped
 
 GREEDY = Capability(level=Level.VERIFY, max_draft_tokens=4)

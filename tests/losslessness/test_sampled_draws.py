@@ -14,7 +14,7 @@ import pytest
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.policy import Policy
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 from tests.losslessness.exact.joint_law import Shown
 from tests.losslessness.exact.rules import Planted, leading
 from tests.losslessness.exact.server import Server

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS
-from adaptive_spec.cli import with_installed_commands
+from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.config import parse_config
 
 ROOT = Path(__file__).resolve().parents[2]

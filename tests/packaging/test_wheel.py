@@ -69,7 +69,7 @@ def test_works_without_the_source(installed, tmp_path):
 def test_command_works_without_the_source(installed, tmp_path):
     code = (
         "import sys; sys.argv = ['adaptive-spec', 'policies']\n"
-        "from adaptive_spec.cli import main; main()"
+        "from adaptive_spec.commands.cli import main; main()"
     )
     result = run("-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
     assert result.returncode == 0, result.stderr
@@ -78,7 +78,9 @@ def test_command_works_without_the_source(installed, tmp_path):
 
 def test_the_simulator_works_without_the_source(installed, tmp_path):
     arguments = ["adaptive-spec", "replay", "--tokens", "2000", "--kernel", "numpy"]
-    code = f"import sys; sys.argv = {arguments}\nfrom adaptive_spec.cli import main; main()"
+    code = (
+        f"import sys; sys.argv = {arguments}\nfrom adaptive_spec.commands.cli import main; main()"
+    )
     result = run("-c", code, cwd=tmp_path, PYTHONPATH=str(installed), ADAPTIVE_SPEC_DATA="")
     assert result.returncode == 0, result.stderr
     assert "goodput" in result.stdout

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.values import Capability, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, Level, StepContext, StepOutcome
 
 
 class Machine(NamedTuple):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan, check_policy
-from adaptive_spec.made_up_steps import MadeUpEngine
 from adaptive_spec.policy import (
     Policy,
     available_policies,
@@ -17,7 +16,8 @@ from adaptive_spec.policy import (
     policy_class,
     provenance_of,
 )
-from adaptive_spec.values import DraftPass, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import DraftPass, IntArray, StepContext, StepOutcome
+from adaptive_spec.testing.fake_engine import MadeUpEngine
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama_p_min": {"p_min": 0.5},

@@ -17,7 +17,7 @@ from adaptive_spec.policies.ensemble.hindsight import tokens_in_hindsight
 from adaptive_spec.policies.ensemble.looking_again import LookingAgain
 from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.policy import Policy, build_policy
-from adaptive_spec.values import DraftPass, DraftVerdict, SpecPlan
+from adaptive_spec.step import DraftPass, DraftVerdict, SpecPlan
 
 from .closed_loop import GPU, LAPTOP, alike, mixed, run
 

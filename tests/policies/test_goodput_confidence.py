@@ -11,7 +11,7 @@ import pytest
 from adaptive_spec import Capability, Level, build_policy
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 
 def scenario(concurrency: int, auc: float | None = 0.85, **engine: Any) -> Scenario:

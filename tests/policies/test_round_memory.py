@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.round_memory import RoundMemory
-from adaptive_spec.policies.slot_arrays import floats, integers
-from tests.policies.peers.peer_support import outcome
+from tests.policies.baselines.peer_support import outcome
 
 
 def test_signals_come_back_for_the_requests_of_the_outcome_in_its_order() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, build_policy
-from adaptive_spec.values import StepContext
+from adaptive_spec.step import StepContext
 
 
 def context(batch: int, **changes: Any) -> StepContext:

@@ -14,7 +14,7 @@ from adaptive_spec.sim.engine import Engine
 from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.request import Request
-from adaptive_spec.values import Level, Mode, SpecPlan
+from adaptive_spec.step import Level, Mode, SpecPlan
 
 
 class PlainHardware:

@@ -138,7 +138,7 @@ def test_a_closed_load_that_changes_is_measured_from_the_given_moments(falls):
 
 def test_switches_between_off_and_on_are_counted():
     from adaptive_spec.sim.measurements import Measurements
-    from adaptive_spec.values import Mode
+    from adaptive_spec.step import Mode
 
     measured = Measurements()
     one = np.ones(1, dtype=np.int64)

@@ -10,9 +10,9 @@ import pytest
 
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
-from adaptive_spec.controller import Controller
+from adaptive_spec.controller.controller import Controller
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.values import Capability, Level, StepOutcome
+from adaptive_spec.step import Capability, Level, StepOutcome
 
 KMAX = 4
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adaptive_spec import prometheus_figures
 from adaptive_spec.adapters.vllm import doctor, interplay, versions
 from adaptive_spec.config import Config, parse_config
-from adaptive_spec.run_time_switch import parse_switch
+from adaptive_spec.operation import metrics
+from adaptive_spec.operation.run_time_switch import parse_switch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "vllm.md").read_text()
 TABLES = {
-    "figures": prometheus_figures.markdown_table(),
+    "figures": metrics.markdown_table(),
     "interplay": interplay.markdown_table(),
     "versions": versions.markdown_table(),
 }

@@ -14,8 +14,8 @@ from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
 from adaptive_spec.adapters.vllm.outcome import PlannedStep
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import Capability, Level
 
 
 @pytest.mark.parametrize("gave_up", [True, False])

@@ -28,7 +28,7 @@ from adaptive_spec.adapters.vllm.graph_ladder import (
 )
 from adaptive_spec.config import Config
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 
 
 @given(

@@ -1,4 +1,7 @@
-"""How vLLM's extra arguments carry hints; what their values mean: tests/core/test_hints.py."""
+"""How vLLM's extra arguments carry hints.
+
+What their values mean: tests/core/engines/test_hints.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec.adapters.vllm.hints import HintReader
-from adaptive_spec.hints import NO_HINTS, Hints
+from adaptive_spec.engines.hints import NO_HINTS, Hints
 
 
 def read(extra_args: Any) -> tuple[Hints, list[str]]:

@@ -14,7 +14,7 @@ from engines import KMAX
 from scenarios import prompts
 from server import Server, serving
 
-from adaptive_spec.prometheus_figures import COMMON_LABELS, DISTRIBUTIONS, FIGURES
+from adaptive_spec.operation.metrics import COMMON_LABELS, DISTRIBUTIONS, FIGURES
 
 pytestmark = pytest.mark.http
 

@@ -15,10 +15,10 @@ from scenarios import SCENARIOS, prompts
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState, LeaveOut
 from adaptive_spec.adapters.vllm.hints import HintReader
 from adaptive_spec.adapters.vllm.requests import RequestTable
-from adaptive_spec.hints import NO_CAP
-from adaptive_spec.slots import RequestSlots
-from adaptive_spec.status import Counters
-from adaptive_spec.values import Mode, SpecPlan
+from adaptive_spec.engines.hints import NO_CAP
+from adaptive_spec.operation.status import Counters
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.step import Mode, SpecPlan
 
 
 def test_leaving_out_is_a_zero_that_survives_the_way_to_a_worker() -> None:

@@ -84,7 +84,7 @@ def test_ranks_of_a_mixture_of_experts_only_trim(
     from vllm.engine.arg_utils import EngineArgs
 
     from adaptive_spec.adapters.vllm.capability import detect
-    from adaptive_spec.values import Level
+    from adaptive_spec.step import Level
 
     config = EngineArgs(
         model=str(models["target"]),

@@ -13,8 +13,8 @@ import pytest
 from vllm_sources import DownloadError, source_of
 
 from adaptive_spec.adapters.vllm import facts, signatures
+from adaptive_spec.engines.source_facts import Fact, Function, Names, Order, SourceReport
 from adaptive_spec.errors import DataError, UnsupportedEngineError
-from adaptive_spec.source_facts import Fact, Function, Names, Order, SourceReport
 
 ALL = [(feature, fact) for feature, some in facts.FACTS.items() for fact in some]
 

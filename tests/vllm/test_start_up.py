@@ -173,7 +173,7 @@ class TestGate:
 
     def test_capability_follows_the_method(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect
-        from adaptive_spec.values import Level
+        from adaptive_spec.step import Level
 
         found = detect(self.configure(models, method="draft_model"))
         assert found.capability is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
-from adaptive_spec.values import FloatArray, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, SpecPlan, StepContext
 
 _PATIENCE_STEPS, _PERIOD = 64, 8
 

@@ -22,8 +22,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import BoolArray, DraftPass, FloatArray, IntArray, StepContext
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import BoolArray, DraftPass, FloatArray, IntArray, StepContext
 
 _OF_ENGINE: WeakValueDictionary[str, EarlyExit] = WeakValueDictionary()
 

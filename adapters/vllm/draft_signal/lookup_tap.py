@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 

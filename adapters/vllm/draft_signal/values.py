@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 
 ATTRIBUTE = "adaptive_spec_signals"
 """Under this name they ride on vLLM's `DraftTokenIds` or `ModelRunnerOutput`."""

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 from tests.losslessness.exact.models import Prefix
 from tests.losslessness.exact.request import Emitted, Request
 from tests.losslessness.exact.server import Said, Server

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray
+from adaptive_spec.step import FloatArray
 from tests.losslessness.exact.models import TOKENS, Model, Prefix
 
 EOS = 0

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.values import (
+from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
     FloatArray,

@@ -14,7 +14,7 @@ import numpy as np
 from adaptive_spec import Capability, Config, Controller, Mode
 from adaptive_spec.config import FailOpen
 from adaptive_spec.policy import DraftStopper, Policy
-from adaptive_spec.values import DraftPass, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import DraftPass, FloatArray, IntArray, StepContext, StepOutcome
 
 Signal = Literal["live", "late", "none"]
 """The drafter's confidence comes with the drafts, or a round later, or not at all."""

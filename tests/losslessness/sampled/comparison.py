@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import IntArray
+from adaptive_spec.step import IntArray
 from tests.losslessness.sampled.sampler import OUTPUTS, ROWS
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.values import FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
 from tests.losslessness.exact.joint_law import Shown
 from tests.losslessness.exact.models import TOKENS, confident_rows
 from tests.losslessness.exact.season import SKILLS

@@ -8,7 +8,7 @@ import pytest
 
 from adaptive_spec import Level
 from adaptive_spec.policy import Policy
-from adaptive_spec.values import Capability, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Capability, SpecPlan, StepContext, StepOutcome
 from tests.policies.bandits.bandits import bandit
 
 KMAX, BATCH = 4, 8

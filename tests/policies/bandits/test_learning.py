@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policy import build_policy
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 from tests.policies.bandits.bandits import FORMS, PATHS, bandit
 from tests.policies.closed_loop import GPU, alike, run
 

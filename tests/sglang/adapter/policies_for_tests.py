@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.values import IntArray, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext, StepOutcome
 
 
 class Options(msgspec.Struct, frozen=True):

@@ -16,8 +16,8 @@ from adaptive_spec.adapters.sglang.agreement import Agreement
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.config import Config
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import Capability, Level
 
 LADDER = (0, 1, 3, 5, 7)
 

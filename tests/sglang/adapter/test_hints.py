@@ -1,4 +1,7 @@
-"""How SGLang's custom parameters carry hints; what their values mean: tests/core/test_hints.py."""
+"""How SGLang's custom parameters carry hints.
+
+What their values mean: tests/core/engines/test_hints.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec.adapters.sglang.hints import HintReader
-from adaptive_spec.hints import NO_HINTS, Hints
+from adaptive_spec.engines.hints import NO_HINTS, Hints
 
 
 def test_hints_are_read_from_one_dict() -> None:

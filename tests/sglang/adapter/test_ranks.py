@@ -17,7 +17,7 @@ from adaptive_spec.adapters.sglang.capability import Support
 from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.config import Config, FailOpen
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
-from adaptive_spec.values import Capability, Level
+from adaptive_spec.step import Capability, Level
 
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["sync", "overlap"])
 

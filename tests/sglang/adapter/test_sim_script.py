@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.values import Capability, Level, Mode, StepContext, StepOutcome
+from adaptive_spec.step import Capability, Level, Mode, StepContext, StepOutcome
 from benchmarks.sglang_arms import FILE, LADDER, Restricted, SGLangSchedule, sglang_classes
 
 SOURCE = """

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.values import Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Mode, SpecPlan, StepContext, StepOutcome
 
 
 class RecordedPolicy(StatelessPolicy):

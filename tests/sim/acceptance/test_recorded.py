@@ -8,11 +8,11 @@ import pytest
 
 from adaptive_spec import Capability, Level, StepContext, StepOutcome
 from adaptive_spec.config import Trace
-from adaptive_spec.controller import engine_plan
+from adaptive_spec.controller.controller import engine_plan
 from adaptive_spec.errors import DataError
+from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.step_statistics import steps_of
-from adaptive_spec.trace import StepTrace
 
 from .made_up import emitted_by_record
 

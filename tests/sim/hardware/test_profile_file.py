@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.cost_profile import CostProfile
+from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adaptive_spec.cost_profile import CostProfile
+from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.hardware.profile_file import write_hardware_profile
 from adaptive_spec.sim.hardware.registry import hardware, hardware_names, hardware_profile

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.off_policy.draws import DrawKind
 from adaptive_spec.sim.off_policy.evaluation import Evaluation, evaluate
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.trace import read_trace
-from adaptive_spec.values import Level
+from adaptive_spec.step import Level
 from tests.sim.off_policy.worlds import (
     HARDWARE,
     Drawn,

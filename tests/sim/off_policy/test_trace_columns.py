@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from adaptive_spec.config import Trace
-from adaptive_spec.trace import StepTrace, read_trace, step_record
-from adaptive_spec.values import (
+from adaptive_spec.operation.trace import StepTrace, read_trace, step_record
+from adaptive_spec.step import (
     Capability,
     Level,
     Mode,

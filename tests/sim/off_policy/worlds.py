@@ -14,7 +14,7 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.engine import Engine
 from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
 from adaptive_spec.sim.request import Request
-from adaptive_spec.values import Level, Mode, SpecPlan
+from adaptive_spec.step import Level, Mode, SpecPlan
 from tests.sim.small_server import PlainHardware, closed_load, independent, server
 
 KMAX = 6

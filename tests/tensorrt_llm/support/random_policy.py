@@ -7,7 +7,7 @@ import random
 import msgspec
 import numpy as np
 
-from adaptive_spec.values import Mode, SpecPlan
+from adaptive_spec.step import Mode, SpecPlan
 
 
 class RandomOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

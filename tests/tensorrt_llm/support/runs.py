@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from adaptive_spec.controller import Controller
-from adaptive_spec.values import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 KMAX = 5
 

@@ -12,7 +12,7 @@ import msgspec
 from distributions import p_value
 from engines import KMAX, Engine, Job
 
-from adaptive_spec.values import StepOutcome
+from adaptive_spec.step import StepOutcome
 
 Sequence = tuple[int, ...]
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from switchable_policies import NoOptions, RandomPolicy
 
-from adaptive_spec.values import DraftPass, DraftVerdict, Mode, SpecPlan, StepContext
+from adaptive_spec.step import DraftPass, DraftVerdict, Mode, SpecPlan, StepContext
 
 
 class StoppingPolicy(RandomPolicy):

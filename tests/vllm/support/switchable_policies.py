@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.values import Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,224 @@
+"""The command `adaptive-spec`.
+
+Commands import what they need when they run. Errors of this package are one line on stderr and
+exit code 2; `doctor` exits with 1 if it found something to act on.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from adaptive_spec import __version__
+from adaptive_spec.config import load_config_file
+from adaptive_spec.errors import AdaptiveSpecError
+
+if TYPE_CHECKING:
+    from adaptive_spec.commands.doctor import Report, SourceReport
+
+COMMANDS = "adaptive_spec.commands"
+"""Entry-point group of commands; a value is a function for typer, or a `typer.Typer`."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+app = typer.Typer(
+    help="Decides how much an LLM server speculates.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        with_installed_commands()()
+    except AdaptiveSpecError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@functools.cache
+def with_installed_commands() -> typer.Typer:
+    """The app with the commands of other parts and packages, found by entry point."""
+    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
+        try:
+            command = point.load()
+        except Exception as error:
+            command = _broken_command(point.name, error)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=point.name)
+        else:
+            app.command(name=point.name)(command)
+    return app
+
+
+def _broken_command(name: str, error: Exception) -> Callable[[], None]:
+    """Stands for a command that cannot be loaded: the others still work."""
+    problem = f"command {name!r} cannot be loaded: {type(error).__name__}: {error}"
+
+    def broken() -> None:
+        raise AdaptiveSpecError(problem)
+
+    broken.__doc__ = "Cannot be loaded."
+    return broken
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if show_version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def doctor(
+    json: Json = False,
+    tensorrt_llm_tree: Annotated[
+        Path | None,
+        typer.Option(help="Check this TensorRT-LLM source tree instead of the environment."),
+    ] = None,
+    vllm_tree: Annotated[
+        Path | None, typer.Option(help="Check this vLLM source tree instead of the environment.")
+    ] = None,
+) -> None:
+    """Say what is installed, what is supported and what is switched on."""
+    from adaptive_spec.commands.doctor import examine, source_report
+
+    trees = {"tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
+    sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
+    if len(sources) > 1:
+        raise AdaptiveSpecError("doctor looks at one source tree at a time; name only one")
+    for source in sources:
+        if json:
+            _print_json(source)
+        else:
+            _print_source(source)
+    if sources:
+        raise typer.Exit(1 if any(source.problems for source in sources) else 0)
+    report = examine()
+    if json:
+        _print_json(report)
+    else:
+        _print_report(report)
+    raise typer.Exit(1 if report.problems else 0)
+
+
+@app.command()
+def policies(json: Json = False) -> None:
+    """List the installed policies, one line each: ours, and peers with their source."""
+    from adaptive_spec.commands.doctor import installed_policies
+
+    found = installed_policies()
+    if json:
+        _print_json(found)
+        return
+    rows = [
+        (
+            policy.name,
+            policy.problem or policy.summary,
+            policy.granularity,
+            policy.source or policy.location,
+            policy.distribution,
+        )
+        for policy in found
+    ]
+    _print_table(("policy", "what it does", "steers", "source", "package"), rows)
+    print("L0: one K per batch")
+    print("L1: K per request at verification")
+    print("L2: draft depth as well")
+
+
+@app.command()
+def config(
+    file: Annotated[Path, typer.Argument(help="YAML or JSON, as ADAPTIVE_SPEC_CONFIG names.")],
+    json: Json = False,
+) -> None:
+    """Check a configuration file and print all of its values, defaults included."""
+    from adaptive_spec.policy import configured_policy
+
+    loaded = load_config_file(file)
+    configured_policy(loaded)  # its options are checked by building it
+    if json:
+        _print_json(loaded)
+    else:
+        print(msgspec.yaml.encode(loaded).decode(), end="")
+
+
+def _print_report(report: Report) -> None:
+    rows = [
+        ("adaptive-spec", report.version, ""),
+        ("python", report.python, ""),
+        ("numpy", report.numpy, ""),
+        (
+            "numba",
+            report.numba or "not installed",
+            "compiled decisions" if report.numba else "plain numpy; extra [fast] compiles",
+        ),
+    ]
+    rows += [
+        (engine.engine, engine.installed_version or "not installed", engine.detail)
+        for engine in report.engines
+    ]
+    _print_table(("component", "version", ""), rows)
+    print()
+    _print_table(("switched on by", "state"), _switches(report))
+    print()
+    _print_table(
+        ("policy", "what it does"),
+        [(policy.name, policy.problem or policy.summary) for policy in report.policies],
+    )
+    for engine in report.engines:
+        if engine.installed_version and engine.interplay:
+            print()
+            _print_table(
+                (f"with {engine.engine}", "", "rule"),
+                [(row.feature, row.support, row.rule) for row in engine.interplay],
+            )
+    for problem in report.problems:
+        print(f"\nproblem: {problem}")
+
+
+def _print_source(report: SourceReport) -> None:
+    _print_table(("route", "relied on", "file", "found"), report.rows)
+    for route, state in report.routes.items():
+        print(f"{route}: {state}")
+
+
+def _switches(report: Report) -> list[tuple[str, str]]:
+    configured = report.configured
+    if not configured.source:
+        state = "not set"
+    elif configured.problem:
+        state = f"{configured.source}: not usable"
+    else:
+        state = f"{configured.source}: mode {configured.mode}, policy {configured.policy}"
+    engines = [(engine.engine, engine.enabled) for engine in report.engines]
+    return [("ADAPTIVE_SPEC_CONFIG", state), *engines]
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)

@@ -1,0 +1,50 @@
+"""Is a plan one that the engine can run?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
+
+
+def plan_fault(plan: object, context: StepContext) -> str:
+    """What is wrong with a plan, in a few words; empty if it can run.
+
+    Checked: type, shape, integer K within 0..draft_available, depth within 0..Kmax, one K of the
+    ladder at level UNIFORM (requests with fewer drafts available take what they have), finite
+    predictions where given.
+    """
+    if not isinstance(plan, SpecPlan):
+        return f"plan is a {type(plan).__name__}, not a SpecPlan"
+    verify = plan.verify
+    if not isinstance(verify, np.ndarray) or verify.dtype.kind not in "iu":
+        return "plan.verify is not an integer array"
+    if verify.shape != (context.batch_size,):
+        return f"plan.verify has the wrong shape: {verify.shape}, B is {context.batch_size}"
+    kmax = context.capability.max_draft_tokens
+    depth = plan.draft_depth
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer):
+        return f"plan.draft_depth is no integer: {depth!r}"
+    if not 0 <= depth <= kmax:
+        return f"plan.draft_depth leaves 0..Kmax: {depth}, Kmax is {kmax}"
+    if verify.size and (verify.min() < 0 or (verify > context.draft_available).any()):
+        return "plan.verify leaves 0..draft_available"
+    if context.capability.level is Level.UNIFORM and verify.size:
+        k = int(verify.max())
+        if (verify != np.minimum(k, context.draft_available)).any():
+            return "plan.verify is not uniform on an engine that needs one K per batch"
+        if k not in context.capability.uniform_values and (context.draft_available > k).any():
+            return f"K is not in the engine's ladder: {k}, {context.capability.uniform_values}"
+    mode: object = plan.mode
+    reason: object = plan.reason
+    if not isinstance(mode, Mode) or not isinstance(reason, str):
+        return "plan.mode is no Mode, or plan.reason no text"
+    for what, value in (
+        ("predicted_tokens", plan.predicted_tokens),
+        ("predicted_seconds", plan.predicted_seconds),
+    ):
+        if not isinstance(value, float | int) or math.isinf(value) or value < 0:
+            return f"plan.{what} is not finite and at least 0: {value!r}"
+    return ""

@@ -1,0 +1,51 @@
+"""A robust running mean of steps that are alike: same load, K, depth, and size of prompts."""
+
+from __future__ import annotations
+
+from adaptive_spec.step import FloatArray
+
+MOST_EVIDENCE = 32
+"""Steps that a cell counts for at most."""
+_MEDIAN_OF = 5
+
+
+class StepCell:
+    """The median of the first few steps, then a mean that no single step moves far.
+
+    Attributes:
+        features: mean of the steps' features.
+        seconds: their duration.
+        count: how many they were.
+        weight: the cell's weight in a fit; whoever fits keeps it here.
+    """
+
+    __slots__ = ("_first", "_spread", "count", "features", "seconds", "weight")
+
+    def __init__(self, features: FloatArray, seconds: float) -> None:
+        self.features = features
+        self.seconds = seconds
+        self.count = 1
+        self.weight = 0.0
+        self._spread = 0.1 * seconds
+        self._first = [seconds]
+
+    def add(self, features: FloatArray, seconds: float) -> None:
+        """Take up another step."""
+        self.count += 1
+        rate = 1.0 / min(self.count, MOST_EVIDENCE)
+        self.features = self.features + rate * (features - self.features)
+        if self.count <= _MEDIAN_OF:
+            self._first.append(seconds)
+            self._first.sort()
+            # The lower middle: what disturbs a step makes it longer, never shorter.
+            self.seconds = self._first[(self.count - 1) // 2]
+            self._spread = max(self.seconds - self._first[0], 0.02 * self.seconds)
+            return
+        error = seconds - self.seconds
+        bound = 3.0 * self._spread
+        # A step that is far off moves the mean by at most the bound; if it was no accident, the
+        # spread grows and the next ones move it further.
+        self.seconds += max(rate, 0.05) * min(max(error, -bound), bound)
+        limit = 6.0 * self._spread
+        self._spread += 0.1 * (min(abs(error), limit) - self._spread)
+        self._spread = max(self._spread, 0.005 * self.seconds)

@@ -1,0 +1,4 @@
+"""What operators touch while a server runs.
+
+Status, metrics, step trace, saved state, control file, run-time switch.
+"""

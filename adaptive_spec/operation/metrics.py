@@ -1,0 +1,338 @@
+"""A controller's status as Prometheus figures, named ``adaptive_spec_*``.
+
+There is one catalogue and two ways to show it: `families` for a collector that is asked at each
+scrape, and `LiveFigures` for processes whose figures `prometheus_client` gathers from files
+(``PROMETHEUS_MULTIPROC_DIR``). Both read the object that `Controller.status` returns, so that it
+may come from another process. All figures carry the labels ``model_name`` and ``engine``.
+
+`prometheus_client` is imported only where figures are made: it decides at import whether it works
+across processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from adaptive_spec.operation.status import DECISION_SECONDS
+
+COMMON_LABELS = ("model_name", "engine")
+
+Status: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
+"""Values of the figure's own labels, and the figure."""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One counter or gauge.
+
+    Attributes:
+        name: without ``_total``, which Prometheus adds to counters.
+        kind: ``counter`` or ``gauge``.
+        text: what it is.
+        labels: its own labels.
+        read: its values in a status.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    text: str
+    labels: tuple[str, ...]
+    read: Callable[[Status], Values]
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """One histogram.
+
+    Attributes:
+        name: without ``_bucket``, ``_sum``, ``_count``.
+        text: what it is.
+        bounds: upper bounds of its buckets, without infinity.
+        counts: number in each bucket, in the bounds' order, and beyond the last one.
+        total: sum of the observed values.
+    """
+
+    name: str
+    text: str
+    bounds: Callable[[Status], Sequence[float]]
+    counts: Callable[[Status], Sequence[int]]
+    total: Callable[[Status], float]
+
+
+def _one(key: str) -> Callable[[Status], Values]:
+    return lambda status: [((), status[key])]
+
+
+def _each(key: str) -> Callable[[Status], Values]:
+    return lambda status: [((name,), value) for name, value in status[key].items()]
+
+
+def _decisions(status: Status) -> Values:
+    for mode, reasons in status["reasons_by_mode"].items():
+        for reason, count in reasons.items():
+            yield (mode, reason), count
+
+
+def _hazards(figure: str) -> Callable[[Status], Values]:
+    """By what was predicted from, and by position from 1, ``all`` of them together."""
+
+    def read(status: Status) -> Values:
+        for source, quality in status.get("hazards", {}).items():
+            by_position = enumerate(quality[f"{figure}_by_position"], start=1)
+            for position, value in (("all", quality[figure]), *by_position):
+                if value is not None:
+                    yield (source, str(position)), value
+
+    return read
+
+
+def _k_counts(status: Status) -> list[int]:
+    by_k = status["requests_by_k"]
+    return [*(by_k.get(str(k), 0) for k in range(status["max_draft_tokens"] + 1)), 0]
+
+
+FIGURES: tuple[Figure, ...] = (
+    Figure(
+        "adaptive_spec_drafted_tokens",
+        "counter",
+        "Draft tokens at hand before verification, within the limits of engine and request.",
+        (),
+        _one("drafted_tokens"),
+    ),
+    Figure(
+        "adaptive_spec_verified_tokens",
+        "counter",
+        "Draft tokens that were verified.",
+        (),
+        _one("verified_tokens"),
+    ),
+    Figure(
+        "adaptive_spec_accepted_tokens",
+        "counter",
+        "Draft tokens that were accepted.",
+        (),
+        _one("accepted_tokens"),
+    ),
+    Figure(
+        "adaptive_spec_emitted_tokens",
+        "counter",
+        "Tokens emitted by decode steps.",
+        (),
+        _one("emitted_tokens"),
+    ),
+    Figure(
+        "adaptive_spec_decisions",
+        "counter",
+        "Steps by mode and by the policy's reason, numbers in it as #.",
+        ("mode", "reason"),
+        _decisions,
+    ),
+    Figure(
+        "adaptive_spec_fail_opens",
+        "counter",
+        "Faults answered by the engine's own K.",
+        ("kind",),
+        _each("fail_opens"),
+    ),
+    Figure(
+        "adaptive_spec_ignored_hints",
+        "counter",
+        "Hints of requests that could not be used.",
+        ("key",),
+        _each("ignored_hints"),
+    ),
+    Figure(
+        "adaptive_spec_events",
+        "counter",
+        "What else happened to requests: see the engine's page.",
+        ("event",),
+        _each("events"),
+    ),
+    Figure(
+        "adaptive_spec_draft_depth",
+        "gauge",
+        "Draft depth of the last decision.",
+        (),
+        _one("last_depth"),
+    ),
+    Figure(
+        "adaptive_spec_live_requests",
+        "gauge",
+        "Requests that the policy knows.",
+        (),
+        _one("live_requests"),
+    ),
+    Figure(
+        "adaptive_spec_goodput_tokens_per_second",
+        "gauge",
+        "Goodput of the last steps that were predicted: what was predicted, what was measured.",
+        ("side",),
+        _each("goodput"),
+    ),
+    Figure(
+        "adaptive_spec_hazard_auc",
+        "gauge",
+        "How well predicted acceptance tells accepted drafts from others, .5 to 1: from finished "
+        "rounds (history), and with the drafter's confidence besides.",
+        ("source", "position"),
+        _hazards("auc"),
+    ),
+    Figure(
+        "adaptive_spec_hazard_calibration_error",
+        "gauge",
+        "Mean distance of predicted and real acceptance, over 20 bins of the prediction.",
+        ("source", "position"),
+        _hazards("ece"),
+    ),
+    Figure(
+        "adaptive_spec_state",
+        "gauge",
+        "1 for the mode and the policy that are switched on.",
+        ("mode", "policy"),
+        lambda status: [((status["mode"], status["policy"]), 1)],
+    ),
+)
+
+DISTRIBUTIONS: tuple[Distribution, ...] = (
+    Distribution(
+        "adaptive_spec_verified_per_request",
+        "Drafts verified per request and step: K.",
+        lambda status: range(status["max_draft_tokens"] + 1),
+        _k_counts,
+        lambda status: status["verified_tokens"],
+    ),
+    Distribution(
+        "adaptive_spec_decision_seconds",
+        "Time a decision took.",
+        lambda status: DECISION_SECONDS,
+        lambda status: status["decisions_by_time"],
+        lambda status: status["decision_seconds"],
+    ),
+)
+
+
+def families(statuses: Sequence[tuple[tuple[str, str], Status]]) -> Iterator[Any]:
+    """Metric families of `prometheus_client` for engines that each have a status.
+
+    Args:
+        statuses: values of the common labels, and the status, of each engine.
+    """
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    make = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+    for figure in FIGURES:
+        family = make[figure.kind](
+            figure.name, figure.text, labels=[*COMMON_LABELS, *figure.labels]
+        )
+        for common, status in statuses:
+            for own, value in figure.read(status):
+                family.add_metric([*common, *own], value)
+        yield family
+    for distribution in DISTRIBUTIONS:
+        family = HistogramMetricFamily(
+            distribution.name, distribution.text, labels=list(COMMON_LABELS)
+        )
+        for common, status in statuses:
+            bounds = [*(str(float(bound)) for bound in distribution.bounds(status)), "+Inf"]
+            heights = list(accumulate(distribution.counts(status)))
+            family.add_metric(
+                list(common),
+                list(zip(bounds, heights, strict=True)),
+                distribution.total(status),
+            )
+        yield family
+
+
+class LiveFigures:
+    """The same figures as objects of `prometheus_client`, brought up to date now and then.
+
+    Args:
+        status: a first status; it says how many drafts there can be.
+        model_name: value of that label.
+        engine: value of that label.
+    """
+
+    def __init__(self, status: Status, *, model_name: str, engine: str) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        self._common = (model_name, engine)
+        self._shown: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._objects: dict[str, Any] = {}
+        for figure in FIGURES:
+            labels = (*COMMON_LABELS, *figure.labels)
+            if figure.kind == "counter":
+                self._objects[figure.name] = Counter(figure.name, figure.text, labels)
+            else:
+                self._objects[figure.name] = Gauge(
+                    figure.name, figure.text, labels, multiprocess_mode="mostrecent"
+                )
+        self._histograms = {
+            distribution.name: Histogram(
+                distribution.name,
+                distribution.text,
+                COMMON_LABELS,
+                buckets=[float(bound) for bound in distribution.bounds(status)],
+            ).labels(*self._common)
+            for distribution in DISTRIBUTIONS
+        }
+        self._heights: dict[str, tuple[list[int], float]] = {
+            distribution.name: ([0] * len(distribution.counts(status)), 0.0)
+            for distribution in DISTRIBUTIONS
+        }
+
+    def refresh(self, status: Status) -> None:
+        """Bring the figures up to a later status of the same controller."""
+        for figure in FIGURES:
+            seen = set()
+            for own, value in figure.read(status):
+                seen.add(own)
+                self._show(figure, own, value)
+            if figure.kind == "gauge":
+                for name, own in list(self._shown):
+                    if name == figure.name and own not in seen:
+                        self._show(figure, own, 0.0)
+        for distribution in DISTRIBUTIONS:
+            before, total_before = self._heights[distribution.name]
+            counts, total = list(distribution.counts(status)), float(distribution.total(status))
+            more = [max(now - then, 0) for now, then in zip(counts, before, strict=True)]
+            _add(self._histograms[distribution.name], more, max(total - total_before, 0.0))
+            self._heights[distribution.name] = counts, total
+
+    def _show(self, figure: Figure, own: tuple[str, ...], value: float) -> None:
+        key = figure.name, own
+        shown = self._shown.get(key, 0.0)
+        labelled = self._objects[figure.name].labels(*self._common, *own)
+        if figure.kind == "gauge":
+            labelled.set(value)
+        elif value > shown:
+            labelled.inc(value - shown)
+        self._shown[key] = value
+
+
+def _add(histogram: Any, counts: Sequence[int], total: float) -> None:
+    """So many more in each bucket, the last one unbounded, and the sum of their values.
+
+    `prometheus_client` takes one observation at a time; thousands come together in a second.
+    """
+    for bucket, count in zip(histogram._buckets, counts, strict=True):
+        if count:
+            bucket.inc(count)
+    if total:
+        histogram._sum.inc(total)
+
+
+def markdown_table() -> str:
+    """The catalogue for an engine's page: name, its own labels, what it is."""
+    rows = [("figure", "labels", ""), ("---", "---", "---")]
+    for figure in FIGURES:
+        name = figure.name + ("_total" if figure.kind == "counter" else "")
+        rows.append((f"`{name}`", ", ".join(figure.labels), figure.text))
+    rows += [(f"`{each.name}` (histogram)", "", each.text) for each in DISTRIBUTIONS]
+    return "\n".join(f"| {' | '.join(row)} |".replace("  ", " ") for row in rows)

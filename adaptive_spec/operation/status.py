@@ -1,0 +1,185 @@
+"""Counters of one process, and the status file they are shown in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.operation.prediction_check import PredictionCheck
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+
+_REFRESH_SECONDS = 1.0
+
+DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
+"""Upper bounds of the histogram of decision times; one more bucket takes the rest."""
+
+_MOST_REASONS = 32
+OTHER = "other"
+"""Takes the reasons beyond the first `_MOST_REASONS`."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Counters:
+    """What happened since start-up."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.drafted = 0
+        self.verified = 0
+        self.accepted = 0
+        self.emitted = 0
+        self.modes: Counter[str] = Counter()
+        self.reasons: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.ignored_hints: Counter[str] = Counter()
+        self.verified_k: Counter[int] = Counter()
+        self.events: Counter[str] = Counter()
+        self.predictions = PredictionCheck()
+        self._kind_of_reason: dict[str, str] = {}
+        self._decision_seconds = 0.0
+        self._decision_buckets = [0] * (len(DECISION_SECONDS) + 1)
+        self._slowest = 0.0
+        self._last: SpecPlan | None = None
+
+    def plan(self, context: StepContext, plan: SpecPlan) -> None:
+        """Count a decision, and the drafts that were at hand for it."""
+        self.steps += 1
+        self.drafted += int(context.draft_available.sum())
+        mode = plan.mode.value
+        self.modes[mode] += 1
+        self.reasons[mode, self._reason(plan.reason)] += 1
+        self.predictions.plan(plan)
+        self._last = plan
+
+    def outcome(self, outcome: StepOutcome) -> None:
+        """Count what a step did."""
+        self.verified += int(outcome.verified.sum())
+        self.accepted += int(outcome.accepted.sum())
+        self.emitted += int(outcome.emitted.sum())
+        for k, count in enumerate(np.bincount(outcome.verified).tolist()):
+            if count:
+                self.verified_k[k] += count
+        self.predictions.outcome(outcome)
+
+    def _reason(self, text: str) -> str:
+        """A reason without its numbers, so that there are few of them."""
+        kind = self._kind_of_reason.get(text)
+        if kind is None:
+            kind = _NUMBER.sub("#", text)
+            known = {reason for _, reason in self.reasons}
+            if kind not in known and len(known) >= _MOST_REASONS:
+                kind = OTHER
+            if len(self._kind_of_reason) >= 8 * _MOST_REASONS:
+                self._kind_of_reason.clear()
+            self._kind_of_reason[text] = kind
+        return kind
+
+    def event(self, name: str, count: int = 1) -> None:
+        """Count something an adapter wants known; few names."""
+        if count:
+            self.events[name] += count
+
+    def failed(self, fault: str) -> str:
+        """Count a fault; the kind it was counted as: its text up to a colon, of few kinds."""
+        kind = fault.split(":", 1)[0]
+        if kind not in self.failures and len(self.failures) >= _MOST_REASONS:
+            kind = OTHER
+        self.failures[kind] += 1
+        return kind
+
+    def ignored_hint(self, key: str) -> None:
+        """Count a request's hint that could not be used."""
+        self.ignored_hints[key] += 1
+
+    def decision_seconds(self, seconds: float) -> None:
+        """Count the time one decision took."""
+        self._decision_seconds += seconds
+        self._decision_buckets[bisect_left(DECISION_SECONDS, seconds)] += 1
+        self._slowest = max(self._slowest, seconds)
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-compatible copy."""
+        last = self._last
+        decisions = sum(self._decision_buckets)
+        by_mode: dict[str, dict[str, int]] = {}
+        for (mode, reason), count in self.reasons.items():
+            by_mode.setdefault(mode, {})[reason] = count
+        return {
+            "steps": self.steps,
+            "drafted_tokens": self.drafted,
+            "verified_tokens": self.verified,
+            "accepted_tokens": self.accepted,
+            "emitted_tokens": self.emitted,
+            "steps_by_mode": dict(self.modes),
+            "reasons_by_mode": by_mode,
+            "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
+            "fail_opens": dict(self.failures),
+            "ignored_hints": dict(self.ignored_hints),
+            "events": dict(self.events),
+            "decision_us_mean": round(1e6 * self._decision_seconds / max(decisions, 1), 1),
+            "decision_us_max": round(1e6 * self._slowest, 1),
+            "decision_seconds": self._decision_seconds,
+            "decisions_by_time": list(self._decision_buckets),
+            "goodput": self.predictions.snapshot(),
+            "last_reason": last.reason if last else "",
+            "last_depth": int(last.draft_depth) if last else 0,
+        }
+
+
+def hazards_of(policy: object) -> dict[str, Any]:
+    """How well a policy predicts acceptance, JSON-compatible; empty if it does not say.
+
+    Never raises: the rest of a status is shown whatever a policy does.
+    A policy says so by a method `hazard_quality()`, with what
+    `adaptive_spec.acceptance.calibration.HazardQuality.snapshot` returns.
+    """
+    said = getattr(policy, "hazard_quality", None)
+    if said is None:
+        return {}
+    try:
+        return dict(said())
+    except Exception:  # a figure less; asked every second, so nothing is said
+        return {}
+
+
+class StatusFile:
+    """Writes a status object to a file about once a second, whole or not at all."""
+
+    def __init__(self, path: Path | None, logger: logging.Logger) -> None:
+        self._path = path
+        self._log = logger
+        self._next = 0.0
+
+    @classmethod
+    def from_config(cls, name: str | None, logger: logging.Logger) -> StatusFile:
+        """From the configured name; `{pid}` becomes this process's id."""
+        path = Path(name.replace("{pid}", str(os.getpid()))) if name else None
+        return cls(path, logger)
+
+    def refresh(self, now: float, status: Callable[[], dict[str, Any]]) -> None:
+        """Write if the last time is long enough ago."""
+        if self._path is None or 0 <= self._next - now <= _REFRESH_SECONDS:
+            return
+        self._next = now + _REFRESH_SECONDS
+        self.write(status())
+
+    def write(self, status: dict[str, Any]) -> None:
+        """Write now. A disk that fails turns the file off, said once."""
+        if self._path is None:
+            return
+        temporary = self._path.with_name(self._path.name + ".new")
+        try:
+            temporary.write_bytes(msgspec.json.encode(status))
+            temporary.replace(self._path)
+        except OSError as error:
+            self._log.warning("adaptive_spec: status file off: %s", error)
+            self._path = None

@@ -1,0 +1,295 @@
+"""Step traces: one JSON line per finished step, in append-only segments.
+
+Every adapter and the simulator write this format; replay, fit and report read it. A segment is
+named ``steps-<pid>-<number>.jsonl``; a process that is killed loses at most its last line, which
+readers skip. Segments are rotated by size and the oldest is deleted, so disk use is bounded.
+
+Columns of a step (arrays have one entry per request in ``ids``, in the same order):
+
+===================  ==========================================================
+``schema``           1
+``step``, ``now``    step number; monotonic clock of the process, seconds
+``mode``, ``reason`` of the plan that ran
+``depth``            D drafted at the end of this step
+``seconds``          measured duration, null if unknown
+``batch_size``       requests that decoded
+``batch_tokens``     verified tokens, bonus positions included
+``context_tokens``   sum over the decoding requests
+``prefill_tokens``   prompt tokens in the same step
+``waiting``          queue length; ``kv_free_tokens`` free KV
+``ids``              request ids; ``k`` drafts verified; ``accepted``; ``emitted``
+``available``        drafts at hand; ``possible`` drafts a step could have used at most
+``contexts``         tokens in the KV cache
+``engine_k``         K that the engine itself would have used
+``predicted_*``      the policy's own prediction, null if it made none
+``propensity``       of the K planned, null if not randomised
+===================  ==========================================================
+
+Columns that are there only where they say something:
+
+===================  ==========================================================
+``planned_k``        where what ran differs from the plan
+``wanted_k``         what the policy would have run (shadow mode); ``wanted_depth``
+``temperature``      where one is above 0
+``task``             number of the task label, -1 without one, where one has a label
+``tpot_target``      seconds, null without one, where one has a target
+``confidence``       maximum draft probability by position, null where unknown
+``entropy``          of the draft distribution in nats, likewise
+``late_confidence``  instead, where it came with the outcome, too late for the plan
+``late_entropy``     likewise
+``capability``       what the engine allows, in the first line of each segment
+``kv_total_tokens``  size of the KV pool, likewise
+===================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.config import Trace
+from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.step import FloatArray, IntArray, SpecPlan, StepContext, StepOutcome
+
+SCHEMA = 1
+_FLUSH_EVERY_STEPS = 32
+_PENDING_LIMIT = 64
+
+
+class StepTrace:
+    """Writes a process's steps. A disk that fails turns the trace off; it never raises."""
+
+    def __init__(self, config: Trace, logger: logging.Logger) -> None:
+        self._config = config
+        self._log = logger
+        self._pending: dict[int, tuple[StepContext, SpecPlan, SpecPlan | None]] = {}
+        self._directory = Path(config.directory) if config.directory else None
+        self._file: BinaryIO | None = None
+        self._written = 0
+        self._unflushed = 0
+        self._segments: list[Path] = []
+        self._encoder = msgspec.json.Encoder()
+
+    @classmethod
+    def from_config(cls, config: Trace, logger: logging.Logger) -> StepTrace:
+        """Open nothing yet; raises ConfigError if the directory cannot be made."""
+        if config.directory:
+            try:
+                Path(config.directory).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"`trace.directory`: cannot create {config.directory!r}: {error.strerror}"
+                ) from error
+        return cls(config, logger)
+
+    @property
+    def on(self) -> bool:
+        """Steps are written."""
+        return self._directory is not None
+
+    def plan(self, context: StepContext, plan: SpecPlan, wanted: SpecPlan | None = None) -> None:
+        """Remember a decision until its outcome arrives."""
+        if self._directory is None:
+            return
+        self._pending[context.step] = (context, plan, wanted)
+        while len(self._pending) > _PENDING_LIMIT:  # steps that never had an outcome
+            del self._pending[next(iter(self._pending))]
+
+    def outcome(self, outcome: StepOutcome) -> None:
+        """Write the step this outcome belongs to."""
+        if self._directory is None:
+            return
+        planned = self._pending.pop(outcome.step, None)
+        if planned is None:
+            return
+        record = step_record(*planned, outcome)
+        if self._file is None:  # the first line of a segment: others may be deleted
+            context = planned[0]
+            record["capability"] = msgspec.to_builtins(context.capability)
+            record["kv_total_tokens"] = context.kv_total_tokens
+        try:
+            self._write(self._encoder.encode(record))
+        except OSError as error:
+            self._log.warning("adaptive_spec: trace off: %s", error)
+            self._directory = None
+            self._close_file()
+
+    def flush(self) -> None:
+        """Hand what is buffered to the system: the process may be ended by force."""
+        try:
+            if self._file is not None:
+                self._file.flush()
+        except OSError as error:
+            self._log.warning("adaptive_spec: trace not flushed: %s", error)
+
+    def close(self) -> None:
+        """Flush and close the open segment."""
+        try:
+            self._close_file()
+        except OSError as error:
+            self._log.warning("adaptive_spec: trace not closed: %s", error)
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            self._open_segment()
+        assert self._file is not None
+        self._file.write(line + b"\n")
+        self._written += len(line) + 1
+        self._unflushed += 1
+        if self._unflushed >= _FLUSH_EVERY_STEPS:
+            self._file.flush()
+            self._unflushed = 0
+        if self._written >= self._config.segment_mb * 1e6:
+            self._close_file()
+
+    def _open_segment(self) -> None:
+        assert self._directory is not None
+        number = len(self._segments)
+        if self._segments:
+            number = int(self._segments[-1].stem.rsplit("-", 1)[1]) + 1
+        path = self._directory / f"steps-{os.getpid()}-{number:06d}.jsonl"
+        self._file = path.open("ab")
+        self._segments.append(path)
+        self._written = 0
+        while len(self._segments) > self._config.max_segments:
+            self._segments.pop(0).unlink(missing_ok=True)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def step_record(
+    context: StepContext, plan: SpecPlan, wanted: SpecPlan | None, outcome: StepOutcome
+) -> dict[str, Any]:
+    """One line of a trace, as a dict."""
+    rows = _rows_of(outcome.slots, context.slots)
+    planned_k = _at(plan.verify, rows)
+    names = [*context.request_ids, ""]
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "step": outcome.step,
+        "now": round(outcome.now, 6),
+        "mode": plan.mode.value,
+        "reason": plan.reason,
+        "depth": outcome.draft_depth,
+        "seconds": _number(outcome.seconds),
+        "batch_size": outcome.batch_size,
+        "batch_tokens": outcome.batch_tokens,
+        "context_tokens": outcome.context_tokens,
+        "prefill_tokens": outcome.prefill_tokens,
+        "waiting": context.waiting,
+        "kv_free_tokens": context.kv_free_tokens,
+        "ids": [names[row] for row in rows.tolist()],
+        "k": outcome.verified.tolist(),
+        "accepted": outcome.accepted.tolist(),
+        "emitted": outcome.emitted.tolist(),
+        "available": _at(context.draft_available, rows).tolist(),
+        "possible": _at(context.draft_possible, rows).tolist(),
+        "contexts": _at(context.context_tokens, rows).tolist(),
+        "engine_k": context.engine_k,
+        "predicted_seconds": _number(plan.predicted_seconds),
+        "predicted_tokens": _number(plan.predicted_tokens),
+        "propensity": None if plan.propensity is None else _at(plan.propensity, rows).tolist(),
+    }
+    if (planned_k != outcome.verified).any():
+        record["planned_k"] = planned_k.tolist()
+    if wanted is not None:
+        record["wanted_k"] = _at(wanted.verify, rows).tolist()
+        record["wanted_depth"] = wanted.draft_depth
+    record.update(_request_columns(context, outcome, rows))
+    return record
+
+
+def _request_columns(context: StepContext, outcome: StepOutcome, rows: IntArray) -> dict[str, Any]:
+    """Columns that most traces do not have."""
+    columns: dict[str, Any] = {}
+    if context.temperature.any():
+        columns["temperature"] = _at(context.temperature, rows).tolist()
+    if (context.task >= 0).any():
+        columns["task"] = _at(context.task, rows).tolist()
+    if np.isfinite(context.tpot_target).any():
+        columns["tpot_target"] = _nullable(_at(context.tpot_target, rows), 6)
+    for name, digits in (("confidence", 4), ("entropy", 3)):
+        in_time, late = getattr(context, name), getattr(outcome, name)
+        if in_time is not None:
+            columns[name] = _nullable(_at(in_time, rows), digits)
+        elif late is not None:
+            columns[f"late_{name}"] = _nullable(late, digits)
+    return columns
+
+
+def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
+    """Nested lists; what is not finite is written as null by the encoder."""
+    return np.round(values, digits).tolist()
+
+
+def _rows_of(slots: IntArray, planned: IntArray) -> IntArray:
+    """Places in the context of the requests that are still alive; -1 of one that wasn't there."""
+    if len(slots) == len(planned) and (slots == planned).all():
+        return np.arange(len(slots))
+    place = {slot: row for row, slot in enumerate(planned.tolist())}
+    return np.array([place.get(slot, -1) for slot in slots.tolist()], dtype=np.int64)
+
+
+def _at(values: IntArray | FloatArray, rows: IntArray) -> IntArray | FloatArray:
+    """The rows of an array, zeros for row -1."""
+    missing = np.zeros((1, *values.shape[1:]), dtype=values.dtype)
+    taken: IntArray | FloatArray = np.concatenate([values, missing])[rows]
+    return taken
+
+
+def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Steps of all segments in a directory, in order of segment name.
+
+    A last line that a killed process left unfinished is skipped. Raises DataError with file and
+    line for anything else that is not a step record of this schema.
+    """
+    for path in sorted(Path(directory).glob("steps-*.jsonl")):
+        yield from read_segment(path)
+
+
+def read_segment(path: Path) -> Iterator[dict[str, Any]]:
+    """Steps of one segment, plain or gzipped, as `read_trace` reads them; line by line."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    for number, line in _numbered_lines(path):
+        try:
+            record = decoder.decode(line)
+        except msgspec.DecodeError as error:
+            if not line.endswith(b"\n"):
+                return
+            raise DataError(f"{path}:{number}: not a step record: {error}") from error
+        if record.get("schema") != SCHEMA:
+            raise DataError(f"{path}:{number}: schema {record.get('schema')!r} is not {SCHEMA}")
+        yield record
+
+
+def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    try:
+        with _opened(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield number, line
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 7)

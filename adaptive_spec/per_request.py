@@ -1,0 +1,111 @@
+"""Request slots, and arrays with a row per slot: all that is kept per live request.
+
+`RequestSlots` gives each request a small integer when it is first seen and takes it back when the
+request has ended, so that memory is bounded by the number of requests alive at once. A freed row is
+reused last, never first: an outcome that is still under way when its request ends cannot reach a
+new request's row. `SlotArray` keeps rows for these slots and grows with them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptive_spec.step import IntArray
+
+_Number = TypeVar("_Number", np.float64, np.int64)
+
+
+class RequestSlots:
+    """Maps request ids to rows of the policies' arrays."""
+
+    def __init__(self) -> None:
+        self._slot_of: dict[str, int] = {}
+        self._free: deque[int] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._slot_of
+
+    @property
+    def capacity(self) -> int:
+        """Rows handed out so far; every slot is below it."""
+        return self._size
+
+    def assign(self, request_id: str) -> int:
+        """The request's slot; a new request gets one."""
+        slot = self._slot_of.get(request_id)
+        if slot is None:
+            # Keep a reserve of free rows so that none is reused at once.
+            if len(self._free) > 16:
+                slot = self._free.popleft()
+            else:
+                slot = self._size
+                self._size += 1
+            self._slot_of[request_id] = slot
+        return slot
+
+    def get(self, request_id: str) -> int | None:
+        """The request's slot, or None if it is not known."""
+        return self._slot_of.get(request_id)
+
+    def release(self, request_id: str) -> int | None:
+        """Give a request's slot back; returns it, or None if the request was not known."""
+        slot = self._slot_of.pop(request_id, None)
+        if slot is not None:
+            self._free.append(slot)
+        return slot
+
+
+class SlotArray(Generic[_Number]):
+    """Rows [slots, *shape] that begin at `fill`, grow with the slots in use and can be reset.
+
+    Args:
+        fill: value of a slot nobody has written to; its type is the array's.
+        shape: of one row; empty: a number per slot.
+    """
+
+    def __init__(self, fill: _Number, shape: tuple[int, ...] = ()) -> None:
+        self._fill: _Number = fill
+        self._rows: NDArray[_Number] = np.full((64, *shape), fill)
+
+    def __getitem__(self, slots: IntArray) -> NDArray[_Number]:
+        try:
+            rows: NDArray[_Number] = self._rows[slots]
+        except IndexError:
+            self._reach(slots)
+            rows = self._rows[slots]
+        return rows
+
+    def __setitem__(self, slots: IntArray, values: NDArray[_Number] | _Number) -> None:
+        try:
+            self._rows[slots] = values
+        except IndexError:
+            self._reach(slots)
+            self._rows[slots] = values
+
+    def reset(self, slots: IntArray, fill: _Number | None = None) -> None:
+        """These slots begin anew, at the array's fill or this one."""
+        self[slots] = self._fill if fill is None else fill
+
+    def _reach(self, slots: IntArray) -> None:
+        missing = int(slots.max(initial=-1)) + 1 - len(self._rows)
+        if missing > 0:
+            shape = (max(missing, len(self._rows)), *self._rows.shape[1:])
+            self._rows = np.concatenate((self._rows, np.full(shape, self._fill)))
+
+
+def floats(fill: float, *shape: int) -> SlotArray[np.float64]:
+    """A slot array of float64."""
+    return SlotArray(np.float64(fill), shape)
+
+
+def integers(fill: int, *shape: int) -> SlotArray[np.int64]:
+    """A slot array of int64."""
+    return SlotArray(np.int64(fill), shape)

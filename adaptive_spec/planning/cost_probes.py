@@ -1,0 +1,120 @@
+"""When to run a K that a load has not been timed with.
+
+It takes two steps: one drafts to that K, the next verifies it. The smallest K is timed in turns for
+all requests and for a share of them: a batch with few drafts may cost next to nothing, and from
+batches without any and full ones alone that can't be told from a jump at the first draft.
+
+First come a few K over the whole range, for each doubling of the load; then those beside the best
+one, for sizes that are nearer to each other: between them it is decided, and a curve through far
+points may have the wrong slope there.
+
+Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
+can't be told from the rest of the step, and OFF would look no better than K = 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.cost.coverage import load_bin, near_bin
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.cost.untimed_depths import UntimedDepths
+from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.step import Capability, IntArray, Level, StepContext
+
+_PERIOD = 4
+_SHARE = 4
+"""Of so many requests, one drafts in a step that times few drafts."""
+_ATTEMPTS = 5
+_WITHOUT_DRAFTING = 3
+"""Steps for each doubling of the load."""
+_MOSTLY_PROMPTS = 4
+"""A step with so many times more prompt tokens than the batch could verify measures prompts."""
+
+
+class CostProbes:
+    """Asks for a K to be run, now and then, until every load has been timed with each."""
+
+    def __init__(self, cost: CostModel) -> None:
+        self._cost = cost
+        self._untimed = UntimedDepths(_ATTEMPTS)
+        self._offered_beside: dict[tuple[int, int], int] = {}
+        self._without_drafting: dict[int, int] = {}
+        self._drafted: int | None = None
+        self._times_smallest = 0
+
+    @property
+    def pending(self) -> bool:
+        """What is drafted now is to be measured, all of it."""
+        return self._drafted is not None
+
+    def drop(self) -> None:
+        """Do not verify what was drafted to be measured."""
+        self._drafted = None
+
+    def to_verify(self, context: StepContext) -> IntArray | None:
+        """[B] K_i to time this step with, as the step before has drafted for; None if it hasn't."""
+        k, self._drafted = self._drafted, None
+        if k is None or _measures_prompts(context):
+            return None
+        verify = np.minimum(context.draft_available, k)
+        capability = context.capability
+        # A penalty of ragged batches would pass for the cost of drafts.
+        ragged = capability.level is not Level.UNIFORM and capability.ragged_penalty == 0.0
+        if ragged and k == _smallest(capability):
+            self._times_smallest += 1
+            if self._times_smallest % 2 == 0:
+                verify[np.arange(len(verify)) % _SHARE != 0] = 0
+        return verify
+
+    def to_draft(self, context: StepContext, outlook: Outlook | None) -> int | None:
+        """A K to draft to in this step, so that the next can verify it.
+
+        Args:
+            context: the step.
+            outlook: of it, where step times are known: a K that looks hopeless is not timed,
+                but for the smallest. Its time may be a guess from steps of a much larger K, and
+                nothing else would ever tell.
+        """
+        if context.step % _PERIOD or _measures_prompts(context):
+            return None
+        least = _smallest(context.capability)
+        worthwhile = None if outlook is None else lambda k: k == least or not outlook.hopeless(k)
+        self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)
+        if self._drafted is None and outlook is not None and outlook.best.verify.any():
+            self._drafted = self._beside(outlook)
+        return self._drafted
+
+    def leaves_drafting_out(self, context: StepContext) -> bool:
+        """This step is to be timed without drafting; asked once a step."""
+        capability = context.capability
+        fixed = capability.level is not Level.UNIFORM and not capability.steers_depth
+        if not (fixed and capability.off_pass) or _measures_prompts(context):
+            return False
+        if context.step % _PERIOD != _PERIOD // 2:  # where nothing drafted waits to be timed
+            return False
+        load = load_bin(context.batch_size)
+        made = self._without_drafting.get(load, 0)
+        if made == _WITHOUT_DRAFTING:
+            return False
+        self._without_drafting[load] = made + 1
+        return True
+
+    def _beside(self, outlook: Outlook) -> int | None:
+        batch_size = outlook.context.batch_size
+        load, best = near_bin(batch_size), float(outlook.best.verify.mean())
+        for k in self._cost.missing_beside(batch_size, best):
+            offered = self._offered_beside.get((load, k), 0)
+            if offered < _ATTEMPTS and not outlook.hopeless(k):
+                self._offered_beside[load, k] = offered + 1
+                return k
+        return None
+
+
+def _smallest(capability: Capability) -> int:
+    return min((k for k in capability.uniform_values if k), default=0)
+
+
+def _measures_prompts(context: StepContext) -> bool:
+    most_tokens = context.batch_size * (1 + context.capability.max_draft_tokens)
+    return context.prefill_tokens > _MOSTLY_PROMPTS * most_tokens

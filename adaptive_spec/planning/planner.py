@@ -1,0 +1,226 @@
+"""The exact planner: which drafts to verify, and how deep to draft next.
+
+It maximises expected emitted tokens per second of a step,
+
+    (sum_i w_i + sum_i sum_{j <= K_i} w_i s_ij) / (T_verify(B + sum_i K_i) + T_draft(D)),
+
+with s_ij the probability that the first j drafts of request i are all accepted (survival), w_i
+the request's weight and D >= max K_i. Because s_ij never rises with j, the m most valuable
+drafts always form prefixes, so it is enough to sort all w_i s_ij once and to look at every depth
+D and every number m of admitted drafts. That is exact for any T: rising, a staircase of captured
+graphs, or not monotone at all; a search that stops at the first fall is not. Ties go to fewer
+drafts, then to the shallower position, then to request order, so that every rank that plans
+from the same numbers plans the same.
+
+Two decisions come out of one sort: D for the next step, over the drafts the next step could use,
+and K_i for this step, over the drafts at hand, with the time of drafting to D counted.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.kernels import active_kernel
+from adaptive_spec.planning.tpot_constraint import TpotTargets, best_capped
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level
+
+
+class Admission(msgspec.Struct, frozen=True, eq=False):
+    """What the planner chose.
+
+    Attributes:
+        verify: [B] K_i.
+        draft_depth: D.
+        tokens: expected value of the step, sum of w_i (1 + sum of survivals).
+        seconds: its predicted duration.
+    """
+
+    verify: IntArray
+    draft_depth: int
+    tokens: float
+    seconds: float
+
+    @property
+    def goodput(self) -> float:
+        """Expected (weighted) tokens per second."""
+        return self.tokens / self.seconds
+
+
+def best_admission(
+    values: FloatArray,
+    weights: FloatArray | None,
+    possible: IntArray,
+    available: IntArray,
+    verify_seconds: FloatArray,
+    draft_seconds: FloatArray,
+    capability: Capability,
+    tpot: TpotTargets | None = None,
+) -> Admission:
+    """The best plan an engine of this capability can run.
+
+    Args:
+        values: [Kmax, B] w_i s_ij, float64, C-contiguous, not increasing along axis 0.
+        weights: [B] w_i >= 0; None: all 1.
+        possible: [B] drafts the next step could use, 0..Kmax.
+        available: [B] drafts that can be verified now, 0..Kmax.
+        verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
+        draft_seconds: [Kmax + 1] draft time by depth.
+        capability: granularity and ladder.
+        tpot: what requests ask for as time per output token; a plan that breaks it is replaced by
+            the best one that does not, or by the shortest step if there is none
+            (`tpot_constraint`).
+
+    D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
+    for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
+    is what an engine offers one step later, both together are the optimum over every plan.
+    """
+    search = _Search(values, weights, verify_seconds, draft_seconds, capability)
+    depths = _depths(capability)
+    best = _unconstrained(search, possible, available, depths, capability)
+    if tpot is None:
+        return best
+    at_hand = np.minimum(possible, best.draft_depth) if capability.steers_depth else possible
+    following = _unconstrained(search, possible, at_hand, depths, capability)
+    if all(tpot.kept(plan.verify, plan.seconds) for plan in (best, following)):
+        return best
+    depth = search.capped(possible, depths, tpot).draft_depth
+    return search.capped(available, np.array([depth]), tpot)
+
+
+def _unconstrained(
+    search: _Search,
+    possible: IntArray,
+    available: IntArray,
+    depths: IntArray,
+    capability: Capability,
+) -> Admission:
+    if capability.level is Level.UNIFORM:
+        depth = search.uniform(possible, depths).draft_depth
+        return search.uniform(available, np.array([depth]))
+    ragged, ratio = search.ragged(possible, available, depths)
+    if capability.ragged_penalty <= 0.0:
+        return ragged
+    # Where a uniform batch runs a faster graph: the better of the best of either kind.
+    uniform = search.uniform(possible, depths)
+    depth = uniform.draft_depth if uniform.goodput >= ratio else ragged.draft_depth
+    uniform = search.uniform(available, np.array([depth]))
+    if depth != ragged.draft_depth:
+        ragged, _ = search.ragged(possible, available, np.array([depth]))
+    return uniform if uniform.goodput >= ragged.goodput else ragged
+
+
+class _Search:
+    """The two searches over one step's values and costs."""
+
+    def __init__(
+        self,
+        values: FloatArray,
+        weights: FloatArray | None,
+        verify_seconds: FloatArray,
+        draft_seconds: FloatArray,
+        capability: Capability,
+    ) -> None:
+        self._values = values
+        if weights is None:
+            self._base = float(values.shape[1])
+        else:
+            self._base = float(np.cumsum(weights)[-1]) if weights.size else 0.0
+        self._verify_seconds = verify_seconds
+        self._draft_seconds = draft_seconds
+        self._capability = capability
+        self._penalty = 1.0 + capability.ragged_penalty
+
+    def ragged(
+        self, possible: IntArray, available: IntArray, depths: IntArray
+    ) -> tuple[Admission, float]:
+        """K_i free per request, at the time a ragged batch takes; and the next step's ratio."""
+        verify_seconds = self._verify_seconds
+        if self._penalty > 1.0:
+            verify_seconds = verify_seconds * self._penalty
+        verify, depth, value, ratio = active_kernel().admit(
+            self._values,
+            possible,
+            available,
+            self._base,
+            verify_seconds,
+            self._draft_seconds,
+            depths,
+        )
+        return self._admission(verify, depth, value), ratio
+
+    def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
+        """One K for the batch (requests with fewer drafts take what they have).
+
+        With several depths to choose from, K is drafted for and K <= D; with one, it is given.
+        """
+        kmax = self._capability.max_draft_tokens
+        same_depth = self._capability.level is Level.UNIFORM
+        best: Admission | None = None
+        for k in self._capability.uniform_values if same_depth else range(kmax + 1):
+            verify = np.minimum(limit, k)
+            value = value_of(self._values, verify)
+            if len(depths) == 1:
+                usable = depths
+            else:
+                usable = depths[depths == k] if same_depth else depths[depths >= k]
+            for depth in usable.tolist():
+                found = self._admission(verify, depth, value)
+                if best is None or found.goodput > best.goodput:
+                    best = found
+        assert best is not None
+        return best
+
+    def capped(self, limit: IntArray, depths: IntArray, tpot: TpotTargets) -> Admission:
+        """The best plan that keeps all targets, or the shortest step; K_i <= D unless D is given.
+
+        Of plans that keep them the one with the best ratio, else the one with the smallest T.
+        """
+        given = len(depths) == 1
+        same_depth = self._capability.level is Level.UNIFORM
+        plans = []
+        for k in self._capability.uniform_values if same_depth else range(len(self._values) + 1):
+            verify = np.minimum(limit, k)
+            value = value_of(self._values, verify)
+            for depth in depths.tolist():
+                if given or depth == k or (depth > k and not same_depth):
+                    plans.append(self._admission(verify, depth, value))
+        if not same_depth:
+            found = best_capped(
+                self._values,
+                self._base,
+                limit,
+                self._verify_seconds * self._penalty,
+                self._draft_seconds,
+                depths,
+                tpot,
+                given_depth=given,
+            )
+            plans.append(self._admission(found.verify, found.draft_depth, found.value))
+        kept = [plan for plan in plans if tpot.kept(plan.verify, plan.seconds)]
+        if kept:
+            return max(kept, key=lambda plan: plan.goodput)
+        return min(plans, key=lambda plan: plan.seconds)
+
+    def _admission(self, verify: IntArray, depth: int, value: float) -> Admission:
+        seconds = float(self._verify_seconds[int(verify.sum())])
+        if self._penalty > 1.0 and verify.size and verify.min() != verify.max():
+            seconds *= self._penalty
+        return Admission(
+            verify, depth, self._base + value, seconds + float(self._draft_seconds[depth])
+        )
+
+
+def value_of(values: FloatArray, verify: IntArray) -> float:
+    """Sum of values [Kmax, B] at positions below verify [B]."""
+    admitted = np.arange(len(values))[:, None] < verify
+    return float(np.sum(values, where=admitted))
+
+
+@lru_cache(maxsize=16)
+def _depths(capability: Capability) -> IntArray:
+    if not capability.steers_depth:
+        return np.array([capability.max_draft_tokens], dtype=np.int64)
+    return np.array(capability.uniform_values, dtype=np.int64)

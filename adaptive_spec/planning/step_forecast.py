@@ -1,0 +1,176 @@
+"""What a coming step promises: survival, step times and the best plan, from finished rounds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from adaptive_spec.planning.on_off.break_even import Prospect, prospect
+from adaptive_spec.planning.planner import Admission, value_of
+from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
+
+_HOPELESS = 0.7
+
+
+def convex_slopes(curve: FloatArray) -> FloatArray:
+    """Slopes [N - 1], not falling, of the greatest convex function below these N values."""
+    corners = [0]
+    for here in range(1, len(curve)):
+        while len(corners) > 1:
+            first, second = corners[-2], corners[-1]
+            before = (curve[second] - curve[first]) / (second - first)
+            if (curve[here] - curve[second]) / (here - second) > before:
+                break
+            corners.pop()
+        corners.append(here)
+    widths = np.diff(corners)
+    slopes: FloatArray = np.repeat(np.diff(curve[corners]) / widths, widths)
+    return slopes
+
+
+class Outlook(NamedTuple):
+    """What is expected of a step, for every plan there is."""
+
+    context: StepContext
+    survival: FloatArray
+    """[Kmax, B]"""
+    weights: FloatArray | None
+    """[B], what requests count for; None: alike."""
+    verify_seconds: FloatArray
+    """[B * Kmax + 1]"""
+    draft_seconds: FloatArray
+    """[Kmax + 1]"""
+    prefill_seconds: float
+    """Of the prompts that share the step; not part of the others."""
+    best: Admission
+    unweighted: bool = False
+    """The best plan's value is a number of tokens."""
+
+    def seconds_of(self, drafts: int, depth: int, mode: Mode = Mode.ON) -> float:
+        """Predicted duration, without prompts, at this many verified drafts and this depth."""
+        if mode is Mode.OFF_COLD:
+            return float(self.verify_seconds[drafts])
+        # OFF_WARM drafts no deeper than it is told.
+        if mode is not Mode.OFF_WARM and not self.context.capability.steers_depth:
+            depth = self.context.capability.max_draft_tokens
+        return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
+
+    @property
+    def off_seconds(self) -> float:
+        """Duration, without prompts, of a step of the cheapest K = 0 this engine has."""
+        cold = self.context.capability.cold_off
+        return self.seconds_of(0, 0, Mode.OFF_COLD if cold else Mode.OFF_WARM)
+
+    @property
+    def warm_seconds(self) -> float:
+        """What the pass that keeps the drafter in step adds to that."""
+        return self.seconds_of(0, 0, Mode.OFF_WARM) - self.off_seconds
+
+    @property
+    def advantage(self) -> float:
+        """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
+        off = self.context.batch_size / self.off_seconds
+        return self.tokens_of(self.best.verify) / self.best.seconds / off - 1.0
+
+    def prospect(self) -> Prospect:
+        """What speculation could bring at this load, were first drafts accepted often."""
+        mean = self.survival.mean(axis=1)
+        draft_seconds = self.draft_seconds
+        if not self.context.capability.steers_depth:
+            draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
+        return prospect(
+            self.context.batch_size,
+            self.verify_seconds,
+            draft_seconds,
+            self.off_seconds,
+            mean[1:] / mean[:-1],
+        )
+
+    def hopeless(self, k: int) -> bool:
+        """K = k for all would be far worse than the best plan, by all that is known."""
+        verify = np.minimum(self.context.draft_possible, k)
+        tokens = self.context.batch_size + value_of(self.survival, verify)
+        goodput = tokens / self.seconds_of(int(verify.sum()), k)
+        best = self.tokens_of(self.best.verify) / self.best.seconds
+        return k > 0 and goodput < _HOPELESS * best
+
+    def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int) -> bool:
+        """Drafts from `depth` to `deeper` would raise goodput, were they all accepted.
+
+        Args:
+            verify: [B] K_i.
+            depth: D.
+            deeper: what it would be instead.
+        """
+        batch, more = np.arange(len(verify)), deeper - depth
+        reached = np.where(verify > 0, self.survival[np.maximum(verify, 1) - 1, batch], 1.0)
+        room = np.clip(self.context.draft_possible - verify, 0, more)
+        tokens = self.tokens_of(verify)
+        won = float((reached * room).sum())
+        drafts = int(verify.sum())
+        before = self.seconds_of(drafts, depth)
+        after = self.seconds_of(drafts + int(room.sum()), deeper)
+        return (tokens + won) * before > tokens * after
+
+    def tokens_of(self, verify: IntArray) -> float:
+        """Tokens [B] requests are expected to emit with these K_i."""
+        if verify is self.best.verify and self.unweighted:
+            return self.best.tokens
+        return self.context.batch_size + value_of(self.survival, verify)
+
+    def verify_price(self) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays."""
+        drafts = int(self.best.verify.sum())
+        most = len(self.verify_seconds) - 1
+        around = max(drafts // 2, self.context.batch_size // 4, 1)
+        # From 1 on: that the first draft is dear is no reason against the others.
+        low = max(drafts - around, 1)
+        high = min(max(drafts + around, low + 1), most)
+        if high <= low:
+            return 0.0
+        slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
+        return self.best.goodput * slope
+
+    def verify_prices(self) -> FloatArray:
+        """The same by position [Kmax], not falling.
+
+        Of a single request the position is the number of drafts, so that each has a price of its
+        own, where a kernel or a captured size makes one dearer than the next. The first counts as
+        the second, and what rises less than before is taken together (the greatest convex curve
+        below the step times), since nobody stops where going on is cheaper.
+        """
+        kmax = len(self.survival)
+        if self.context.batch_size > 1 or kmax < 2:
+            return np.full(kmax, self.verify_price())
+        slopes = convex_slopes(self.verify_seconds[1:])
+        return self.best.goodput * np.concatenate((slopes[:1], slopes))
+
+    def pass_price(self) -> float:
+        """Goodput times the time of one draft pass more: the tokens it has to bring."""
+        return self.best.goodput * float(self.draft_seconds[-1] - self.draft_seconds[-2])
+
+    def plan(
+        self,
+        verify: IntArray,
+        depth: int,
+        mode: Mode,
+        reason: str,
+        propensity: FloatArray | None = None,
+        *,
+        tokens: float | None = None,
+        expected_depth: int | None = None,
+    ) -> SpecPlan:
+        """A plan with its prediction: of these tokens and passes, where more is known of them."""
+        passes = depth if expected_depth is None else expected_depth
+        seconds = self.seconds_of(int(verify.sum()), passes, mode)
+        return SpecPlan(
+            step=self.context.step,
+            verify=verify,
+            draft_depth=depth,
+            mode=mode,
+            reason=reason,
+            propensity=propensity,
+            predicted_tokens=self.tokens_of(verify) if tokens is None else tokens,
+            predicted_seconds=seconds + self.prefill_seconds,
+        )

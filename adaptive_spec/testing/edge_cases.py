@@ -1,0 +1,205 @@
+"""Steps that an engine rarely shows, and that a policy has to live with.
+
+Steps of prompts only, nothing to verify, unknown confidence, no free KV cache, a clock that stands
+still, outcomes that come two steps late, without some of their requests, of the engine's own K, or
+never. The controller would catch what a policy raises, but the engine's own K then runs: a policy
+that cannot plan in such steps is benched just when load is high.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.policy import DraftStopper, Policy
+from adaptive_spec.step import (
+    BoolArray,
+    Capability,
+    DraftPass,
+    DraftVerdict,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+from adaptive_spec.testing.fake_engine import KMAX, Round, entropy_of
+
+_STEPS = 72
+_LATE_BY = 2
+_BATCHES = (0, 3, 1, 0, 7, 3, 40, 2, 5)
+
+Answer = TypeVar("Answer")
+
+
+def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
+    """Check that a policy plans, learns and forgets without an exception whatever it is shown.
+
+    Raises AssertionError with one line that names what raised, or what cannot run.
+    """
+    _check_strange_order(make(), capability)
+    policy = make()
+    random = np.random.default_rng(29)
+    due: list[StepOutcome] = []
+    seen: set[int] = set()
+    for number in range(_STEPS):
+        batch = _BATCHES[number % len(_BATCHES)]
+        slots: IntArray = random.permutation(60)[:batch].astype(np.int64)
+        seen.update(slots.tolist())
+        context = _context(number, capability, slots, random)
+        _ask_after_passes(policy, context, random)
+        plan = _planned(policy, context)
+        if number % 5 != 4:  # the fifth never comes
+            due.append(_outcome(number, context, plan, random))
+        while due and due[0].step <= context.step - _LATE_BY:
+            outcome = due.pop(0)
+            _answer("observe", outcome.step, policy.observe, outcome)
+        if number % 4 == 3:
+            gone: IntArray = random.permutation(60)[:10].astype(np.int64)
+            _answer("forget", context.step, policy.forget, gone)
+    every = np.array(sorted(seen), dtype=np.int64)
+    _answer("forget", _STEPS, policy.forget, every)
+    try:
+        json.dumps(_answer("state", _STEPS, policy.state), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"state() after odd steps must be JSON without NaN: {error}") from None
+
+
+def _check_strange_order(policy: Policy, capability: Capability) -> None:
+    """To forget and learn before the first plan, as after a restart."""
+    random = np.random.default_rng(31)
+    nobody: IntArray = np.zeros(0, dtype=np.int64)
+    first = _context(5, capability, np.array([2, 700], dtype=np.int64), random)
+    whole = SpecPlan(
+        step=5, verify=first.draft_available, draft_depth=KMAX, mode=Mode.ON, reason="all"
+    )
+    _answer("forget", 0, policy.forget, np.array([900], dtype=np.int64))
+    _answer("forget", 0, policy.forget, nobody)
+    unasked = _outcome(5, first, whole, random)
+    _answer("observe", 5, policy.observe, unasked)
+    _ask_after_passes(policy, first, random)
+    _planned(policy, first)
+
+
+def _context(
+    number: int, capability: Capability, slots: IntArray, random: np.random.Generator
+) -> StepContext:
+    """A step whose oddities depend on its number."""
+    batch = len(slots)
+    round_ = Round([f"odd-{slot}" for slot in slots], slots, random)
+    rungs = capability.uniform_values
+    available = np.minimum(round_.possible, rungs[-1])
+    possible = round_.possible
+    if number % 7 == 2:
+        available, possible = np.zeros_like(available), np.zeros_like(possible)
+    context = StepContext(
+        step=number + 3 * (number // 10),  # some steps are never planned
+        capability=capability,
+        request_ids=round_.names,
+        slots=slots,
+        context_tokens=np.full(batch, 1 << (number % 20), dtype=np.int64),
+        draft_available=available,
+        draft_possible=possible,
+        engine_k=rungs[number % len(rungs)],
+        tpot_target=np.where(np.arange(batch) % 2 == 0, np.inf, 1e-6),
+        task=np.arange(batch, dtype=np.int64) % 4 - 1,
+        temperature=np.zeros(batch),
+        waiting=1000 * (number % 2),
+        prefill_tokens=8192 * (number % 3 == 0),
+        kv_free_tokens=0 if number % 6 == 5 else 1 << 20,
+        kv_total_tokens=1 << 20,
+        now=100.0 + 0.02 * (number // 3),
+    )
+    unknown = np.full((batch, KMAX), np.nan)
+    confidence = {0: None, 1: unknown, 2: np.ones((batch, KMAX)), 3: np.zeros((batch, KMAX))}.get(
+        number % 6, round_.confidence
+    )
+    if confidence is None:
+        return context
+    entropy = unknown if number % 6 == 4 else entropy_of(confidence)
+    return msgspec.structs.replace(context, confidence=confidence, entropy=entropy)
+
+
+def _outcome(
+    number: int, context: StepContext, plan: SpecPlan, random: np.random.Generator
+) -> StepOutcome:
+    """What ran: now and then the engine's own K, without requests that have ended since."""
+    verified = plan.verify
+    if number % 4 == 1:
+        verified = np.minimum(context.draft_available, context.engine_k)
+    alive: BoolArray = random.random(context.batch_size) < 0.7
+    accepted = np.minimum(random.integers(0, KMAX + 1, context.batch_size), verified)
+    return StepOutcome(
+        step=context.step,
+        slots=np.ascontiguousarray(context.slots[alive]),
+        verified=np.ascontiguousarray(verified[alive]),
+        accepted=np.ascontiguousarray(accepted[alive]),
+        emitted=np.maximum(accepted[alive] + 1 - number % 2, 0),
+        batch_size=context.batch_size,
+        batch_tokens=context.batch_size + int(verified.sum()),
+        context_tokens=int(context.context_tokens.sum()),
+        prefill_tokens=context.prefill_tokens,
+        draft_depth=plan.draft_depth if number % 4 != 1 else context.engine_k,
+        ragged=bool(np.ptp(verified) > 0) if verified.size else False,
+        seconds=float("nan") if number % 4 == 2 else (1e-6, 0.02, 30.0)[number % 3],
+        now=context.now,
+    )
+
+
+def _planned(policy: Policy, context: StepContext) -> SpecPlan:
+    plan = _answer("plan", context.step, policy.plan, context)
+    fault = plan_fault(plan, context)
+    if fault:
+        raise AssertionError(f"odd steps, step {context.step} (B = {context.batch_size}): {fault}")
+    return plan
+
+
+def _ask_after_passes(policy: Policy, context: StepContext, random: np.random.Generator) -> None:
+    """Passes of a drafter, some for nobody and some without a signal."""
+    if not isinstance(policy, DraftStopper):
+        return
+    batch = context.batch_size
+    drafting: BoolArray = random.random(batch) < 0.8
+    confidence, entropy = context.confidence, context.entropy
+    unknown = np.full((batch, KMAX), np.nan)
+    for position in range(KMAX):
+        draft = DraftPass(
+            step=context.step,
+            position=position,
+            slots=context.slots,
+            drafting=drafting,
+            confidence=(unknown if confidence is None else confidence)[:, : position + 1],
+            entropy=(unknown if entropy is None else entropy)[:, : position + 1],
+        )
+        verdict = _answer("after_draft_pass", draft.step, policy.after_draft_pass, draft)
+        fault = _verdict_fault(verdict, draft)
+        if fault:
+            raise AssertionError(f"odd steps, step {draft.step}, pass {position}: {fault}")
+        drafting = verdict.drafting
+
+
+def _verdict_fault(verdict: Any, draft: DraftPass) -> str:
+    if not isinstance(verdict, DraftVerdict):
+        return f"after_draft_pass returned a {type(verdict).__name__}, not a DraftVerdict"
+    for name in ("admitted", "drafting"):
+        array = getattr(verdict, name)
+        right = isinstance(array, np.ndarray) and array.dtype == np.bool_
+        if not right or array.shape != draft.drafting.shape:
+            return f"DraftVerdict.{name} must be a bool array of shape {draft.drafting.shape}"
+    if (verdict.drafting & ~verdict.admitted).any():
+        return "DraftVerdict.drafting goes on after a position that is not admitted"
+    return ""
+
+
+def _answer(what: str, step: int, call: Callable[..., Answer], *arguments: Any) -> Answer:
+    try:
+        return call(*arguments)
+    except Exception as error:
+        raise AssertionError(
+            f"odd steps, step {step}: {what} raised {type(error).__name__}: {error}"
+        ) from error

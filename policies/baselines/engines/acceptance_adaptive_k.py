@@ -1,0 +1,194 @@
+"""Peer: K as far as drafts are accepted often enough, `AcceptanceAdaptiveK` of a vLLM fork.
+
+Source: vllm/v1/spec_decode/dynamic/adaptive.py of a public vLLM fork (source read; not upstream).
+Granularity: one K per batch. Signals: accepted drafts by position and, with `table`, batch size.
+
+Every position has the rate at which it was accepted where it was drafted: a mean of the first
+`window` (256) drafts, then a moving average with step 1 / window. All positions are enabled at
+first; one is disabled when its rate falls below `threshold`, and enabled again at `threshold +
+hysteresis` (.05). K is the number of leading enabled positions, at least `min_k`. Until `window`
+drafts have been seen, and at every `probe_interval`-th step (64), K is Kmax. With a batch-size
+table K is the smaller of the two.
+
+Faults kept as they are:
+
+* One threshold stands for every load, drafter and GPU; time plays no part.
+* Rates are unconditional, and biased by what made K vary.
+* A probe drafts all Kmax positions for the whole batch, however hopeless they are, for ever.
+
+The fork leaves the threshold to the user; .4 is what its own tests use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.engines.batch_table import BatchTableOptions, BatchTablePolicy
+from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import IntArray, Level, SpecPlan, StepContext, StepOutcome
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class AcceptanceAdaptiveKOptions(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
+):
+    """Options of `acceptance_adaptive_k`; defaults are the fork's, but for `threshold`."""
+
+    threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.4
+    """Rate of acceptance from which a position is worth drafting."""
+    min_k: NonNegative = 0
+    window: Positive = 256
+    """Drafts that the averages go back to."""
+    probe_interval: NonNegative = 64
+    """Steps between two steps that draft Kmax; 0: none."""
+    hysteresis: Annotated[float, msgspec.Meta(ge=0)] = 0.05
+    table: list[tuple[int, int, int]] | None = None
+    """Ranges ``[from, to, K]`` of batch sizes that cap K, as of `batch_table`."""
+
+    def __post_init__(self) -> None:
+        if self.table is not None:
+            BatchTableOptions(table=self.table)
+
+
+class PositionRates:
+    """Rates of acceptance by position, and which positions they enable.
+
+    Args:
+        positions: Kmax.
+        options: thresholds and window.
+    """
+
+    def __init__(self, positions: int, options: AcceptanceAdaptiveKOptions) -> None:
+        self._options = options
+        self.rates = [0.0] * positions
+        self.counts = [0] * positions
+        self.enabled = [True] * positions
+        self.drafts = 0
+
+    def record(self, verified: IntArray, accepted: IntArray) -> None:
+        """[B] drafts each request verified and accepted in a step, one request after another."""
+        self.drafts += int(np.count_nonzero(verified > 0))
+        for position in range(len(self.rates)):
+            hits = (accepted > position)[verified > position]
+            if hits.size == 0:
+                break
+            rate, count = self.rates[position], self.counts[position]
+            first = hits[: max(self._options.window - count, 0)]
+            if first.size:
+                rate = (rate * count + float(first.sum())) / (count + first.size)
+            later = hits[first.size :]
+            if later.size:
+                keep = 1.0 - 1.0 / self._options.window
+                weights = keep ** np.arange(later.size - 1, -1, -1)
+                rate = rate * keep**later.size + (1.0 - keep) * float(weights[later].sum())
+            # Rounding must not leave 0..1: a saved rate is checked when it is read.
+            self.rates[position] = min(max(rate, 0.0), 1.0)
+            self.counts[position] = count + hits.size
+
+    def leading(self) -> int:
+        """Leading enabled positions; enables and disables them by their rates."""
+        threshold = self._options.threshold
+        for position, rate in enumerate(self.rates):
+            if self.counts[position]:
+                if self.enabled[position]:
+                    self.enabled[position] = rate >= threshold
+                else:
+                    self.enabled[position] = rate >= threshold + self._options.hysteresis
+            if not self.enabled[position]:
+                return position
+        return len(self.rates)
+
+
+class AcceptanceAdaptiveKPolicy:
+    """Drafts the positions whose acceptance clears a threshold."""
+
+    name: ClassVar[str] = "acceptance_adaptive_k"
+    summary: ClassVar[str] = "leading positions accepted often enough, from a vLLM fork"
+    Options: ClassVar[type[msgspec.Struct]] = AcceptanceAdaptiveKOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="AcceptanceAdaptiveK of a vLLM fork, vllm/v1/spec_decode/dynamic/adaptive.py",
+        granularity=Level.UNIFORM,
+        faults="one threshold for every load; unconditional rates; probes without back-off",
+    )
+
+    def __init__(self, options: AcceptanceAdaptiveKOptions, *, seed: int = 0) -> None:
+        del seed
+        self._options = options
+        self._rounds = BatchRounds()
+        self._positions = PositionRates(0, options)
+        self._restored: State = {}
+        self._steps = 0
+        self._cap: BatchTablePolicy | None = None
+        if options.table is not None:
+            self._cap = BatchTablePolicy(BatchTableOptions(table=options.table))
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The leading positions, or all of them in a probe."""
+        kmax = context.capability.max_draft_tokens
+        if len(self._positions.rates) != kmax:
+            self._positions = PositionRates(kmax, self._options)
+            self._take_up()
+        self._steps += 1
+        k, reason = self._choose(kmax)
+        if self._cap is not None:
+            k = min(k, self._cap.plan(context).draft_depth)
+        return self._rounds.next_round(context, k, f"{reason}, K = {k}")
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Count each request's drafts."""
+        self._rounds.ran(outcome.step)
+        self._positions.record(outcome.verified, outcome.accepted)
+
+    def forget(self, slots: IntArray) -> None:
+        """Nothing is kept by request."""
+
+    def state(self) -> State:
+        """Rates, counts and enabled positions."""
+        if not self._positions.rates:
+            return self._restored
+        return {
+            "rates": self._positions.rates,
+            "counts": self._positions.counts,
+            "enabled": self._positions.enabled,
+            "drafts": self._positions.drafts,
+        }
+
+    def restore(self, state: State) -> None:
+        """Take up a saved state. Raises PolicyError if it does not fit."""
+        if not state:
+            return
+        try:
+            rates = [float(rate) for rate in state["rates"]]
+            lengths = {len(rates), len(state["counts"]), len(state["enabled"])}
+            fits = len(lengths) == 1 and all(0.0 <= rate <= 1.0 for rate in rates)
+            fits = fits and min([int(state["drafts"]), *map(int, state["counts"])]) >= 0
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PolicyError(f"acceptance_adaptive_k state does not fit: {error!r}") from error
+        if not fits:
+            raise PolicyError("acceptance_adaptive_k state: one rate in 0..1 and count by position")
+        self._restored = state
+        self._take_up()
+
+    def _choose(self, kmax: int) -> tuple[int, str]:
+        options = self._options
+        if self._positions.drafts < options.window:
+            return kmax, "first drafts"
+        if options.probe_interval and self._steps % options.probe_interval == 0:
+            return kmax, "probe"
+        return min(max(self._positions.leading(), options.min_k), kmax), "accepted often enough"
+
+    def _take_up(self) -> None:
+        saved: Any = self._restored
+        positions = self._positions
+        if saved and len(saved["rates"]) == len(positions.rates):
+            positions.rates = [float(rate) for rate in saved["rates"]]
+            positions.counts = [int(count) for count in saved["counts"]]
+            positions.enabled = [bool(enabled) for enabled in saved["enabled"]]
+            positions.drafts = int(saved["drafts"])

@@ -1,0 +1,248 @@
+"""Peer: SGLang's adaptive steps, `--speculative-adaptive`.
+
+Source: SGLang 0.5.23, sglang/srt/speculative/adaptive_spec_params.py (#22246, #23336).
+Granularity: one K per batch. Signals: batch size and accepted drafts.
+
+Every batch-size tier has its candidates, its own K and its own moving average e of the accepted
+drafts per request:
+
+    e <- (1 - a) e + a mean_i A_i        after each batch with K > 0, a = .2
+
+After `warmup_batches` (10), at every `update_interval`-th batch (5):
+
+* at K = 0: up to the next candidate, always;
+* else down while e <= below - .5 + down_hysteresis, `below` the next lower candidate (.5 +
+  down_hysteresis where that is 0);
+* if it did not go down, up while e > K - .5 + up_hysteresis.
+
+`ceiling_coeff` c > 0 keeps K, unless it rises, at or below max(1, ceil(c e)).
+
+Faults kept as they are:
+
+* Time, queue, KV and confidence play no part: the tiers' candidates stand for what a batch costs.
+  From batch 64 on it is always off, below 8 it never is.
+* At K = 0 it probes at every update without back-off: with a drafter that is never right about
+  half of the steps draft.
+* e starts at K - 1, so a new tier learns nothing from the others; a tier left is frozen.
+* A batch of 64 moves e as much as a batch of 8.
+
+At K = 0 SGLang still runs the draft-extend pass, which is OFF-warm. A step that still verifies
+the K before a change is not counted: upstream drafts and verifies in one step and has none.
+Candidates the engine can't run are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
+from adaptive_spec.policies.static import nearest_allowed
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import Capability, IntArray, Level, SpecPlan, StepContext, StepOutcome
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class EmaTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tier of batch sizes; names and defaults are upstream's, but for `batch_size`."""
+
+    batch_size: Positive
+    """The smallest batch of this tier."""
+    candidate_steps: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
+    """The K to choose from."""
+    ema_alpha: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    update_interval: Positive = 5
+    warmup_batches: Annotated[int, msgspec.Meta(ge=0)] = 10
+    up_hysteresis: float = 0.0
+    down_hysteresis: float = -0.25
+    ceiling_coeff: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+
+def default_tiers() -> list[EmaTier]:
+    """Upstream's DEFAULT_ADAPTIVE_CONFIG."""
+    return [
+        EmaTier(batch_size=1, candidate_steps=[1, 3, 5, 7]),
+        EmaTier(batch_size=8, candidate_steps=[0, 1, 3], down_hysteresis=0.0),
+        EmaTier(batch_size=32, candidate_steps=[0, 1], down_hysteresis=0.0),
+        EmaTier(batch_size=64, candidate_steps=[0], down_hysteresis=0.0),
+    ]
+
+
+class SGLangEmaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of `sglang_ema`."""
+
+    tiers: list[EmaTier] = msgspec.field(default_factory=default_tiers)
+    """Tiers by ascending batch size."""
+    initial_steps: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """K to begin with, where it is a candidate; absent: the engine's own."""
+    graph_batch_sizes: list[Positive] = []
+    """Captured batch sizes, ascending: a batch counts as the next of them. Empty: as itself."""
+
+    def __post_init__(self) -> None:
+        sizes = [tier.batch_size for tier in self.tiers]
+        if not sizes or sizes != sorted(set(sizes)):
+            raise ValueError("`tiers` must ascend by batch_size without repeats, and not be empty")
+        if self.graph_batch_sizes != sorted(set(self.graph_batch_sizes)):
+            raise ValueError("`graph_batch_sizes` must ascend without repeats")
+
+
+class EmaSlot:
+    """K of one tier and the average it follows."""
+
+    def __init__(self, tier: EmaTier, candidates: Sequence[int], initial: int) -> None:
+        self._tier = tier
+        self.candidates = sorted(set(candidates))
+        middle = self.candidates[len(self.candidates) // 2]
+        self.k = initial if initial in self.candidates else middle
+        self.ema = float(self.k - 1)
+        self.batches = 0
+
+    def record(self, mean_accepted: float) -> None:
+        """A batch that verified this slot's K accepted so many drafts per request."""
+        tier = self._tier
+        if self.k > 0:
+            self.ema = (1 - tier.ema_alpha) * self.ema + tier.ema_alpha * mean_accepted
+        self.batches += 1
+        counted = self.batches - tier.warmup_batches
+        if counted > 0 and counted % tier.update_interval == 0:
+            self._move()
+
+    def _move(self) -> None:
+        place = self.candidates.index(self.k)
+        if self.k == 0:
+            self.k = self.candidates[min(place + 1, len(self.candidates) - 1)]
+            if self.k > 0 and self.ema < 0:
+                self.ema = float(self.k - 1)
+            return
+        lower = self._down(place)
+        place = lower if lower < place else self._up(place)
+        coefficient = self._tier.ceiling_coeff
+        if coefficient > 0 and self.candidates[place] <= self.k:
+            ceiling = max(1, math.ceil(self.ema * coefficient))
+            while place > 0 and self.candidates[place] > ceiling:
+                place -= 1
+        self.k = self.candidates[place]
+
+    def _down(self, place: int) -> int:
+        while place > 0:
+            below = self.candidates[place - 1]
+            threshold = 0.5 if below == 0 else below - 0.5
+            if self.ema > threshold + self._tier.down_hysteresis:
+                break
+            place -= 1
+        return place
+
+    def _up(self, place: int) -> int:
+        last = len(self.candidates) - 1
+        hysteresis = self._tier.up_hysteresis
+        while place < last and self.ema > self.candidates[place] - 0.5 + hysteresis:
+            place += 1
+        return place
+
+
+class EmaTiers:
+    """The slots of all tiers, found by batch size."""
+
+    def __init__(self, options: SGLangEmaOptions, capability: Capability, initial: int) -> None:
+        self._graphs = options.graph_batch_sizes
+        self.sizes = [tier.batch_size for tier in options.tiers]
+        allowed = capability.uniform_values
+        self.slots: list[EmaSlot] = []
+        for tier in options.tiers:
+            runnable = [k for k in tier.candidate_steps if k in allowed]
+            runnable = runnable or [nearest_allowed(min(tier.candidate_steps), allowed)]
+            self.slots.append(EmaSlot(tier, runnable, initial))
+
+    def slot(self, batch_size: int) -> EmaSlot:
+        """The slot that a batch of this size belongs to."""
+        place = bisect_left(self._graphs, batch_size)
+        if place < len(self._graphs):
+            batch_size = self._graphs[place]
+        return self.slots[max(bisect_right(self.sizes, batch_size) - 1, 0)]
+
+
+class SGLangEmaPolicy:
+    """K by batch-size tier, up and down with the average of accepted drafts."""
+
+    name: ClassVar[str] = "sglang_ema"
+    summary: ClassVar[str] = "K by accepted drafts within batch-size tiers, SGLang's adaptive steps"
+    Options: ClassVar[type[msgspec.Struct]] = SGLangEmaOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="SGLang 0.5.23, srt/speculative/adaptive_spec_params.py",
+        granularity=Level.UNIFORM,
+        faults="blind to cost; always off from batch 64, never below 8; probes without back-off",
+    )
+
+    def __init__(self, options: SGLangEmaOptions, *, seed: int = 0) -> None:
+        del seed
+        self._options = options
+        self._rounds = BatchRounds()
+        self._tiers: EmaTiers | None = None
+        self._restored: State = {}
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """K of the tier this batch belongs to."""
+        tiers = self._tiers
+        if tiers is None:
+            initial = self._options.initial_steps
+            if initial is None:
+                initial = context.engine_k
+            tiers = self._tiers = EmaTiers(self._options, context.capability, initial)
+            self._take_up(tiers)
+        slot = tiers.slot(max(context.batch_size, 1))
+        return self._rounds.next_round(context, slot.k, f"{slot.ema:.2f} accepted, K = {slot.k}")
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Move the average of the tier that this batch belongs to."""
+        k = self._rounds.ran(outcome.step)
+        if self._tiers is None or outcome.slots.size == 0:
+            return
+        slot = self._tiers.slot(outcome.batch_size)
+        if k == slot.k:
+            slot.record(float(outcome.accepted.sum()) / outcome.slots.size)
+
+    def forget(self, slots: IntArray) -> None:
+        """Nothing is kept by request."""
+
+    def state(self) -> State:
+        """K, average and count of each tier."""
+        if self._tiers is None:
+            return self._restored
+        pairs = zip(self._tiers.sizes, self._tiers.slots, strict=True)
+        return {
+            "tiers": [
+                {"batch_size": size, "k": slot.k, "ema": slot.ema, "batches": slot.batches}
+                for size, slot in pairs
+            ]
+        }
+
+    def restore(self, state: State) -> None:
+        """Take up the tiers' K and averages. Raises PolicyError if they are of other tiers."""
+        if not state:
+            return
+        rows: Any = state.get("tiers")
+        sizes = [tier.batch_size for tier in self._options.tiers]
+        try:
+            fits = [int(row["batch_size"]) for row in rows] == sizes and all(
+                math.isfinite(row["ema"])
+                and all(type(row[name]) is int and row[name] >= 0 for name in ("k", "batches"))
+                for row in rows
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise PolicyError(f"sglang_ema state is not of tiers that begin at {sizes}")
+        self._restored = state
+        if self._tiers is not None:
+            self._take_up(self._tiers)
+
+    def _take_up(self, tiers: EmaTiers) -> None:
+        for slot, row in zip(tiers.slots, self._restored.get("tiers", ()), strict=False):
+            if row["k"] in slot.candidates:
+                slot.k, slot.ema, slot.batches = row["k"], float(row["ema"]), row["batches"]

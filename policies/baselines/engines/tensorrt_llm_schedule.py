@@ -1,0 +1,82 @@
+"""Peer: K looked up by batch size, as TensorRT-LLM's `draft_len_schedule` does.
+
+Source: TensorRT-LLM 1.3 and main, `get_draft_len_for_batch_size` in
+_torch/speculative/utils.py, used by `_handle_dynamic_draft_len` in _torch/pyexecutor/py_executor.py
+(source read, not run). Signal: the batch size. Granularity: L0. Rules kept as they are:
+
+* A key is the largest batch size that gets its K; past the last key K is 0. (In 1.2 a key is the
+  smallest batch size instead, and on the two-engine path a smaller K saves no target compute.)
+* At K = 0 the drafter does not run, not even to keep its state in step. A request that lives
+  through such a step is hardly accepted any more (#16888); the schedule does not know. In the
+  simulator that is OFF-cold, which stops drafting for those requests, so this peer is spared the
+  cost of drafts that would be rejected.
+
+Upstream counts requests in prefill too; here only those that decode are seen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import ClassVar, TypeAlias
+
+import msgspec
+
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policies.static import fixed_plan
+from adaptive_spec.policy import Provenance
+from adaptive_spec.step import Level, SpecPlan, StepContext
+
+Schedule: TypeAlias = list[tuple[int, int]]
+"""Pairs ``[largest batch size, K]``, ascending; JSON knows no integer keys."""
+
+
+class ScheduleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `trtllm_schedule`."""
+
+    schedule: Schedule
+    """Pairs ``[largest batch size, K]``; upstream's ``{4: 4, 8: 2}`` is ``[[4,4],[8,2]]``."""
+
+    def __post_init__(self) -> None:
+        check_schedule(self.schedule)
+
+
+class TensorRTLLMSchedulePolicy(StatelessPolicy):
+    """K by batch size, by upper bounds."""
+
+    name: ClassVar[str] = "trtllm_schedule"
+    summary: ClassVar[str] = "K by batch size, TensorRT-LLM's draft_len_schedule (option schedule)"
+    Options: ClassVar[type[msgspec.Struct]] = ScheduleOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="TensorRT-LLM, draft_len_schedule (#8194, #10860)",
+        granularity=Level.UNIFORM,
+        faults="knows the batch size only",
+    )
+
+    def __init__(self, options: ScheduleOptions, *, seed: int = 0) -> None:
+        del seed
+        self._schedule = options.schedule
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """K of the first pair whose batch size is not below this batch's."""
+        k = scheduled_k(self._schedule, context.batch_size)
+        return fixed_plan(context, k, f"schedule {k} at batch {context.batch_size}")
+
+
+def scheduled_k(schedule: Sequence[tuple[int, int]], batch_size: int) -> int:
+    """K for this batch size: 0 past the last pair, as upstream has it."""
+    position = bisect_left(schedule, batch_size, key=lambda pair: pair[0])
+    return schedule[position][1] if position < len(schedule) else 0
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raise ValueError where upstream would refuse: empty, not ascending, K below 0."""
+    if not schedule:
+        raise ValueError("`schedule` is empty; give pairs [largest batch size, K]")
+    previous = 0
+    for size, k in schedule:
+        if size <= previous:
+            raise ValueError(f"`schedule`: batch size {size} does not ascend from 1")
+        if k < 0:
+            raise ValueError(f"`schedule`: K = {k} is negative")
+        previous = size

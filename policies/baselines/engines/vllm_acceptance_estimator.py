@@ -1,0 +1,151 @@
+"""vLLM's online estimator of acceptance from the drafter's confidence.
+
+    p_ij = sigmoid(w x_ij + b_j),    x = logit(max q_ij), within +-40
+
+Each step adds the judged drafts (accepted, and the first rejected) to Newton statistics at the
+coefficients they were predicted with; every 100 steps one Newton step with ridge 1e-3 follows and
+the statistics are dropped. A slope that would turn negative is not taken over.
+
+Two forms:
+
+* `shared`, of vLLM 0.32: one slope w for all positions. With n_j judged drafts at position j, the
+  step of w is damped by n / (n + 50), n = sum n_j, and that of b_j, given w's, by n_j / (n_j + 50).
+  It begins at w = 0.5, b = -0.2.
+* `per_position`, the form first proposed (#52228): a slope per position, an undamped step at
+  positions with at least 50 judged drafts, none elsewhere. It begins, by our choice, at w = 1,
+  b = 0: the maximum probability itself.
+
+Source: `OnlineAcceptanceEstimator` in vllm/v1/worker/gpu/spec_decode/acceptance_estimator.py of
+vLLM 0.32; pull request 52228 for the other form.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.parts.log_odds import sigmoid
+from adaptive_spec.policies.baselines.parts.observed_positions import observed
+from adaptive_spec.step import FloatArray, IntArray
+
+Form: TypeAlias = Literal["shared", "per_position"]
+
+REFIT_STEPS = 100
+_DAMPING = 50.0
+_NEEDED = 50
+_RIDGE = 1e-3
+_FIRST = {"shared": (0.5, -0.2), "per_position": (1.0, 0.0)}
+
+
+class VllmAcceptanceEstimator:
+    """Acceptance of drafts, conditional on those before them, from log-odds of max q.
+
+    Args:
+        positions: Kmax.
+        form: see the module.
+
+    Attributes:
+        slope: [Kmax] w, the same everywhere in the form `shared`.
+        intercept: [Kmax] b.
+    """
+
+    def __init__(self, positions: int, form: Form) -> None:
+        self._form = form
+        slope, intercept = _FIRST[form]
+        self.slope: FloatArray = np.full(positions, slope)
+        self.intercept: FloatArray = np.full(positions, intercept)
+        self._steps = 0
+        self._begin_round()
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """[B, Kmax] acceptance for log-odds [B, Kmax]; nan stays nan."""
+        return sigmoid(self.slope * features + self.intercept)
+
+    def learn(
+        self, features: FloatArray, predicted: FloatArray, verified: IntArray, accepted: IntArray
+    ) -> None:
+        """Add a step's judged drafts, and refit when it is time.
+
+        Args:
+            features: [B, Kmax] log-odds the step's drafts had, nan where unknown.
+            predicted: [B, Kmax] what was predicted from them.
+            verified: [B] drafts verified.
+            accepted: [B] accepted of these.
+        """
+        seen, taken = observed(verified, accepted, features.shape[1])
+        seen &= ~np.isnan(features)
+        x = np.where(seen, features, 0.0)
+        weight = np.where(seen, predicted * (1.0 - predicted), 0.0)
+        residual = np.where(seen, taken - predicted, 0.0)
+        self._slope_information += (weight * x * x).sum(axis=0)
+        self._cross_information += (weight * x).sum(axis=0)
+        self._intercept_information += weight.sum(axis=0)
+        self._slope_gradient += (residual * x).sum(axis=0)
+        self._intercept_gradient += residual.sum(axis=0)
+        self._count += seen.sum(axis=0)
+        self._steps += 1
+        if self._steps >= REFIT_STEPS:
+            self._steps = 0
+            if self._form == "shared":
+                self._refit_shared()
+            else:
+                self._refit_per_position()
+            self._begin_round()
+
+    def state(self) -> dict[str, Any]:
+        """The coefficients."""
+        return {"slope": self.slope.tolist(), "intercept": self.intercept.tolist()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up saved coefficients. Raises PolicyError if they don't fit."""
+        try:
+            slope = np.asarray(state["slope"], dtype=np.float64)
+            intercept = np.asarray(state["intercept"], dtype=np.float64)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PolicyError(f"acceptance estimator's state does not fit: {error!r}") from error
+        shape = self.slope.shape
+        if slope.shape != shape or intercept.shape != shape:
+            raise PolicyError(f"acceptance estimator's state is not for Kmax {shape[0]}")
+        if not (np.isfinite(slope).all() and np.isfinite(intercept).all()) or (slope < 0).any():
+            raise PolicyError("acceptance estimator's state: finite values, slopes >= 0 expected")
+        self.slope, self.intercept = slope, intercept
+
+    def _refit_shared(self) -> None:
+        """Newton on (w, b_1..b_K): only w is coupled to the others, so b is eliminated."""
+        diagonal = self._intercept_information + _RIDGE
+        cross, by_intercept = self._cross_information, self._intercept_gradient
+        gradient = self._slope_gradient.sum() - (cross * by_intercept / diagonal).sum()
+        curvature = self._slope_information.sum() + _RIDGE - (cross**2 / diagonal).sum()
+        total = self._count.sum()
+        change = gradient / curvature * (total / (total + _DAMPING))
+        if not np.isfinite(change) or self.slope[0] + change < 0.0:
+            change = 0.0
+        shift = (by_intercept - cross * change) / diagonal
+        shift *= self._count / (self._count + _DAMPING)
+        self.slope = self.slope + change
+        self.intercept = self.intercept + np.where(np.isfinite(shift), shift, 0.0)
+
+    def _refit_per_position(self) -> None:
+        """Newton on (w_j, b_j), position by position."""
+        of_slope = self._slope_information + _RIDGE
+        of_intercept = self._intercept_information + _RIDGE
+        cross = self._cross_information
+        by_slope, by_intercept = self._slope_gradient, self._intercept_gradient
+        determinant = of_slope * of_intercept - cross**2
+        slope = self.slope + (of_intercept * by_slope - cross * by_intercept) / determinant
+        intercept = self.intercept + (of_slope * by_intercept - cross * by_slope) / determinant
+        good = (self._count >= _NEEDED) & (slope >= 0.0)
+        good &= np.isfinite(slope) & np.isfinite(intercept)
+        self.slope = np.where(good, slope, self.slope)
+        self.intercept = np.where(good, intercept, self.intercept)
+
+    def _begin_round(self) -> None:
+        positions = len(self.slope)
+        self._slope_information: FloatArray = np.zeros(positions)
+        self._intercept_information: FloatArray = np.zeros(positions)
+        self._cross_information: FloatArray = np.zeros(positions)
+        self._slope_gradient: FloatArray = np.zeros(positions)
+        self._intercept_gradient: FloatArray = np.zeros(positions)
+        self._count = np.zeros(positions)

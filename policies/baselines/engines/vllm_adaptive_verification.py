@@ -1,0 +1,133 @@
+"""Peer: vLLM's adaptive verification (`enable_adaptive_verification`).
+
+Rule: acceptance a_ij = sigmoid(w x_ij + b_j) from the log-odds x of the drafter's maximum
+probability, fitted online (`vllm_acceptance_estimator`); survival S_ij = a_i1 ... a_ij. Of all
+drafts at hand the B* with the largest live survival are verified, where
+
+    B* = argmax over m of (B + sum of the m largest old survivals) / (draft(B) + verify(T + m)),
+
+T the tokens of the step that are no drafts, old survivals from the drafts of the round before, 1
+for new requests; costs from tables made once before serving (`vllm_cost_tables`).
+
+Source: vllm/v1/worker/gpu/spec_decode/adaptive_verification.py and acceptance_estimator.py of vLLM
+0.32. Granularity: L1. Without a confidence signal vLLM has nothing to go by; here the engine's own
+K runs. An engine with one K per batch, which vLLM refuses, gets the best K by the old survivals.
+
+With the option `profile`, cost tables are made as vLLM makes them; without, step times are learned
+online, which the original doesn't do. Of the requests in prefill only their tokens are known here:
+those whose prompt ends in the step are not counted among B.
+
+Faults kept: the full draft is always made, its cost only shifts the ratio; context is priced once,
+at 8,192 tokens; a new request is expected to accept all; never off.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
+    Form,
+    VllmAcceptanceEstimator,
+)
+from adaptive_spec.policies.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
+from adaptive_spec.policies.baselines.parts.log_odds import log_odds
+from adaptive_spec.policies.baselines.parts.verification_budget import (
+    BudgetedVerification,
+    BudgetOptions,
+)
+from adaptive_spec.policies.round_memory import RoundMemory
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import Capability, FloatArray, Level, StepContext, StepOutcome
+
+
+class VllmAdaptiveVerificationOptions(
+    BudgetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """Options of `vllm_adaptive_verification`."""
+
+    estimator: Form = "shared"
+    """`shared`, one slope, as vLLM 0.32 has it; `per_position`, as first proposed."""
+
+
+class VllmAdaptiveVerificationPolicy(BudgetedVerification):
+    """Logistic acceptance, a budget from the round before, the live best within it."""
+
+    name: ClassVar[str] = "vllm_adaptive_verification"
+    summary: ClassVar[str] = "verifies the drafts that pay, by online confidence, vLLM"
+    Options: ClassVar[type[msgspec.Struct]] = VllmAdaptiveVerificationOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="vLLM 0.32, v1/worker/gpu/spec_decode/adaptive_verification.py and "
+        "acceptance_estimator.py",
+        granularity=Level.VERIFY,
+        faults="always drafts in full; context priced once, at 8,192 tokens; new requests are "
+        "expected to accept all; never off",
+    )
+    lag = 1
+
+    def __init__(self, options: VllmAdaptiveVerificationOptions, *, seed: int = 0) -> None:
+        del seed
+        super().__init__(options.profile)
+        self._form: Form = options.estimator
+        self._memory = RoundMemory()
+        self._restored: State | None = None
+        self._tables: tuple[CostCurve, CostCurve] | None = None
+
+    def begin(self, capability: Capability) -> None:
+        """Make estimator and cost tables."""
+        super().begin(capability)
+        self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens, self._form)
+        if self._profile is not None:
+            self._tables = profiled_curves(self._profile, capability)
+        if self._restored is not None:
+            self._estimator.restore(self._restored)
+
+    def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
+        """The estimator's acceptance."""
+        features = log_odds(confidence)
+        predicted = self._estimator.predict(features)
+        self._memory.remember(context.step, context.slots, features, predicted)
+        return predicted
+
+    def learn(self, outcome: StepOutcome) -> None:
+        """Grade the step's predictions."""
+        recalled = self._memory.recall(outcome)
+        if recalled is not None:
+            features, predicted = recalled.signals
+            rows = recalled.rows
+            self._estimator.learn(
+                features, predicted, outcome.verified[rows], outcome.accepted[rows]
+            )
+
+    def seconds(self, context: StepContext) -> FloatArray:
+        """From the tables, or learned."""
+        if self._tables is None:
+            return super().seconds(context)
+        draft, verify = self._tables
+        batch = context.batch_size
+        drafts = np.arange(batch * context.capability.max_draft_tokens + 1)
+        seconds = verify.at(batch + context.prefill_tokens + drafts)
+        seconds += draft.at(np.array([batch]))[0]
+        return np.maximum(seconds, 1e-9, out=seconds)
+
+    def state(self) -> State:
+        """The estimator's coefficients."""
+        if self._capability is None:
+            return self._restored or {}
+        return self._estimator.state()
+
+    def restore(self, state: State) -> None:
+        """Take up saved coefficients; their Kmax must be the engine's."""
+        if not state:
+            return
+        if set(state) != {"slope", "intercept"}:
+            raise PolicyError("vllm_adaptive_verification state: `slope` and `intercept` expected")
+        if not all(isinstance(values, list) and values for values in state.values()):
+            raise PolicyError("vllm_adaptive_verification state: lists of numbers expected")
+        VllmAcceptanceEstimator(len(state["slope"]), self._form).restore(state)
+        self._restored = state
+        if self._capability is not None:
+            self._estimator.restore(state)

@@ -1,0 +1,193 @@
+"""Peer: vLLM's dynamic speculation in its first form, accepted length over a table of times.
+
+Source: pull requests vllm-project/vllm#32374 (early form) and #38038,
+vllm/v1/spec_decode/dynamic/manager.py (source read; what was merged is a plain table by batch
+size, `batch_table`). Granularity: one K per batch. Signals: batch size, accepted drafts by
+position, a table of inter-token latencies measured beforehand.
+
+    K = the smallest k with the highest (1 + sum_{j <= k} r_j) / ITL(B, k)
+
+r_j are unconditional rates: requests and steps in which draft j was accepted over those in which
+it was drafted, since the server started. They replace the rates of the configuration after
+`warmup_steps` (10) steps. ITL is interpolated linearly in B, then in k.
+
+Faults kept as they are:
+
+* r_j is biased as soon as K varies: deeper positions are only drafted in better times, and a
+  position that is not drafted any more keeps its rate for ever. A position never drafted has 0.
+* Counts never fade, so a drafter that dies after an hour is believed in for another.
+* The table knows no context length, and past its last batch size it is flat.
+
+The table is the option `itl_ms`, or is read off a cost profile (option `profile`; without one from
+steps at each new load that are set aside for it) at the batch sizes and K that upstream's
+script measures and at `profiled_context` tokens per request.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
+from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
+
+_MEASURED_BATCHES = (1, 4, 16, 64, 256)
+_MEASURED_K = (0, 1, 3, 4, 5, 7)
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class VllmDynamicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of `vllm_dynamic`."""
+
+    profile: str | None = None
+    """File with a cost profile; without one each load is profiled when it first occurs."""
+    itl_ms: list[tuple[Positive, NonNegative, Annotated[float, msgspec.Meta(gt=0)]]] | None = None
+    """Rows ``[batch size, K, milliseconds]``, measured beforehand; instead of a profile."""
+    acceptance: list[Rate] | None = None
+    """Rates by position until the warm-up is over; absent: the engine's own K runs till then."""
+    warmup_steps: NonNegative = 10
+    profiled_context: Positive = 512
+    """Tokens of context per request at which the table is read off the profile."""
+
+    def __post_init__(self) -> None:
+        if self.itl_ms is None:
+            return
+        measured: dict[int, set[int]] = {}
+        for batch, k, _ in self.itl_ms:
+            measured.setdefault(batch, set()).add(k)
+        if 1 not in measured:
+            raise ValueError("`itl_ms` needs rows for batch size 1")
+        for batch, ks in measured.items():
+            if not {0, 1} <= ks:
+                raise ValueError(f"`itl_ms` needs K = 0 and K = 1 for batch size {batch}")
+
+
+class VllmDynamicPolicy:
+    """Accepted length over inter-token latency."""
+
+    name: ClassVar[str] = "vllm_dynamic"
+    summary: ClassVar[str] = "accepted length over measured latency, vLLM's first dynamic form"
+    Options: ClassVar[type[msgspec.Struct]] = VllmDynamicOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="vLLM pull requests #32374, #38038: v1/spec_decode/dynamic/manager.py",
+        granularity=Level.UNIFORM,
+        faults="cumulative unconditional rates; no context in the table; nothing learned at K = 0",
+    )
+
+    def __init__(self, options: VllmDynamicOptions, *, seed: int = 0) -> None:
+        del seed
+        self._options = options
+        self._rounds = BatchRounds()
+        self._times = StartUpProfile(options.profile)
+        self._table: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self._drafted: IntArray = np.zeros(0, dtype=np.int64)
+        self._accepted: IntArray = np.zeros(0, dtype=np.int64)
+        self._steps = 0
+        for batch in sorted({row[0] for row in options.itl_ms or ()}):
+            rows = sorted((k, ms) for size, k, ms in options.itl_ms or () if size == batch)
+            columns = np.array(rows, dtype=np.float64).T
+            self._table[batch] = (columns[0], columns[1])
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The best K for this batch size."""
+        kmax = context.capability.max_draft_tokens
+        if len(self._drafted) != kmax:
+            self._drafted = np.zeros(kmax, dtype=np.int64)
+            self._accepted = np.zeros(kmax, dtype=np.int64)
+        if not self._table:
+            self._times.start(context.capability)
+            measure = self._times.unmeasured(context)
+            if measure is not None:
+                return self._rounds.next_round(context, measure, "profiling", measuring=True)
+        self._steps += 1
+        rates = self._rates()
+        if rates is None or not (self._table or self._times.ready):
+            return self._rounds.next_round(context, context.engine_k, "warm-up")
+        latency = self._latency(max(context.batch_size, 1), kmax)
+        lengths = np.concatenate(([1.0], 1.0 + np.cumsum(rates)))
+        allowed = np.array(context.capability.uniform_values)
+        k = int(allowed[np.argmax((lengths / latency)[allowed])])
+        return self._rounds.next_round(context, k, f"length {lengths[k]:.2f} at K = {k}")
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Count drafts and accepted drafts by position."""
+        self._times.learn(outcome)
+        self._rounds.ran(outcome.step)
+        positions = np.arange(len(self._drafted))
+        self._drafted += np.count_nonzero(outcome.verified[:, None] > positions, axis=0)
+        self._accepted += np.count_nonzero(outcome.accepted[:, None] > positions, axis=0)
+
+    def forget(self, slots: IntArray) -> None:
+        """Nothing is kept by request."""
+
+    def state(self) -> State:
+        """Counts by position and the step times."""
+        return {
+            "drafted": self._drafted.tolist(),
+            "accepted": self._accepted.tolist(),
+            "steps": self._steps,
+            "profile": self._times.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Take up a saved state. Raises PolicyError if it does not fit."""
+        if not state:
+            return
+        try:
+            drafted = np.array(state["drafted"], dtype=np.int64)
+            accepted = np.array(state["accepted"], dtype=np.int64)
+            steps = int(state["steps"])
+            profile = state["profile"]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PolicyError(f"vllm_dynamic state does not fit: {error!r}") from error
+        if drafted.ndim != 1 or drafted.shape != accepted.shape or (accepted > drafted).any():
+            raise PolicyError("vllm_dynamic state: accepted must be within drafted by position")
+        if (accepted < 0).any() or steps < 0:
+            raise PolicyError("vllm_dynamic state: counts must not be negative")
+        self._times.restore(profile)
+        self._drafted, self._accepted, self._steps = drafted, accepted, steps
+
+    def _rates(self) -> FloatArray | None:
+        """r_j [Kmax]; None while there are none."""
+        if self._steps > self._options.warmup_steps and self._drafted.any():
+            rates: FloatArray = self._accepted / np.maximum(self._drafted, 1)
+            return rates
+        if self._options.acceptance is None:
+            return None
+        given = np.zeros(len(self._drafted))
+        known = self._options.acceptance[: len(given)]
+        given[: len(known)] = known
+        return given
+
+    def _latency(self, batch: int, kmax: int) -> FloatArray:
+        """[Kmax + 1] latency at this batch size, between the two measured ones around it."""
+        sizes = sorted(self._table) or list(_MEASURED_BATCHES)
+        place = bisect_left(sizes, batch)
+        above = sizes[min(place, len(sizes) - 1)]
+        if place in (0, len(sizes)) or above == batch:
+            return self._measured(above, kmax)
+        below = sizes[place - 1]
+        share = (batch - below) / (above - below)
+        low, high = self._measured(below, kmax), self._measured(above, kmax)
+        latency: FloatArray = low + share * (high - low)
+        return latency
+
+    def _measured(self, batch: int, kmax: int) -> FloatArray:
+        """[Kmax + 1] at a measured batch size."""
+        if self._table:
+            ks, latency = self._table[batch]
+        else:
+            seconds = self._times.round_seconds(batch, batch * self._options.profiled_context)
+            ks = np.array(sorted({min(k, kmax) for k in (*_MEASURED_K, kmax)}))
+            latency = seconds[ks]
+        result: FloatArray = np.interp(np.arange(kmax + 1), ks, latency)
+        return result

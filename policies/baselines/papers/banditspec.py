@@ -1,0 +1,283 @@
+"""Peers: BanditSpec, UCB and EXP3 over lengths.
+
+Source: Hou et al., 2505.15141 (ICML 2025), UCBSpec and EXP3Spec, and its code (sail-sg/BanditSpec,
+`ucb_length_spec_generate` in generate_utils.py), which has UCB only. Granularity: one K per
+batch. Signals: tokens and seconds of a round.
+
+A generation is a batch that runs to its end; the bandit begins anew with each. In continuous
+batching, where batches don't end, a generation ends here when its requests have emitted
+`generation_tokens` (256, upstream's max_gen_len) each on average; 0: never. Arms are K = 1..4.
+
+`banditspec_ucb`: the arms in turn for the first 2 n - 1 rounds, then
+
+    argmax_K  mean(K) + sqrt(6 ln t / n_rounds)
+
+mean(K) is tokens per second of the rounds with K, n_rounds the rounds of all arms together.
+
+`banditspec_exp3`: P(K) proportional to exp(-eta_t L(K)), eta_t = sqrt(ln n / (n t)), L(K) the sum
+of losses over their probabilities, loss = 1 - tokens per request / (largest K + 1): the paper's
+objective is the number of rounds. Known from the paper's abstract and other people's notes, so its
+constants are those of the textbook (Bubeck and Cesa-Bianchi, 2012, section 3.1).
+
+Faults kept as they are, and what `corrected: true` does about them:
+
+* UCB: the bonus is over the count of all arms and so the same for all: nothing is explored after
+  the first rounds. Corrected: over the arm's own count.
+* UCB: the bonus has no unit, tokens per second do. Corrected: means are divided by the best.
+* EXP3: rounds cost time, which the loss does not know, and a longer K never emits less. Corrected:
+  the loss is 1 - tokens per second over the best seen.
+* Both: K = 0 is no arm, load no context, arms are unrelated, and each generation starts afresh.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
+from adaptive_spec.policies.static import nearest_allowed
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
+
+_SOURCE = "2505.15141; sail-sg/BanditSpec, generate_utils.py"
+_REMEMBERED = 8
+
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class BanditSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of both."""
+
+    arms: Annotated[tuple[NonNegative, ...], msgspec.Meta(min_length=1)] = (1, 2, 3, 4)
+    """The K to choose from."""
+    generation_tokens: NonNegative = 256
+    """Tokens per request after which everything is forgotten; 0: never."""
+    corrected: bool = False
+
+
+class BanditSpecUcbOptions(
+    BanditSpecOptions, frozen=True, forbid_unknown_fields=True, kw_only=True
+):
+    """Options of `banditspec_ucb`."""
+
+    exploration_weight: Annotated[float, msgspec.Meta(ge=0)] = 6.0
+
+
+class BanditSpecExp3Options(
+    BanditSpecOptions, frozen=True, forbid_unknown_fields=True, kw_only=True
+):
+    """Options of `banditspec_exp3`."""
+
+
+class _BanditSpecPolicy(ABC):
+    """Rounds and generations; the bandits differ in how they choose and what they record."""
+
+    def __init__(self, options: BanditSpecOptions) -> None:
+        self._settings = options
+        self._rounds = BatchRounds()
+        self._arms: tuple[int, ...] = ()
+        self._started = False
+        self._pending: tuple[int, float] | None = None
+        self._generation = 0
+        self._round = 0
+        self._emitted = 0.0
+        self._chosen: dict[int, tuple[int, int, float]] = {}
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The arm of this round; a deeper one is drafted for first."""
+        if not self._started:
+            self._start(context.capability.uniform_values)
+        if context.batch_size == 0:
+            k = self._arms[-1]
+            return self._rounds.this_round(context, k, f"K = {k}, no requests")
+        if self._pending is not None:
+            (arm, probability), self._pending, propensity = self._pending, None, 1.0
+        else:
+            self._round += 1
+            arm, probability = self._choose()
+            propensity = probability
+        k = self._arms[arm]
+        if self._rounds.prepared(context, k):
+            self._chosen[context.step] = (self._generation, arm, probability)
+            while len(self._chosen) > _REMEMBERED:
+                del self._chosen[next(iter(self._chosen))]
+        else:
+            self._pending = (arm, probability)
+        plan = self._rounds.this_round(context, k, f"arm {k} in round {self._round}")
+        return msgspec.structs.replace(plan, propensity=np.full(context.batch_size, propensity))
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Credit the arm that ran; a generation may end."""
+        self._rounds.ran(outcome.step)
+        chosen = self._chosen.pop(outcome.step, None)
+        if outcome.batch_size == 0:
+            return
+        tokens = float(outcome.emitted.sum())
+        if chosen is not None and chosen[0] == self._generation and outcome.seconds > 0.0:
+            _, arm, probability = chosen
+            self._record(arm, probability, tokens / outcome.batch_size, tokens / outcome.seconds)
+        self._emitted += tokens / outcome.batch_size
+        limit = self._settings.generation_tokens
+        if limit and self._emitted >= limit:
+            self._generation += 1
+            self._restart()
+
+    def forget(self, slots: IntArray) -> None:
+        """Nothing is kept by request."""
+
+    def _start(self, allowed: tuple[int, ...]) -> None:
+        self._started = True
+        runnable = tuple(sorted({k for k in self._settings.arms if k in allowed}))
+        runnable = runnable or (nearest_allowed(min(self._settings.arms), allowed),)
+        if runnable != self._arms:  # else a saved generation goes on
+            self._arms = runnable
+            self._restart()
+
+    def _restart(self) -> None:
+        self._round = 0
+        self._emitted = 0.0
+        self._pending = None
+        self._begin(len(self._arms))
+
+    @abstractmethod
+    def _begin(self, arms: int) -> None:
+        """A generation begins with so many arms."""
+
+    @abstractmethod
+    def _choose(self) -> tuple[int, float]:
+        """The arm to run next, and the probability with which it was drawn."""
+
+    @abstractmethod
+    def _record(
+        self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
+    ) -> None:
+        """An arm has run."""
+
+    def _saved(self, columns: dict[str, FloatArray]) -> State:
+        names = {name: column.tolist() for name, column in columns.items()}
+        return {"arms": list(self._arms), "round": self._round, "emitted": self._emitted, **names}
+
+    def _checked(self, state: State, *names: str) -> list[FloatArray]:
+        """The saved columns. Raises PolicyError if they do not fit."""
+        try:
+            arms = tuple(int(arm) for arm in state["arms"])
+            saved_round, emitted = int(state["round"]), float(state["emitted"])
+            columns = [np.array(state[name], dtype=np.float64) for name in names]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PolicyError(f"BanditSpec state does not fit: {error!r}") from error
+        fits = all(
+            column.shape == (len(arms),) and np.isfinite(column).all() and (column >= 0).all()
+            for column in columns
+        )
+        if not (fits and saved_round >= 0 and math.isfinite(emitted)):
+            raise PolicyError("BanditSpec state: one finite figure >= 0 for each arm expected")
+        if self._started and arms != self._arms:
+            raise PolicyError(f"BanditSpec state is of arms {arms}, not {self._arms}")
+        self._arms, self._round, self._emitted = arms, saved_round, emitted
+        return columns
+
+
+class BanditSpecUcbPolicy(_BanditSpecPolicy):
+    """UCBSpec as released: greedy by throughput after one turn through the arms."""
+
+    name: ClassVar[str] = "banditspec_ucb"
+    summary: ClassVar[str] = "UCB over K by throughput, anew every generation (BanditSpec)"
+    Options: ClassVar[type[msgspec.Struct]] = BanditSpecUcbOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source=_SOURCE,
+        granularity=Level.UNIFORM,
+        faults="bonus over the total count, so no exploration; no K = 0; blind to load",
+    )
+
+    def __init__(self, options: BanditSpecUcbOptions, *, seed: int = 0) -> None:
+        del seed
+        super().__init__(options)
+        self._weight = options.exploration_weight
+        self._means: FloatArray = np.zeros(0)
+        self._counts: FloatArray = np.zeros(0)
+
+    def state(self) -> State:
+        """Means and counts of this generation."""
+        return self._saved({"means": self._means, "counts": self._counts}) if self._arms else {}
+
+    def restore(self, state: State) -> None:
+        """Go on with a saved generation. Raises PolicyError if it does not fit."""
+        if state:
+            self._means, self._counts = self._checked(state, "means", "counts")
+
+    def _begin(self, arms: int) -> None:
+        self._means, self._counts = np.zeros(arms), np.zeros(arms)
+
+    def _choose(self) -> tuple[int, float]:
+        arms = len(self._arms)
+        if self._round < 2 * arms:
+            return (self._round - 1) % arms, 1.0
+        evidence: FloatArray = np.full(arms, max(self._counts.sum(), 1.0))
+        means = self._means
+        if self._settings.corrected:
+            if not self._counts.all():
+                return int(np.argmin(self._counts)), 1.0
+            evidence, means = self._counts, means / means.max()
+        bonus = np.sqrt(self._weight * math.log(self._round) / evidence)
+        return int(np.argmax(means + bonus)), 1.0
+
+    def _record(
+        self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
+    ) -> None:
+        self._counts[arm] += 1
+        self._means[arm] += (tokens_per_second - self._means[arm]) / self._counts[arm]
+
+
+class BanditSpecExp3Policy(_BanditSpecPolicy):
+    """EXP3Spec: exponential weights over importance-weighted losses."""
+
+    name: ClassVar[str] = "banditspec_exp3"
+    summary: ClassVar[str] = "EXP3 over K by accepted tokens, anew every generation (BanditSpec)"
+    Options: ClassVar[type[msgspec.Struct]] = BanditSpecExp3Options
+    provenance: ClassVar[Provenance] = Provenance(
+        source="2505.15141, EXP3Spec; constants of the textbook",
+        granularity=Level.UNIFORM,
+        faults="loss without time, so the longest K wins; no K = 0; blind to load",
+    )
+
+    def __init__(self, options: BanditSpecExp3Options, *, seed: int = 0) -> None:
+        super().__init__(options)
+        self._random = np.random.default_rng(seed)
+        self._losses: FloatArray = np.zeros(0)
+        self._best = 0.0
+
+    def state(self) -> State:
+        """Losses of this generation."""
+        return self._saved({"losses": self._losses}) if self._arms else {}
+
+    def restore(self, state: State) -> None:
+        """Go on with a saved generation. Raises PolicyError if it does not fit."""
+        if state:
+            (self._losses,) = self._checked(state, "losses")
+
+    def _begin(self, arms: int) -> None:
+        self._losses = np.zeros(arms)
+        self._best = 0.0
+
+    def _choose(self) -> tuple[int, float]:
+        arms = len(self._arms)
+        rate = math.sqrt(math.log(arms) / (arms * self._round))
+        weights = np.exp(-rate * (self._losses - self._losses.min()))
+        probabilities = weights / weights.sum()
+        arm = int(self._random.choice(arms, p=probabilities))
+        return arm, float(probabilities[arm])
+
+    def _record(
+        self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
+    ) -> None:
+        if self._settings.corrected:
+            self._best = max(self._best, tokens_per_second)
+            loss = 1.0 - tokens_per_second / self._best
+        else:
+            loss = 1.0 - tokens_per_request / (self._arms[-1] + 1.0)
+        self._losses[arm] += loss / probability

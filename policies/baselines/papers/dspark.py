@@ -1,0 +1,108 @@
+"""Peer: DSpark's scheduler in its production form.
+
+Rule: confidences c_ij, calibrated by a temperature per position (`temperature_scaling`), give
+survivals S_ij = c_i1 ... c_ij. The number of verified drafts is
+
+    B* = argmax over m of tau(m) * SPS(B + m),    tau(m) = B + sum of the m largest survivals,
+
+with SPS(n) the steps per second of a batch of n tokens and survivals two rounds old, 1 for
+requests younger than that; which B* drafts, the live survivals decide. The search is global: the
+paper's algorithm 1, for live survivals, breaks at the first fall instead.
+
+Source: arXiv 2607.05147, algorithm 1 and its production form; granularity L1. Without a confidence
+signal: the engine's own K. An engine with one K per batch gets the best K by the old survivals.
+
+Stand-ins: the original's c comes from a head trained to predict 1 - total variation distance; here
+it is the drafter's maximum probability. SPS is learned online, from the option `profile` on.
+
+Faults kept: the full block is always drafted; two rounds of lag; new requests are expected to
+accept all; never off. A temperature makes confidences bolder or more timid, but can't shift them:
+where all of them are too high, as a synthetic confidence is in a replay, it verifies too much.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.papers.temperature_scaling import TemperatureScaling
+from adaptive_spec.policies.baselines.parts.log_odds import log_odds
+from adaptive_spec.policies.baselines.parts.verification_budget import (
+    BudgetedVerification,
+    BudgetOptions,
+)
+from adaptive_spec.policies.round_memory import RoundMemory
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import Capability, FloatArray, Level, StepContext, StepOutcome
+
+
+class DSparkOptions(BudgetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `dspark`."""
+
+    calibrate: bool = True
+    """Fit temperatures online; without, confidences count as they are."""
+
+
+class DSparkPolicy(BudgetedVerification):
+    """Calibrated confidences, a budget two rounds old, the live best within it."""
+
+    name: ClassVar[str] = "dspark"
+    summary: ClassVar[str] = "verifies the drafts that pay, by calibrated confidence, DSpark"
+    Options: ClassVar[type[msgspec.Struct]] = DSparkOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="DSpark, arXiv 2607.05147, algorithm 1, production form",
+        granularity=Level.VERIFY,
+        faults="always drafts in full; budget two rounds old; new requests are expected to accept "
+        "all; never off; maximum probability for the confidence head",
+    )
+    lag = 2
+
+    def __init__(self, options: DSparkOptions, *, seed: int = 0) -> None:
+        del seed
+        super().__init__(options.profile)
+        self._calibrate = options.calibrate
+        self._memory = RoundMemory()
+        self._restored: State | None = None
+
+    def begin(self, capability: Capability) -> None:
+        """Make the calibration."""
+        super().begin(capability)
+        self._scaling = TemperatureScaling(capability.max_draft_tokens)
+        if self._restored is not None:
+            self._scaling.restore(self._restored)
+
+    def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
+        """Confidences at their position's temperature."""
+        if not self._calibrate:
+            return confidence
+        odds = log_odds(confidence)
+        self._memory.remember(context.step, context.slots, odds)
+        return self._scaling.calibrated(odds)
+
+    def learn(self, outcome: StepOutcome) -> None:
+        """Judge the step's confidences."""
+        recalled = self._memory.recall(outcome)
+        if recalled is not None:
+            (odds,) = recalled.signals
+            rows = recalled.rows
+            self._scaling.learn(odds, outcome.verified[rows], outcome.accepted[rows])
+
+    def state(self) -> State:
+        """The temperatures."""
+        if self._capability is None:
+            return self._restored or {}
+        return self._scaling.state()
+
+    def restore(self, state: State) -> None:
+        """Take up saved temperatures; their Kmax must be the engine's."""
+        if not state:
+            return
+        values = state.get("temperature")
+        if set(state) != {"temperature"} or not isinstance(values, list) or not values:
+            raise PolicyError("dspark state: `temperature`, a list of numbers, expected")
+        TemperatureScaling(len(values)).restore(state)
+        self._restored = state
+        if self._capability is not None:
+            self._scaling.restore(state)

@@ -1,0 +1,97 @@
+"""Rounds of rules that set one K for the whole batch.
+
+In the engines these rules come from, a round drafts K and then verifies these K. Here drafting
+closes a step and verification opens the next one, so a round spans two steps. `BatchRounds` makes
+the plans and remembers which K each step really ran, so that an outcome, which may arrive one or
+two steps late, is credited to the K it belongs to.
+
+Two ways to change K:
+
+* `next_round`: verify what was drafted, draft the new K. A round costs what it costs upstream.
+* `this_round`: verify and draft the new K in the same step, so that the step's time is that of
+  one K alone. A K above what was drafted needs one step of preparation, which is no round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.policies.static import nearest_allowed, off_mode
+from adaptive_spec.step import Mode, SpecPlan, StepContext
+
+_REMEMBERED = 8
+"""Outcomes arrive at most two steps late; those of steps without decoding requests never do."""
+
+
+class BatchRounds:
+    """Makes uniform plans and knows which K a step ran.
+
+    Args:
+        cold: at K = 0 leave the drafter out altogether where the engine can. Requests alive at
+            that time are then not drafted for any more if the drafter has a state.
+    """
+
+    def __init__(self, *, cold: bool = False) -> None:
+        self._cold = cold
+        self._drafted: int | None = None
+        self._waiting: int | None = None
+        self._ran: dict[int, int] = {}
+
+    def next_round(
+        self, context: StepContext, k: int, reason: str, *, measuring: bool = False
+    ) -> SpecPlan:
+        """Verify all that was drafted for this step and draft `k` for the next one.
+
+        A K = 0 that is only run to be measured is never cold.
+        """
+        capability = context.capability
+        k = nearest_allowed(k, capability.uniform_values)
+        now = self._at_hand(context)
+        if not capability.steers_depth:
+            # All is drafted while speculation is on, so K takes effect at once; after a step
+            # without drafts it can't, and is verified one step later.
+            wanted = k if self._waiting is None else self._waiting
+            self._waiting = k if now == 0 and k > 0 else None
+            now = min(now, wanted)
+        return self._plan(context, now, k, reason, cold=self._cold and not measuring)
+
+    def this_round(self, context: StepContext, k: int, reason: str) -> SpecPlan:
+        """Verify `k` and draft `k`."""
+        k = nearest_allowed(k, context.capability.uniform_values)
+        return self._plan(context, k, k, reason, cold=self._cold)
+
+    def prepared(self, context: StepContext, k: int) -> bool:
+        """Enough was drafted for this step to run `k`."""
+        k = nearest_allowed(k, context.capability.uniform_values)
+        return k <= self._at_hand(context)
+
+    def ran(self, step: int) -> int | None:
+        """K of this step's round; None if it was no round of one K, or is not known."""
+        return self._ran.pop(step, None)
+
+    def _at_hand(self, context: StepContext) -> int:
+        capability = context.capability
+        if self._drafted is not None:
+            # A fixed depth is drafted to whenever speculation is on.
+            on = self._drafted > 0 and not capability.steers_depth
+            return capability.max_draft_tokens if on else self._drafted
+        return int(context.draft_available.max()) if context.batch_size else context.engine_k
+
+    def _plan(
+        self, context: StepContext, now: int, following: int, reason: str, *, cold: bool
+    ) -> SpecPlan:
+        if context.batch_size and now <= self._at_hand(context):
+            self._ran[context.step] = now
+            while len(self._ran) > _REMEMBERED:
+                del self._ran[next(iter(self._ran))]
+        self._drafted = following
+        verify = np.minimum(context.draft_available, now)
+        on = following > 0 or bool(verify.any())
+        off = off_mode(context.capability) if cold else Mode.OFF_WARM
+        return SpecPlan(
+            step=context.step,
+            verify=verify,
+            draft_depth=following,
+            mode=Mode.ON if on else off,
+            reason=reason,
+        )

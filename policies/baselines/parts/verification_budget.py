@@ -1,0 +1,185 @@
+"""A base for peers that draft in full and verify as many drafts as pays.
+
+    B* = argmax over m of (B + sum of the m largest survivals) / T(m),   T: step time with m drafts
+
+The number B* comes from confidences that are one or two rounds old, the choice of the B* drafts
+from those of the drafts at hand, by survival: that is lossless for sampled drafts too. The search
+looks at every m, so a T that is a staircase or falls does not mislead it.
+
+Drafting always runs to Kmax and is never part of what is decided. On an engine with one K per batch
+the same ratio, of old survivals, chooses among its K. Without a confidence signal: the engine's
+own K, because the originals need one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.cost.profile import CostProfile, load_profile
+from adaptive_spec.cost.untimed_depths import UntimedDepths
+from adaptive_spec.per_request import SlotArray, floats
+from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.policies.static import fixed_plan
+from adaptive_spec.step import (
+    Capability,
+    FloatArray,
+    IntArray,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
+
+_MEASURING_PERIOD = 4
+_MEASURING_ATTEMPTS = 12
+
+
+class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of every policy with a verification budget."""
+
+    profile: str | None = None
+    """File with a cost profile, in place of the original's profiling at start-up; without one,
+    step times are learned online, measuring K that a load has not been timed with."""
+
+
+class BudgetedVerification(ABC):
+    """Full drafts, a budget from old confidences, the live best within it.
+
+    Subclasses turn the drafter's confidence into acceptance (`calibrated`), learn from outcomes
+    (`learn`) and may have cost tables of their own (`seconds`).
+    """
+
+    lag = 1
+    """Rounds by which the confidences of the budget are old."""
+
+    def __init__(self, profile: str | None) -> None:
+        self._profile: CostProfile | None = None if profile is None else load_profile(Path(profile))
+        self._capability: Capability | None = None
+        self._untimed = UntimedDepths(_MEASURING_ATTEMPTS)
+
+    def begin(self, capability: Capability) -> None:
+        """The engine is known, and gives confidences; called once, before the first decision."""
+        self._cost = CostModel(capability, self._profile)
+        kmax = capability.max_draft_tokens
+        # New requests are expected to accept everything.
+        self._old: list[SlotArray[np.float64]] = [floats(1.0, kmax) for _ in range(self.lag)]
+
+    @abstractmethod
+    def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
+        """[B, Kmax] acceptance given that the drafts before are accepted, from max q."""
+
+    def learn(self, outcome: StepOutcome) -> None:
+        """Learn from a finished step, beyond its duration."""
+
+    def seconds(self, context: StepContext) -> FloatArray:
+        """[B * Kmax + 1] step time by drafts verified, drafting included; never falling."""
+        batch = context.batch_size
+        verify = self._cost.verify_seconds(
+            batch, int(context.context_tokens.sum()), context.prefill_tokens
+        )
+        seconds: FloatArray = np.maximum.accumulate(verify) + self._cost.draft_seconds(batch)[-1]
+        return seconds
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The drafts that pay, by old confidences as to their number, by live ones as to which."""
+        if context.confidence is None:
+            return fixed_plan(context, context.engine_k, "no confidence signal, engine's K")
+        if self._capability is None:
+            # First, so that a saved state that doesn't fit is said once and not in every step.
+            self._capability = context.capability
+            self.begin(context.capability)
+        available = context.draft_available
+        live = self.calibrated(context, context.confidence)
+        old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
+        measured = self._measuring(context)
+        if not self._cost.ready:
+            return self._decided(context, available, "no step measured yet")
+        if measured is not None:
+            return self._decided(context, np.minimum(available, measured), "measuring")
+        seconds = self.seconds(context)
+        survival = survival_of(old)
+        if context.capability.level is Level.UNIFORM:
+            k = best_uniform(survival, available, seconds, context.capability.uniform_values)
+            return self._decided(context, np.minimum(available, k), f"one K, {k}")
+        budget = best_budget(survival, available, seconds)
+        verify = most_likely(survival_of(live), available, budget)
+        return self._decided(context, verify, f"budget {budget} of {int(available.sum())}")
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn the step's duration and what was accepted."""
+        if self._capability is not None:
+            self._cost.learn(outcome)
+            self.learn(outcome)
+
+    def forget(self, slots: IntArray) -> None:
+        """A new request is expected to accept everything."""
+        if self._capability is not None:
+            for array in self._old:
+                array.reset(slots)
+
+    # ---------------------------------------------------------------- internals
+
+    def _decided(self, context: StepContext, verify: IntArray, reason: str) -> SpecPlan:
+        capability = context.capability
+        if capability.level is Level.UNIFORM:
+            rungs = capability.uniform_values
+            k = next((rung for rung in rungs if rung >= int(verify.max(initial=0))), rungs[-1])
+            verify = np.minimum(context.draft_available, k)
+        return SpecPlan(
+            step=context.step,
+            verify=verify,
+            draft_depth=capability.uniform_values[-1],
+            mode=Mode.ON,
+            reason=reason,
+        )
+
+    def _shift(self, slots: IntArray, live: FloatArray) -> FloatArray:
+        """[B, Kmax] acceptance of `lag` rounds ago; this round's is kept for later."""
+        for array in self._old:
+            live, older = array[slots], live
+            array[slots] = older
+        return live
+
+    def _measuring(self, context: StepContext) -> int | None:
+        """A K that this load has not been timed with: stands in for profiling at start-up."""
+        batch = context.batch_size
+        if self._profile is not None or not batch or context.step % _MEASURING_PERIOD:
+            return None
+        if context.prefill_tokens:  # such a step would measure its prompts
+            return None
+        return self._untimed.offer(self._cost, batch)
+
+
+def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:
+    """The number of drafts with the most expected tokens per second; the smallest of equals.
+
+    Args:
+        survival: [B, Kmax] old survivals.
+        available: [B] drafts at hand.
+        seconds: [M + 1] step time with m drafts, M >= sum of `available`.
+    """
+    inside = np.arange(survival.shape[1]) < available[:, None]
+    ranked = np.sort(survival[inside])[::-1]
+    tokens = float(len(available)) + np.concatenate(([0.0], np.cumsum(ranked)))
+    return int(np.argmax(tokens / seconds[: len(tokens)]))
+
+
+def best_uniform(
+    survival: FloatArray, available: IntArray, seconds: FloatArray, rungs: tuple[int, ...]
+) -> int:
+    """The K of `rungs` with the most expected tokens per second if all verify min(K, available)."""
+    position = np.arange(survival.shape[1])
+    best, chosen = -1.0, rungs[0]
+    for k in rungs:
+        verify = np.minimum(available, k)
+        value = float(np.sum(survival, where=position < verify[:, None]))
+        goodput = (len(available) + value) / float(seconds[int(verify.sum())])
+        if goodput > best:
+            best, chosen = goodput, k
+    return chosen

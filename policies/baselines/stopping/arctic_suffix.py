@@ -1,0 +1,99 @@
+"""Peer: Arctic Inference's suffix decoding: K by the length of the match, capped by batch size.
+
+Rules: a match of m tokens proposes at most factor * m + offset drafts, as long as the proposal's
+probability by frequency counts is at least `min_token_prob`. With more than `disable_by_batch_size`
+requests only the first so many draft (soft); from `hard_disable_by_batch_size` on none does, while
+the pipeline stays alive.
+
+Source: `SuffixDecodingCache.speculate` and `effective_draft_limit` (vllm/config.py) of Arctic
+Inference 0.3. Granularity: L2. For drafters that look up text, n-gram and suffix.
+
+Stand-ins: the seam doesn't carry the length of the match, and needs not: a drafter that looks up
+text proposes no more than its match allows, so the match is in `draft_available`, all of which is
+verified. Factor and offset belong to the drafter (in the simulator `suffix:factor=...`). Where a
+confidence is known, its product along the draft stands for the probability by frequency counts;
+else the drafter's own cut has to do. The cap is applied when drafts are verified, not when they
+are made. An engine with one K per batch gets the same number of drafts spread evenly: K N / B.
+
+Faults kept: which requests draft beyond the cap is their place in the batch, not what they would
+gain; the caps are constants; what was accepted plays no part.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.baselines.parts.draft_ranking import survival_of
+from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policies.static import nearest_allowed
+from adaptive_spec.policy import Provenance
+from adaptive_spec.step import IntArray, Level, Mode, SpecPlan, StepContext
+
+
+class ArcticSuffixOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `arctic_suffix`."""
+
+    disable_by_batch_size: Annotated[int, msgspec.Meta(ge=0)] | None = 64
+    """Soft cap: so many requests draft; null: all."""
+    hard_disable_by_batch_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Batch size from which none drafts."""
+    min_token_prob: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
+    """Least probability of a proposed draft, where a confidence is known."""
+
+
+class ArcticSuffixPolicy(StatelessPolicy):
+    """All that the look-up proposes, for the first N requests."""
+
+    name: ClassVar[str] = "arctic_suffix"
+    summary: ClassVar[str] = "what suffix look-up proposes, for the first N requests, Arctic"
+    Options: ClassVar[type[msgspec.Struct]] = ArcticSuffixOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="Arctic Inference 0.3: suffix_decoding/cache.py, vllm/config.py",
+        granularity=Level.FULL,
+        faults="beyond the cap the first in the batch draft; constants; blind to acceptance; the "
+        "match length is read off the drafts at hand",
+    )
+
+    def __init__(self, options: ArcticSuffixOptions, *, seed: int = 0) -> None:
+        del seed
+        self._options = options
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """The drafts at hand of the requests that may draft."""
+        capability, batch = context.capability, context.batch_size
+        limit = self._limit(batch)
+        kmax = capability.max_draft_tokens
+        if capability.level is Level.UNIFORM or (limit == 0 and batch):
+            k = kmax * limit // batch if batch else kmax
+            wanted = np.full(batch, k, dtype=np.int64)
+            return per_request_plan(context, wanted, f"{limit} of {batch} draft", empty=k)
+        verify = self._likely(context)
+        verify[limit:] = 0
+        return SpecPlan(
+            step=context.step,
+            verify=verify,
+            draft_depth=nearest_allowed(kmax, capability.uniform_values),
+            mode=Mode.ON,
+            reason=f"{limit} of {batch} draft",
+        )
+
+    def _limit(self, batch: int) -> int:
+        """Requests that may draft."""
+        options = self._options
+        hard, soft = options.hard_disable_by_batch_size, options.disable_by_batch_size
+        if hard is not None and batch >= hard:
+            return 0
+        return batch if soft is None else min(batch, soft)
+
+    def _likely(self, context: StepContext) -> IntArray:
+        """[B] drafts at hand whose probability is high enough."""
+        if context.confidence is None:
+            return context.draft_available.copy()
+        probability = survival_of(context.confidence)
+        likely = np.count_nonzero(probability >= self._options.min_token_prob, axis=1)
+        verify: IntArray = np.minimum(context.draft_available, likely)
+        return verify

@@ -1,0 +1,144 @@
+"""Peer: DISCO, a classifier that says after each draft whether to go on.
+
+Rule: drafting ends after the first position at which the classifier's probability that the draft
+is accepted is below `threshold`. Features: the draft distribution's likeliest probabilities, its
+entropy, and the position in the draft.
+
+Source: arXiv 2405.04304, known here from its description only. Granularity: L2; the original
+serves one request. Without confidence and entropy: the engine's own K.
+
+Stand-ins: the original's feed-forward network is trained offline on recorded drafts; nothing to
+load it from exists here, so a logistic model learns online: log-odds of acceptance are linear in
+logit(max q), entropy and position / Kmax. It begins at max q itself, is refitted by a Newton step
+every 100 steps with ridge toward where it is, and each round's statistics are then dropped. Of the
+likeliest probabilities the seam carries the first.
+
+Faults kept: one threshold for all loads; blind to load; the first draft is always made.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.baselines.parts.log_odds import log_odds, sigmoid
+from adaptive_spec.policies.baselines.parts.observed_positions import observed
+from adaptive_spec.policies.baselines.stopping.live_stopping import (
+    LiveStoppingPolicy,
+    StoppingOptions,
+    Stops,
+)
+from adaptive_spec.policies.round_memory import RoundMemory
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import FloatArray, IntArray, Level, StepContext, StepOutcome
+
+_FEATURES = 4
+_REFIT_STEPS = 100
+_RIDGE = 1.0
+_LARGEST_CHANGE = 1.0
+"""Of a weight in one refit."""
+
+
+class DiscoOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `disco`."""
+
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    """Probability of acceptance below which drafting stops."""
+    learn: bool = True
+    """Refit online."""
+
+
+class DiscoPolicy(LiveStoppingPolicy):
+    """Drafts on while a classifier expects acceptance."""
+
+    name: ClassVar[str] = "disco"
+    summary: ClassVar[str] = "a classifier of confidence, entropy, position ends drafting, DISCO"
+    Options: ClassVar[type[msgspec.Struct]] = DiscoOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="DISCO, arXiv 2405.04304 (description only)",
+        granularity=Level.FULL,
+        faults="one threshold; blind to load; never off; an online logistic model stands in for "
+        "the network trained offline",
+    )
+    needs_confidence = True
+    needs_entropy = True
+
+    def __init__(self, options: DiscoOptions, *, seed: int = 0) -> None:
+        del seed
+        super().__init__(options.max_drafts)
+        self._options = options
+        self._weights: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
+        self._frozen = self._weights
+        self._memory = RoundMemory()
+        self._kmax = 1
+        self._begin_round()
+
+    def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
+        """Stop after a position that the classifier expects to be rejected."""
+        expected = sigmoid(self._features(confidence, entropy) @ self._frozen)
+        goes_on = ~(expected < self._options.threshold)  # nan is no reason to stop
+        return Stops(np.ones_like(goes_on), goes_on)
+
+    def freeze(self, slots: IntArray) -> None:
+        """Fix the weights for the drafts that are made next."""
+        self._frozen = self._weights
+
+    def seen(self, context: StepContext) -> None:
+        """Keep the step's signals until its outcome."""
+        self._kmax = context.capability.max_draft_tokens
+        if self._options.learn and context.confidence is not None and context.entropy is not None:
+            self._memory.remember(context.step, context.slots, context.confidence, context.entropy)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Add the judged drafts; every 100 steps, one Newton step."""
+        recalled = self._memory.recall(outcome)
+        if recalled is None:
+            return
+        confidence, entropy = recalled.signals
+        verified, accepted = outcome.verified[recalled.rows], outcome.accepted[recalled.rows]
+        seen, taken = observed(verified, accepted, confidence.shape[1])
+        seen &= ~(np.isnan(confidence) | np.isnan(entropy))
+        features = self._features(confidence, entropy)[seen]
+        expected = sigmoid(features @ self._weights)
+        weight = expected * (1.0 - expected)
+        self._information += features.T @ (weight[:, None] * features)
+        self._gradient += features.T @ (taken[seen] - expected)
+        self._steps += 1
+        if self._steps >= _REFIT_STEPS:
+            change = np.linalg.solve(self._information, self._gradient)
+            self._weights = self._weights + np.clip(change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+            self._begin_round()
+
+    def state(self) -> State:
+        """The weights."""
+        return {"weights": self._weights.tolist()}
+
+    def restore(self, state: State) -> None:
+        """Take up saved weights. Raises PolicyError if they don't fit."""
+        found: Any = state.get("weights", self._weights)
+        try:
+            weights = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            weights = np.zeros(0)
+        fits = weights.shape == (_FEATURES,) and bool(np.isfinite(weights).all())
+        if not fits or set(state) - {"weights"}:
+            raise PolicyError(f"disco state: `weights`, {_FEATURES} finite numbers, expected")
+        self._weights = self._frozen = weights
+
+    def _begin_round(self) -> None:
+        self._steps = 0
+        self._information: FloatArray = _RIDGE * np.eye(_FEATURES)
+        self._gradient: FloatArray = np.zeros(_FEATURES)
+
+    def _features(self, confidence: FloatArray, entropy: FloatArray) -> FloatArray:
+        """Features of each position, [B, J, 4]."""
+        position = np.arange(1, confidence.shape[1] + 1) / self._kmax
+        features = np.empty((*confidence.shape, _FEATURES))
+        features[..., 0] = 1.0
+        features[..., 1] = log_odds(confidence)
+        features[..., 2] = entropy
+        features[..., 3] = position
+        return features

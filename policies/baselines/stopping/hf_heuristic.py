@@ -1,0 +1,99 @@
+"""Peer: the heuristic schedule of Hugging Face transformers: +2 when all was accepted, else -1.
+
+Rule: K <- K + 2 after a round whose drafts were all accepted, else K <- max(1, K - 1). A round
+without drafts changes nothing.
+
+Source: `AssistedCandidateGenerator.update_candidate_strategy` in
+generation/candidate_generator.py of transformers 5.19 (`num_assistant_tokens_schedule`
+"heuristic", or "heuristic_transient"; `num_assistant_tokens` 20). Granularity: L2; the original
+serves one request, here each request has its own K. A new request takes up the K of the request
+that ended last, or begins afresh with `transient`. D is the largest K of the batch; an engine with
+one K per batch runs the mean, rounded. K is cut at the engine's Kmax.
+
+Faults kept: one rejected draft in a row of twenty counts like twenty; blind to load; never below 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import integers
+from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import IntArray, Level, SpecPlan, StepContext, StepOutcome
+
+
+class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `hf_heuristic`."""
+
+    initial: Annotated[int, msgspec.Meta(ge=1)] = 20
+    """K of the first request; above Kmax: Kmax."""
+    transient: bool = False
+    """Every request begins with `initial`."""
+
+
+class HfHeuristicPolicy:
+    """Two more after full acceptance, one less otherwise."""
+
+    name: ClassVar[str] = "hf_heuristic"
+    summary: ClassVar[str] = "K + 2 when all drafts were accepted, else K - 1, transformers"
+    Options: ClassVar[type[msgspec.Struct]] = HfHeuristicOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="transformers generation/candidate_generator.py, schedule heuristic",
+        granularity=Level.FULL,
+        faults="one rejection counts like many; blind to load; never off",
+    )
+
+    def __init__(self, options: HfHeuristicOptions, *, seed: int = 0) -> None:
+        del seed
+        self._options = options
+        self._start = options.initial
+        self._k = integers(0)  # 0: has not begun
+        self._most: int | None = None
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Each request its own K."""
+        self._most = context.capability.max_draft_tokens
+        k = self._current(context.slots)
+        start = min(self._start, self._most)
+        mean = round(float(k.mean())) if k.size else start
+        return per_request_plan(context, k, "2 more or 1 less", empty=start, uniform=mean)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Move K of the requests that verified something."""
+        drafted = outcome.verified > 0
+        slots = outcome.slots[drafted]
+        if not slots.size or self._most is None:
+            return
+        k = self._current(slots)
+        full = outcome.accepted[drafted] == outcome.verified[drafted]
+        self._k[slots] = np.minimum(np.where(full, k + 2, np.maximum(k - 1, 1)), self._most)
+
+    def forget(self, slots: IntArray) -> None:
+        """The last K of a request is the next one's first, unless `transient`."""
+        if not self._options.transient:
+            begun = self._k[slots]
+            begun = begun[begun > 0]
+            if begun.size:
+                self._start = int(begun[-1])
+        self._k.reset(slots)
+
+    def state(self) -> State:
+        """K that a new request begins with."""
+        return {"start": self._start}
+
+    def restore(self, state: State) -> None:
+        """Take up a saved K. Raises PolicyError if it is none."""
+        start = state.get("start", self._start)
+        if type(start) is not int or start < 1 or set(state) - {"start"}:
+            raise PolicyError("hf_heuristic state: `start`, a whole number of 1 or more, expected")
+        self._start = start
+
+    def _current(self, slots: IntArray) -> IntArray:
+        assert self._most is not None
+        k = self._k[slots]
+        return np.where(k > 0, k, min(self._start, self._most))

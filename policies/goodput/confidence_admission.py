@@ -1,0 +1,175 @@
+"""Admission by the drafter's confidence, while drafts are made or before they are verified.
+
+The planner sets two prices from finished rounds: what a verified draft and what a draft pass have
+to bring, in tokens (goodput times seconds; the goodput that is reached with confidence, which is
+more than the plan expects without). Then
+
+* position j of request i is admitted iff w_i s_ij reaches the price of a verified draft, with s_ij
+  the survival given the confidences up to j; it only ever falls along j, and prices never do, so
+  the first position that fails ends the request's draft;
+* where the engine asks after each pass, another pass runs iff what all requests together may win
+  by it, above the price of their drafts, reaches the price of the pass.
+
+Admission of (i, j) uses the request's confidences at 1..j and prices that are older than the
+round; whether a pass runs is decided before its tokens are drawn, from positions that were
+admitted. So the output distribution stays exact however drafts are sampled.
+
+Planning a depth beforehand has to count that poor drafts can be left out later
+(`adaptive_spec.policies.goodput.option_value`): with that added to s_ij, the planner's value of a
+depth is what admission will make of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.acceptance.confidence import log_odds
+from adaptive_spec.acceptance.hazard_model import HAZARD_CEILING, HAZARD_FLOOR
+from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.kernels import active_kernel
+from adaptive_spec.planning.planner import value_of
+from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.policies.goodput.option_value import OptionValue
+from adaptive_spec.step import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
+
+_GAIN_RATE = 0.02
+_LEAST_GAIN, _MOST_GAIN = 0.8, 1.5
+
+
+class LiveAdmission:
+    """Keeps the prices, and the survival of the drafts that are being made."""
+
+    def __init__(self, acceptance: AcceptanceModel) -> None:
+        self._acceptance = acceptance
+        self.late = False
+        """The engine tells the drafter's confidence only once the drafts have been verified."""
+        kmax = acceptance.max_draft_tokens
+        self._option = OptionValue(kmax)
+        self._draft_prices: FloatArray = np.zeros(kmax)
+        self._pass_price = 0.0
+        self._gain = 1.0
+        self.mean_depth = 1.0
+        """Passes that ran, where the engine asked after each."""
+        self._slots: IntArray = np.zeros(0, dtype=np.int64)
+        self._task: IntArray | None = None
+        self._weights: FloatArray | None = None
+        self._mean_hazard: FloatArray = np.zeros((kmax, 0))
+        self._hazards = acceptance.of_passes(np.zeros(0, dtype=np.int64))
+        self._survival: FloatArray = np.zeros(0)
+        self._shown: FloatArray = np.zeros((kmax, 0))
+        self._drafted_for: IntArray = self._slots
+        self._extending: BoolArray = np.zeros(0, dtype=np.bool_)
+
+    @property
+    def useful(self) -> bool:
+        """Confidence tells something, and in time."""
+        return self._acceptance.informative and not self.late
+
+    def option_value(self, survival: FloatArray) -> FloatArray:
+        """What these drafts [Kmax, B] are worth besides, because they can be left out."""
+        return self._option.of(survival, self._draft_prices)
+
+    def set_prices(self, outlook: Outlook) -> None:
+        """Prices for the drafts of the round that begins; from what is known before it."""
+        self._draft_prices = self._gain * outlook.verify_prices()
+        self._pass_price = self._gain * outlook.pass_price()
+        context = outlook.context
+        self._slots, self._weights = context.slots, outlook.weights
+        self._task = context.task
+
+    def reached(self, goodput: float, planned: float, depth: int) -> None:
+        """A step's goodput, what its plan expected without confidence, and its draft passes."""
+        self.mean_depth += _GAIN_RATE * (depth - self.mean_depth)
+        ratio = min(max(goodput / planned, 0.5), 2.0)
+        gain = self._gain + _GAIN_RATE * (ratio - self._gain)
+        self._gain = min(max(gain, _LEAST_GAIN), _MOST_GAIN)
+
+    def admit(
+        self, outlook: Outlook, signal: FloatArray, *, drafted_by_it: bool
+    ) -> tuple[IntArray, float]:
+        """[B] drafts at hand to verify, and the tokens the step is expected to emit with them.
+
+        Args:
+            outlook: of this step.
+            signal: [Kmax, B] confidences of the drafts at hand.
+            drafted_by_it: admission was decided while drafting; all that is at hand is verified.
+        """
+        context = outlook.context
+        survival = self._acceptance.survival(context.slots, context.task, signal)
+        before = outlook.survival
+        if drafted_by_it:
+            # Made were those whose drafts before had been sure enough: of them that is known, too.
+            before = before.copy()
+            before[1:] *= survival[:-1] / outlook.survival[:-1]
+        self._option.learn(before, survival, ~np.isnan(signal), self._draft_prices)
+        verify = context.draft_available
+        if not drafted_by_it:
+            worth = survival if outlook.weights is None else survival * outlook.weights
+            prices = self._gain * outlook.verify_prices()
+            verify = np.minimum(verify, (worth >= prices[:, None]).sum(axis=0))
+        return verify, context.batch_size + value_of(survival, verify)
+
+    def after_pass(self, draft: DraftPass, extend: BoolArray | None) -> DraftVerdict:
+        """What is kept of this pass, and who is drafted for in the next.
+
+        Args:
+            draft: the pass.
+            extend: [B] requests that explore: they keep one draft more than is worth it.
+        """
+        position = draft.position
+        if position == 0 or len(draft.slots) != self._shown.shape[1]:
+            self._begin(draft, extend)
+        shown = log_odds(draft.confidence[:, position])
+        self._shown[position] = np.where(draft.drafting, shown, np.nan)
+        if not self.useful:
+            return DraftVerdict(draft.drafting, draft.drafting)
+        return DraftVerdict(
+            *active_kernel().judge(
+                position,
+                self._hazards.odds_against(position, shown),
+                HAZARD_FLOOR,
+                HAZARD_CEILING,
+                self._mean_hazard,
+                self._option.told,
+                self._draft_prices,
+                self._pass_price,
+                draft.drafting,
+                self._survival,
+                self._extending,
+            )
+        )
+
+    def shown(self, slots: IntArray, signal: FloatArray) -> FloatArray:
+        """z [Kmax, B] of all that was drafted for these requests [B], where it was watched.
+
+        Args:
+            slots: the requests of this step.
+            signal: [Kmax, B] of the drafts that were kept; stands for requests not watched.
+        """
+        shown, self._shown = self._shown, np.zeros((len(self._mean_hazard), 0))
+        drafted = self._drafted_for
+        if not shown.size:
+            return signal
+        shown = shown - self._hazards.usual
+        if len(drafted) == len(slots) and bool((drafted == slots).all()):
+            return shown
+        order = np.argsort(drafted)
+        place = np.searchsorted(drafted, slots, sorter=order)
+        rows = order[np.minimum(place, len(order) - 1)]
+        return np.where(drafted[rows] == slots, shown[:, rows], signal)
+
+    def _begin(self, draft: DraftPass, extend: BoolArray | None) -> None:
+        batch = len(draft.slots)
+        same = len(self._slots) == batch and bool((self._slots == draft.slots).all())
+        if not same:  # requests came or went since the plan: what was known of them is left out
+            self._slots, self._task, self._weights = draft.slots, None, None
+        # Of the very array the plan has asked with, it is still known.
+        self._mean_hazard = self._acceptance.hazard(self._slots, self._task)
+        self._hazards = self._acceptance.of_passes(draft.slots, self._task)
+        self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
+        self._shown = np.full((len(self._mean_hazard), batch), np.nan)
+        self._drafted_for = draft.slots
+        if extend is not None and len(extend) == batch:
+            self._extending = extend.copy()
+        else:
+            self._extending = np.zeros(batch, dtype=np.bool_)

@@ -1,1 +1,0 @@
-"""What policies share that let the exact planner decide: outlook, exploration, OFF, step times."""

@@ -1,0 +1,331 @@
+"""The controller never raises and never hands out a plan the engine cannot run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
+from adaptive_spec.config import FailOpen, Trace
+from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.step import StepContext, StepOutcome
+
+FULL = Capability(level=Level.FULL, max_draft_tokens=4)
+
+
+def context(step: int, now: float = 0.0, **changes: Any) -> StepContext:
+    base = StepContext(
+        step=step,
+        capability=FULL,
+        request_ids=["a", "b", "c"],
+        slots=np.arange(3),
+        context_tokens=np.array([10, 20, 30]),
+        draft_available=np.array([4, 2, 0]),
+        draft_possible=np.array([4, 4, 4]),
+        engine_k=3,
+        tpot_target=np.full(3, np.inf),
+        task=np.full(3, -1),
+        temperature=np.zeros(3),
+        now=now,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def outcome(step: int, now: float = 0.0) -> StepOutcome:
+    return StepOutcome(
+        step=step,
+        slots=np.arange(3),
+        verified=np.array([3, 2, 0]),
+        accepted=np.array([1, 2, 0]),
+        emitted=np.array([2, 3, 1]),
+        batch_size=3,
+        batch_tokens=8,
+        context_tokens=60,
+        prefill_tokens=0,
+        draft_depth=3,
+        ragged=True,
+        seconds=0.01,
+        now=now,
+    )
+
+
+class Answer(StatelessPolicy):
+    """Answers with whatever it is given."""
+
+    name: ClassVar[str] = "answer"
+    summary: ClassVar[str] = "test"
+    Options: ClassVar[type[msgspec.Struct]] = StaticOptions
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        self.asked += 1
+        return self.answer(context) if callable(self.answer) else self.answer
+
+
+def plan(context: StepContext, **changes: Any) -> SpecPlan:
+    values: dict[str, Any] = {
+        "step": context.step,
+        "verify": np.array([1, 1, 0]),
+        "draft_depth": 2,
+        "mode": Mode.ON,
+        "reason": "test",
+    }
+    return SpecPlan(**{**values, **changes})
+
+
+def controller(answer: Any, **config: Any) -> Controller:
+    return Controller(Answer(answer), FULL, Config(**config))
+
+
+def raises(_: StepContext) -> SpecPlan:
+    raise RuntimeError("boom")
+
+
+def sleeps(context: StepContext) -> SpecPlan:
+    time.sleep(0.03)
+    return plan(context)
+
+
+FAULTS = {
+    "raises": raises,
+    "sleeps": sleeps,
+    "none": None,
+    "a string": "K = 3",
+    "nan": lambda c: plan(c, verify=np.array([np.nan, 1.0, 0.0])),
+    "floats": lambda c: plan(c, verify=np.array([1.0, 1.0, 0.0])),
+    "wrong length": lambda c: plan(c, verify=np.array([1])),
+    "a list": lambda c: plan(c, verify=[1, 1, 0]),
+    "too many": lambda c: plan(c, verify=np.array([1, 3, 0])),
+    "negative": lambda c: plan(c, verify=np.array([1, -1, 0])),
+    "depth too deep": lambda c: plan(c, draft_depth=5),
+    "depth negative": lambda c: plan(c, draft_depth=-1),
+    "depth nan": lambda c: plan(c, draft_depth=float("nan")),
+    "infinite prediction": lambda c: plan(c, predicted_seconds=float("inf")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_policy_leaves_the_engines_own_k(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = controller(FAULTS[fault])
+    with caplog.at_level(logging.WARNING):
+        for step in range(3):
+            got = broken.plan(context(step))
+            assert got.mode is Mode.ENGINE
+            assert got.verify.tolist() == [3, 2, 0]
+            assert got.draft_depth == 3
+    assert sum(broken.status()["fail_opens"].values()) == 3
+    assert len([r for r in caplog.records if "own K" in r.getMessage()]) == 1
+
+
+def test_a_good_plan_is_handed_on_unchanged() -> None:
+    good = controller(plan)
+    got = good.plan(context(0))
+    assert (got.mode, got.verify.tolist(), got.draft_depth) == (Mode.ON, [1, 1, 0], 2)
+    assert good.status()["fail_opens"] == {}
+
+
+def test_a_policy_that_keeps_failing_is_benched_and_tried_again() -> None:
+    policy = Answer(raises)
+    bench = Controller(
+        policy, FULL, Config(fail_open=FailOpen(failures_to_bench=3, bench_seconds=10.0))
+    )
+    for step in range(20):
+        bench.plan(context(step, now=1.0))
+    assert policy.asked == 3
+    assert bench.status()["benched"]
+    policy.answer = plan
+    assert bench.plan(context(21, now=5.0)).mode is Mode.ENGINE
+    assert bench.plan(context(22, now=11.5)).mode is Mode.ON
+    assert not bench.status()["benched"]
+
+
+def test_a_clock_that_jumps_back_does_not_bench_for_ever() -> None:
+    policy = Answer(raises)
+    bench = Controller(
+        policy, FULL, Config(fail_open=FailOpen(failures_to_bench=1, bench_seconds=10.0))
+    )
+    bench.plan(context(0, now=1e6))
+    policy.answer = plan
+    assert bench.plan(context(1, now=0.0)).mode is Mode.ON
+
+
+def test_observe_and_forget_that_raise_are_counted_not_raised() -> None:
+    class Forgetful(Answer):
+        def observe(self, outcome: StepOutcome) -> None:
+            raise ValueError("no")
+
+        def forget(self, slots: np.ndarray) -> None:
+            raise ValueError("never")
+
+    forgetful = Controller(Forgetful(plan), FULL)
+    forgetful.slots.assign("a")
+    forgetful.observe(outcome(0))
+    forgetful.finish(["a", "unknown"])
+    assert sum(forgetful.status()["fail_opens"].values()) == 2
+    assert len(forgetful.slots) == 0
+
+
+def test_shadow_runs_the_engines_k_and_records_what_was_wanted(tmp_path: Path) -> None:
+    shadow = controller(plan, mode="shadow", trace=Trace(directory=str(tmp_path)))
+    got = shadow.plan(context(0))
+    assert (got.mode, got.verify.tolist(), got.draft_depth) == (Mode.SHADOW, [3, 2, 0], 3)
+    shadow.observe(outcome(0))
+    shadow.close()
+    [record] = read_trace(tmp_path)
+    assert record["wanted_k"] == [1, 1, 0]
+    assert record["k"] == [3, 2, 0]
+
+
+def test_switched_off_at_run_time_the_policy_is_not_asked() -> None:
+    policy = Answer(plan)
+    switched = Controller(policy, FULL)
+    switched.mode = "off"
+    assert switched.plan(context(0)).mode is Mode.ENGINE
+    assert policy.asked == 0
+
+
+def test_drafts_are_given_up_before_the_kv_pool_runs_out() -> None:
+    policy = StaticPolicy(StaticOptions(k=4))
+    guarded = Controller(policy, FULL)
+    plenty = context(0, kv_free_tokens=1000)
+    tight = context(1, kv_free_tokens=3 + 3)  # bonus positions, and one draft each
+    none = context(2, kv_free_tokens=3)
+    assert guarded.plan(plenty).verify.tolist() == [4, 2, 0]
+    assert guarded.plan(tight).verify.tolist() == [1, 1, 0]
+    assert guarded.plan(none).verify.tolist() == [0, 0, 0]
+    unguarded = Controller(policy, FULL, Config(memory_guard=False))
+    assert unguarded.plan(none).verify.tolist() == [4, 2, 0]
+
+
+def test_drafts_are_kept_where_giving_them_up_prevents_no_preemption() -> None:
+    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
+    preempts_anyway = context(0, kv_free_tokens=2)
+    queue = context(1, kv_free_tokens=6, waiting=5)
+    assert guarded.plan(preempts_anyway).verify.tolist() == [4, 2, 0]
+    assert guarded.plan(queue).verify.tolist() == [4, 2, 0]
+
+
+def test_counters_say_what_happened() -> None:
+    good = controller(plan)
+    good.plan(context(0))
+    good.observe(outcome(0))
+    status = good.status()
+    assert status["verified_tokens"] == 5
+    assert status["accepted_tokens"] == 3
+    assert status["emitted_tokens"] == 6
+    assert status["requests_by_k"] == {"0": 1, "2": 1, "3": 1}
+    assert status["steps_by_mode"] == {"on": 1}
+
+
+def test_status_file_is_written_and_a_bad_disk_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "status-{pid}.json"
+    good = controller(plan, status_file=str(path))
+    good.plan(context(0))
+    good.observe(outcome(0, now=5.0))
+    [written] = tmp_path.glob("status-*.json")
+    assert msgspec.json.decode(written.read_bytes())["steps"] == 1
+    lost = controller(plan, status_file=str(tmp_path / "no" / "such" / "status.json"))
+    lost.plan(context(0))
+    lost.observe(outcome(0, now=5.0))
+    assert lost.status()["steps"] == 1
+
+
+def test_uniform_engines_refuse_ragged_plans() -> None:
+    uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
+    c = context(0, capability=uniform, draft_available=np.array([4, 4, 1]))
+    for verify, fine in (([2, 2, 1], True), ([2, 1, 1], False), ([3, 3, 1], False)):
+        got = Controller(Answer(plan(c, verify=np.array(verify))), uniform).plan(c)
+        assert (got.mode is Mode.ON) is fine
+
+
+def test_where_the_engine_knows_its_blocks_only_those_without_one_are_cut() -> None:
+    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
+    limit = np.array([0, 4, 4])
+    # `kv_free_tokens` alone would cut all of them.
+    tight = context(0, kv_free_tokens=3, kv_draft_limit=limit)
+    assert guarded.plan(tight).verify.tolist() == [0, 2, 0]
+    roomy = context(1, kv_free_tokens=3, kv_draft_limit=np.array([4, 4, 4]))
+    assert guarded.plan(roomy).verify.tolist() == [4, 2, 0]
+    queue = context(2, kv_draft_limit=limit, waiting=1)
+    assert guarded.plan(queue).verify.tolist() == [0, 2, 0]
+    assert guarded.status()["events"] == {"steps_cut_for_memory": 2}
+    unguarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config(memory_guard=False))
+    assert unguarded.plan(tight).verify.tolist() == [4, 2, 0]
+
+
+PATIENT = FailOpen(max_decision_ms=60_000)
+"""For counts that a slow machine must not change."""
+
+
+def test_reasons_are_counted_without_their_numbers_and_there_are_few() -> None:
+    odd = controller(
+        lambda c: plan(c, reason=f"table {c.step} at {c.step / 7:.2f}"), fail_open=PATIENT
+    )
+    for step in range(300):
+        odd.plan(context(step))
+    assert odd.status()["reasons_by_mode"] == {"on": {"table # at #": 300}}
+    words = controller(
+        lambda c: plan(c, reason="".join(chr(97 + int(d)) for d in str(c.step))), fail_open=PATIENT
+    )
+    for step in range(1000):
+        words.plan(context(step))
+    [reasons] = words.status()["reasons_by_mode"].values()
+    assert sum(reasons.values()) == 1000
+    assert len(reasons) <= 33
+    assert reasons["other"] > 900
+
+
+def test_decision_times_and_drafts_at_hand_are_counted() -> None:
+    good = controller(plan, fail_open=PATIENT)
+    for step in range(3):
+        good.plan(context(step))
+    status = good.status()
+    assert status["drafted_tokens"] == 3 * 6
+    assert sum(status["decisions_by_time"]) == 3
+    assert status["decision_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": None},
+        {"mode": "on"},
+        {"predicted_tokens": None},
+        {"predicted_tokens": float("inf")},
+        {"draft_depth": np.float32(2)},
+        {"draft_depth": True},
+    ],
+    ids=str,
+)
+def test_a_plan_of_wrong_types_is_the_engines_own_and_counted(changes: dict[str, Any]) -> None:
+    whole = SpecPlan(
+        step=0, verify=np.array([1, 1, 0]), draft_depth=1, mode=Mode.ON, reason="made up"
+    )
+
+    class Wrong(StaticPolicy):
+        def plan(self, context: StepContext) -> SpecPlan:
+            return msgspec.structs.replace(whole, **changes)
+
+    target = Controller(Wrong(StaticOptions(k=1)), FULL)
+    assert target.plan(context(0)).mode is Mode.ENGINE
+    assert sum(target.counters.failures.values()) == 1
+
+
+def test_there_are_few_kinds_of_faults_whatever_their_texts() -> None:
+    target = Controller(StaticPolicy(StaticOptions(k=1)), FULL)
+    for number in range(100):
+        target.fault(f"hook {number} raised: {number}")
+    assert len(target.counters.failures) <= 33

@@ -1,0 +1,40 @@
+"""A cell of alike steps is moved by what they have in common, not by one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.cost.robust_mean import StepCell
+
+ONE = np.ones(1)
+
+
+def cell(*seconds: float) -> StepCell:
+    made = StepCell(ONE, seconds[0])
+    for each in seconds[1:]:
+        made.add(ONE, each)
+    return made
+
+
+@given(st.lists(st.floats(0.01, 0.02), min_size=1, max_size=40))
+def test_it_stays_within_what_it_has_seen(seconds: list[float]) -> None:
+    made = cell(*seconds)
+    assert min(seconds) * 0.999 <= made.seconds <= max(seconds) * 1.001
+    assert made.count == len(seconds)
+
+
+def test_a_hiccup_among_the_first_is_left_out() -> None:
+    assert cell(0.01, 0.3, 0.01).seconds == 0.01
+
+
+def test_a_hiccup_later_hardly_moves_it() -> None:
+    made = cell(*[0.01, 0.0101] * 20)
+    made.add(ONE, 1.0)
+    assert made.seconds == pytest.approx(0.01, rel=0.05)
+
+
+def test_what_lasts_moves_it() -> None:
+    assert cell(*[0.01] * 40, *[0.02] * 60).seconds == pytest.approx(0.02, rel=0.05)

@@ -1,0 +1,121 @@
+"""What a request's hints say, and what becomes of ones that can't be used."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.engines.hints import (
+    MAX_TASKS,
+    MAX_UNKNOWN_KEYS,
+    NO_CAP,
+    NO_HINTS,
+    OTHER_KEYS,
+    HintParser,
+    Hints,
+)
+
+KEYS = ("off", "k_cap", "tpot_ms", "task")
+
+
+def parse(hints: dict[Any, Any]) -> tuple[Hints, list[str]]:
+    ignored: list[str] = []
+    return HintParser(ignored.append, prefix="spec_").parse(hints.items()), ignored
+
+
+@pytest.mark.parametrize(
+    ("hints", "expected"),
+    [
+        ({}, NO_HINTS),
+        ({"k_cap": 2}, Hints(2, math.inf, -1)),
+        ({"k_cap": 3.0}, Hints(3, math.inf, -1)),
+        ({"k_cap": 10**18}, NO_HINTS),
+        ({"off": 1}, Hints(0, math.inf, -1)),
+        ({"off": True}, Hints(0, math.inf, -1)),
+        ({"off": 0}, NO_HINTS),
+        ({"off": 1, "k_cap": 3}, Hints(0, math.inf, -1)),
+        ({"k_cap": 3, "off": False}, Hints(3, math.inf, -1)),
+        ({"tpot_ms": 25}, Hints(NO_CAP, 0.025, -1)),
+        ({"task": "chat"}, Hints(NO_CAP, math.inf, 0)),
+        ({"k_cap": 1, "tpot_ms": 40, "task": "code"}, Hints(1, 0.04, 0)),
+    ],
+)
+def test_good_values_are_taken(hints: dict[str, Any], expected: Hints) -> None:
+    assert parse(hints) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("k_cap", -1),
+        ("k_cap", "4"),
+        ("k_cap", 1.5),
+        ("k_cap", True),
+        ("k_cap", math.nan),
+        ("k_cap", 10**400),
+        ("k_cap", [1, 2]),
+        ("off", 2),
+        ("off", "yes"),
+        ("tpot_ms", 0),
+        ("tpot_ms", math.inf),
+        ("tpot_ms", 10**400),
+        ("tpot_ms", 5e-324),
+        ("task", 7),
+        ("task", ""),
+        ("task", "x" * 65),
+        ("tempo", 1),
+    ],
+)
+def test_bad_values_are_ignored_and_counted(key: str, value: Any) -> None:
+    assert parse({key: value}) == (NO_HINTS, [f"spec_{key}"])
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(KEYS) | st.text() | st.integers(),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
+    )
+)
+def test_whatever_a_client_sends_the_hints_are_usable(hints: dict[Any, Any]) -> None:
+    found, ignored = parse(hints)
+    assert 0 <= found.draft_cap <= NO_CAP
+    assert found.tpot_seconds > 0
+    assert -1 <= found.task < MAX_TASKS
+    assert len(ignored) <= len(hints)
+    assert set(hints) - set(KEYS) == set() or ignored
+
+
+def test_the_table_of_task_labels_is_bounded() -> None:
+    ignored: list[str] = []
+    parser = HintParser(ignored.append, prefix="")
+    found = [parser.parse([("task", f"task-{i}")]).task for i in range(MAX_TASKS + 5)]
+    assert found == [*range(MAX_TASKS), *[-1] * 5]
+    assert ignored == ["task"] * 5
+    assert parser.parse([("task", "task-3")]).task == 3
+
+
+def test_keys_that_clients_make_up_do_not_each_become_a_counter() -> None:
+    counted: Counter[str] = Counter()
+
+    def count(key: str) -> None:
+        counted[key] += 1
+
+    parser = HintParser(count, prefix="")
+    for turn in range(2):
+        for number in range(100):
+            parser.parse([(f"made_up_{number}", turn)])
+    parser.parse([("k_cap", "many"), (3, 1)])
+    assert len(counted) == MAX_UNKNOWN_KEYS + 2
+    assert counted["made_up_0"] == 2
+    assert counted[OTHER_KEYS] == 2 * (100 - MAX_UNKNOWN_KEYS) + 1
+    assert counted["k_cap"] == 1
+
+
+@pytest.mark.parametrize("key", ["x" * 100_000, "two words", "\ud800", "Ünknown", "", 3, None])
+def test_only_short_plain_names_are_kept(key: Any) -> None:
+    assert parse({key: 1}) == (NO_HINTS, [f"spec_{OTHER_KEYS}"])

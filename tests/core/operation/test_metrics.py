@@ -1,0 +1,182 @@
+"""One catalogue of figures, the same on both ways to Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES, families
+from adaptive_spec.operation.status import DECISION_SECONDS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+STATUS: dict[str, Any] = {
+    "mode": "on",
+    "policy": "goodput",
+    "max_draft_tokens": 3,
+    "live_requests": 4,
+    "drafted_tokens": 90,
+    "verified_tokens": 19,
+    "accepted_tokens": 12,
+    "emitted_tokens": 22,
+    "reasons_by_mode": {"on": {"best of #": 7, "probing": 1}, "engine": {"engine's own K": 2}},
+    "requests_by_k": {"0": 1, "2": 5, "3": 3},
+    "fail_opens": {'plan raised "x"\n': 2},
+    "ignored_hints": {"adaptive_spec_k_cap": 1},
+    "events": {"steps_cut_for_memory": 3},
+    "last_depth": 3,
+    "decision_seconds": 0.004,
+    "decisions_by_time": [0, 1, 2, 4, 0, 0, 0, 0, 0, 0, 3],
+    "goodput": {"predicted": 120.5, "measured": 118.0},
+}
+HAZARDS = {
+    "history": {
+        "auc": 0.6,
+        "ece": 0.04,
+        "auc_by_position": [0.61, None, None],
+        "ece_by_position": [0.05, 0.03, None],
+    }
+}
+LATER = STATUS | {
+    "mode": "shadow",
+    "verified_tokens": 22,
+    "requests_by_k": {"0": 1, "2": 5, "3": 4},
+    "events": {"steps_cut_for_memory": 3, "another": 1},
+    "decision_seconds": 0.005,
+    "decisions_by_time": [1, 1, 2, 4, 0, 0, 0, 0, 0, 0, 3],
+}
+
+
+class Collected:
+    def __init__(self, *statuses: dict[str, Any]) -> None:
+        self._rows = [(("bench", str(index)), status) for index, status in enumerate(statuses)]
+
+    def collect(self) -> Any:
+        return families(self._rows)
+
+
+def page(*statuses: dict[str, Any]) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(Collected(*statuses))
+    return samples(generate_latest(registry).decode())
+
+
+def samples(text: str) -> list[str]:
+    return sorted(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
+    """The page of a second process, where `LiveFigures` was refreshed in a first one."""
+    folder = tmp_path / "gathered"
+    folder.mkdir()
+    environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    code = (
+        "import json, sys\n"
+        "from adaptive_spec.operation.metrics import LiveFigures\n"
+        "statuses = json.load(sys.stdin)\n"
+        "live = LiveFigures(statuses[0], model_name='bench', engine='0')\n"
+        "for status in statuses:\n"
+        "    live.refresh(status)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(statuses),
+        text=True,
+        check=True,
+        env=environment,
+        cwd=ROOT,
+        timeout=120,
+    )
+    code = (
+        "from prometheus_client import CollectorRegistry, generate_latest\n"
+        "from prometheus_client.multiprocess import MultiProcessCollector\n"
+        "registry = CollectorRegistry(); MultiProcessCollector(registry)\n"
+        "print(generate_latest(registry).decode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        text=True,
+        check=True,
+        env=environment,
+        capture_output=True,
+        timeout=120,
+    )
+    return samples(done.stdout.rstrip("\n"))
+
+
+def test_a_page_says_what_the_status_says() -> None:
+    found = "\n".join(page(STATUS))
+    common = 'engine="0",{}model_name="bench"'
+    for expected in (
+        f"adaptive_spec_verified_tokens_total{{{common.format('')}}} 19.0",
+        'adaptive_spec_decisions_total{engine="0",mode="on",model_name="bench",reason="best of #"}'
+        " 7.0",
+        'adaptive_spec_goodput_tokens_per_second{engine="0",model_name="bench",side="measured"}'
+        " 118.0",
+        f"adaptive_spec_verified_per_request_count{{{common.format('')}}} 9.0",
+        f"adaptive_spec_verified_per_request_sum{{{common.format('')}}} 19.0",
+        'adaptive_spec_verified_per_request_bucket{engine="0",le="2.0",model_name="bench"} 6.0',
+        'adaptive_spec_decision_seconds_bucket{engine="0",le="+Inf",model_name="bench"} 10.0',
+        'adaptive_spec_decision_seconds_bucket{engine="0",le="0.02",model_name="bench"} 7.0',
+    ):
+        assert expected in found
+
+
+def test_both_ways_show_the_same_figures(tmp_path: Path) -> None:
+    assert gathered(tmp_path, STATUS) == page(STATUS)
+
+
+def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known() -> None:
+    found = [line for line in page(STATUS | {"hazards": HAZARDS}) if "_hazard_" in line]
+    labels = 'engine="0",model_name="bench",position="{}",source="history"'
+    assert found == [
+        f"adaptive_spec_hazard_auc{{{labels.format('1')}}} 0.61",
+        f"adaptive_spec_hazard_auc{{{labels.format('all')}}} 0.6",
+        f"adaptive_spec_hazard_calibration_error{{{labels.format('1')}}} 0.05",
+        f"adaptive_spec_hazard_calibration_error{{{labels.format('2')}}} 0.03",
+        f"adaptive_spec_hazard_calibration_error{{{labels.format('all')}}} 0.04",
+    ]
+
+
+def test_later_statuses_replace_earlier_ones(tmp_path: Path) -> None:
+    expected = [*page(LATER)]
+    gone = 'adaptive_spec_state{engine="0",mode="on",model_name="bench",policy="goodput"} 0.0'
+    assert gathered(tmp_path, STATUS, STATUS, LATER) == sorted([*expected, gone])
+
+
+def test_engines_are_told_apart() -> None:
+    lines = page(STATUS, LATER)
+    for index, verified in (("0", "19.0"), ("1", "22.0")):
+        name = "adaptive_spec_verified_tokens_total"
+        assert f'{name}{{engine="{index}",model_name="bench"}} {verified}' in lines
+
+
+def test_names_are_those_prometheus_allows_and_no_two_alike() -> None:
+    names = [figure.name for figure in FIGURES] + [figure.name for figure in DISTRIBUTIONS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"adaptive_spec_[a-z_]+", name) for name in names)
+    assert not any(name.endswith("_total") for name in names)
+
+
+def test_the_histogram_of_decision_times_has_a_bucket_for_each_count() -> None:
+    assert len(STATUS["decisions_by_time"]) == len(DECISION_SECONDS) + 1
+
+
+def test_a_controllers_status_has_all_that_is_shown() -> None:
+    from adaptive_spec import Capability, Config, Controller, Level
+
+    capability = Capability(level=Level.FULL, max_draft_tokens=3)
+    status = Controller.from_config(Config(policy="static", kernel="numpy"), capability).status()
+    assert set(STATUS) <= set(status)
+    assert page(status)

@@ -1,0 +1,277 @@
+"""What a policy has learned is there again after a restart of the same server, and only there."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Config, Controller, Level
+from adaptive_spec.config import FailOpen
+from adaptive_spec.cost.profile import CostProfile
+from adaptive_spec.operation.run_time_switch import parse_switch
+from adaptive_spec.step import StepContext, StepOutcome
+
+FULL = Capability(level=Level.FULL, max_draft_tokens=4)
+SERVER = {"model": "a", "device": "x"}
+
+
+def controller(
+    directory: Path, identity: dict[str, str] | None = SERVER, **changes: Any
+) -> Controller:
+    config = Config(
+        kernel="numpy",
+        state_directory=str(directory),
+        fail_open=FailOpen(max_decision_ms=60_000),  # a slow machine is no fault here
+    )
+    return Controller.from_config(
+        msgspec.structs.replace(config, **changes), FULL, identity=identity
+    )
+
+
+def run(target: Controller, steps: int, accepted: int, seconds: float = 0.01) -> None:
+    """Steps of three requests that verify all four drafts."""
+    for step in range(1, steps + 1):
+        now = step * seconds
+        target.plan(
+            StepContext(
+                step=step,
+                capability=FULL,
+                request_ids=["a", "b", "c"],
+                slots=np.arange(3),
+                context_tokens=np.full(3, 50),
+                draft_available=np.full(3, 4),
+                draft_possible=np.full(3, 4),
+                engine_k=4,
+                tpot_target=np.full(3, np.inf),
+                task=np.full(3, -1),
+                temperature=np.zeros(3),
+                now=now,
+            )
+        )
+        target.observe(
+            StepOutcome(
+                step=step,
+                slots=np.arange(3),
+                verified=np.full(3, 4),
+                accepted=np.full(3, accepted),
+                emitted=np.full(3, accepted + 1),
+                batch_size=3,
+                batch_tokens=15,
+                context_tokens=150,
+                prefill_tokens=0,
+                draft_depth=4,
+                ragged=False,
+                seconds=seconds,
+                now=now,
+            )
+        )
+
+
+def cost_profile(slower: float) -> bytes:
+    return msgspec.json.encode(
+        CostProfile(
+            name="measured",
+            source="a test",
+            tokens=[1, 64],
+            seconds=[0.01 * slower, 0.02 * slower],
+            draft_pass=0.001,
+        )
+    )
+
+
+def learned(target: Controller) -> Any:
+    return json.loads(json.dumps(target.policy.state()))
+
+
+def test_the_status_says_how_well_acceptance_is_predicted(tmp_path: Path) -> None:
+    target = controller(tmp_path)
+    assert target.status()["hazards"] == {}
+    run(target, 50, accepted=2)
+    assert target.status()["hazards"]["history"]["ece"] < 0.2
+
+
+def test_a_restart_of_the_same_server_goes_on_from_what_was_learned(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 200, accepted=0)
+    first.close()
+    second = controller(tmp_path)
+    assert learned(second) == learned(first)
+    assert learned(controller(tmp_path / "elsewhere")) != learned(first)
+    run(second, 1, accepted=0)
+    assert second.counters.failures == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"identity": {**SERVER, "model": "b"}},
+        {"identity": {**SERVER, "another": "value"}},
+        {"options": {"discount": 0.9}},
+    ],
+)
+def test_a_server_that_differs_starts_anew_and_overwrites_nothing(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    first = controller(tmp_path)
+    run(first, 50, accepted=0)
+    first.close()
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other = controller(tmp_path, **changes)
+    assert not other.policy.state()
+    run(other, 50, accepted=4)
+    other.close()
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+def test_a_cost_profile_measured_anew_is_not_overruled_by_what_was_learned(tmp_path: Path) -> None:
+    profile = tmp_path / "measured.json"
+    states = tmp_path / "states"
+    measured = cost_profile(slower=1.0)
+    profile.write_bytes(measured)
+    first = controller(states, profile=str(profile))
+    run(first, 50, accepted=0)
+    profile.write_bytes(cost_profile(slower=3.0))
+    first.close()
+    assert not controller(states, profile=str(profile)).policy.state()
+    profile.write_bytes(measured)
+    assert learned(controller(states, profile=str(profile))) == learned(first)
+
+
+def test_it_is_saved_once_a_minute_while_the_server_runs(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 59, accepted=0, seconds=1.0)
+    assert not list(tmp_path.iterdir())
+    run(first, 63, accepted=0, seconds=1.0)
+    (path,) = tmp_path.iterdir()
+    content = json.loads(path.read_bytes())
+    assert content["identity"] == {**SERVER, "profile": ""}
+    assert (content["policy"], content["schema"]) == ("goodput", 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not JSON",
+        b'{"schema": 1}',
+        b"[]",
+        b'{"schema":2,"identity":{"device":"x","model":"a"},"policy":"goodput","options":{},"state":{}}',
+        b'{"schema":1,"identity":{"device":"y","model":"a"},"policy":"goodput","options":{},"state":{}}',
+        b'{"schema":1,"identity":{"device":"x","model":"a"},"policy":"goodput","options":{},"state":{"schema":7}}',
+    ],
+)
+def test_a_damaged_file_is_set_aside_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    first = controller(tmp_path)
+    run(first, 50, accepted=0)
+    first.close()
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        second = controller(tmp_path)
+    assert len(caplog.records) == 1
+    assert str(path) in caplog.text
+    assert path.with_name(path.name + ".unused").read_bytes() == content
+    run(second, 50, accepted=4)
+    second.close()
+    assert learned(controller(tmp_path)) == learned(second)
+
+
+def test_a_state_that_does_not_fit_does_not_stop_the_server(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 50, accepted=0)
+    first.close()
+    (path,) = tmp_path.iterdir()
+    content = json.loads(path.read_bytes())
+    content["state"]["acceptance"]["position_effect"] = [0.0] * 9
+    path.write_bytes(json.dumps(content).encode())
+    second = controller(tmp_path)
+    run(second, 50, accepted=4)
+    assert sum(second.counters.failures.values()) <= 1  # said once: it is of another Kmax
+    assert learned(second)
+
+
+def test_a_state_with_damaged_hazards_is_set_aside_whole(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 50, accepted=0)
+    first.close()
+    (path,) = tmp_path.iterdir()
+    content = json.loads(path.read_bytes())
+    content["state"]["acceptance"]["sampling"] = {"offset": "none"}
+    path.write_bytes(json.dumps(content).encode())
+    second = controller(tmp_path)
+    assert path.with_name(path.name + ".unused").exists()
+    run(second, 50, accepted=4)
+    assert second.counters.failures == {}
+    assert learned(second) == learned_anew(tmp_path / "new", accepted=4)
+
+
+def learned_anew(directory: Path, accepted: int) -> Any:
+    fresh = controller(directory)
+    run(fresh, 50, accepted=accepted)
+    return learned(fresh)
+
+
+def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
+    target = controller(tmp_path)
+    run(target, 100, accepted=0)
+    before = learned(target)
+    target.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
+    run(target, 20, accepted=4)
+    target.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
+    assert learned(target) == before
+
+
+def test_other_weights_are_not_learned_about_from_the_old_ones(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 100, accepted=0)
+    first.flush()
+    first.close()
+    second = controller(tmp_path)
+    second.start_over("weights are new")
+    assert not second.policy.state()
+    second.close()
+    assert not controller(tmp_path).policy.state()
+
+
+def test_other_weights_drop_what_other_policies_have_learned_of_the_old_ones(
+    tmp_path: Path,
+) -> None:
+    first = controller(tmp_path)
+    run(first, 100, accepted=0)
+    first.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
+    first.start_over("weights are new")
+    first.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
+    assert not first.policy.state()
+
+
+def test_a_directory_that_cannot_be_written_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory")
+    with caplog.at_level(logging.WARNING):
+        first = controller(blocked / "inside")
+        run(first, 200, accepted=0, seconds=2.0)
+        first.close()
+    assert [record.message for record in caplog.records if "kept" in record.message]
+    assert len(caplog.records) == 1
+    assert first.counters.failures == {}
+
+
+def test_an_engine_without_an_identity_says_that_nothing_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        first = controller(tmp_path, identity=None)
+    assert "state_directory" in caplog.text
+    run(first, 50, accepted=0)
+    first.close()
+    assert not list(tmp_path.iterdir())

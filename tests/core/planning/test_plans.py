@@ -1,0 +1,384 @@
+"""What `goodput` and `regression` have in common: exploration, OFF, and the times they go by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptive_spec import Capability, Level, Mode
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.planning.cost_probes import CostProbes
+from adaptive_spec.planning.exploration import Explorer
+from adaptive_spec.planning.exploration_plans import Exploring
+from adaptive_spec.planning.on_off.modes import ModeMachine
+from adaptive_spec.planning.planner import Admission
+from adaptive_spec.planning.step_forecast import Outlook, convex_slopes
+from adaptive_spec.planning.switching import Switching
+from adaptive_spec.policy import build_policy
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+from tests.core.cost.test_model import step as step_of
+from tests.policies.closed_loop import LAPTOP, alike, run
+
+FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+
+
+def context(step: int, available: list[int], **changes: Any) -> StepContext:
+    batch = len(available)
+    fields: dict[str, Any] = {
+        "step": step,
+        "capability": FULL,
+        "request_ids": [str(i) for i in range(batch)],
+        "slots": np.arange(batch, dtype=np.int64),
+        "context_tokens": np.full(batch, 50, dtype=np.int64),
+        "draft_available": np.array(available, dtype=np.int64),
+        "draft_possible": np.full(batch, 4, dtype=np.int64),
+        "engine_k": 4,
+        "tpot_target": np.full(batch, np.inf),
+        "task": np.full(batch, -1, dtype=np.int64),
+        "temperature": np.zeros(batch),
+        "now": 0.1 * step,
+    }
+    return StepContext(**(fields | changes))
+
+
+def outlook(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> Outlook:
+    batch = of.batch_size
+    survival = np.repeat(hazard ** np.arange(1.0, 5.0)[:, None], batch, axis=1)
+    nothing = Admission(np.zeros(batch, dtype=np.int64), 0, float(batch), 0.1)
+    times = 0.1 + slope * np.arange(4 * batch + 1), 0.002 * np.arange(5)
+    return Outlook(of, survival, None, *times, 0.0, nothing)
+
+
+def exploring(*, enabled: bool = True) -> Exploring:
+    return Exploring(Explorer(FULL, 0), CostProbes(CostModel(FULL)), enabled=enabled)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 16])
+def test_a_draft_has_its_price_where_history_alone_would_verify_none(batch: int) -> None:
+    of = outlook(context(1, [4] * batch))
+    assert not of.best.verify.any()
+    assert of.verify_price() == pytest.approx(of.best.goodput * 0.001)
+    assert of.verify_prices() == pytest.approx(np.full(4, of.best.goodput * 0.001))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "prices"),
+    [
+        # A kernel that is slow for five tokens: the fourth draft has its price.
+        ([100.0, 103.0, 104.0, 105.0, 115.0], [1.0, 1.0, 1.0, 10.0]),
+        # Captured for 1, 2 and 5 tokens: who verifies two may as well verify four.
+        ([100.0, 103.0, 109.0, 109.0, 109.0], [2.0, 2.0, 2.0, 2.0]),
+        # Faster for three tokens than for two.
+        ([100.0, 103.0, 101.0, 104.0, 108.0], [-2.0, -2.0, 3.0, 4.0]),
+    ],
+)
+def test_each_draft_of_a_single_request_has_its_own_price(
+    milliseconds: list[float], prices: list[float]
+) -> None:
+    of = outlook(context(1, [4]))._replace(verify_seconds=np.array(milliseconds) / 1e3)
+    assert of.verify_prices() == pytest.approx(of.best.goodput * np.array(prices) / 1e3)
+    several = outlook(context(1, [4, 4]))
+    assert len(set(several.verify_prices().tolist())) == 1
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12))
+def test_convex_slopes_are_those_of_the_greatest_convex_curve_below(steps: list[float]) -> None:
+    curve = np.cumsum(steps)
+    slopes = convex_slopes(curve)
+    below = curve[0] + np.append(0.0, np.cumsum(slopes))
+    assert (np.diff(slopes) >= -1e-12).all()
+    assert (below <= curve + 1e-9).all()
+    assert below[-1] == pytest.approx(curve[-1])
+    for place in np.flatnonzero(np.diff(slopes) > 1e-9) + 1:
+        assert below[place] == pytest.approx(curve[place]), "corners lie on the curve"
+
+
+KNOWN = np.full(4, 10_000)
+UNKNOWN = np.zeros(4, dtype=np.int64)
+
+
+# ----------------------------------------------------------------- exploration
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_exploring_adds_at_most_one_draft_and_never_one_that_is_not_at_hand(
+    data: st.DataObject,
+) -> None:
+    available = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=9))
+    planned = np.array([data.draw(st.integers(0, most)) for most in available])
+    one = exploring()
+    for step in (0, 1):  # due in the first, verified in the second
+        now = context(step, available)
+        found = one.extended(outlook(now), planned, int(planned.max()), UNKNOWN)
+        more = found.verify - planned
+        assert set(more.tolist()) <= {0, 1}
+        assert (found.verify <= now.draft_available).all()
+        if found.propensity is not None:
+            assert ((found.propensity > 0.0) & (found.propensity <= 1.0)).all()
+    assert found.extended == (planned.max() < 4)
+
+
+def test_a_position_that_is_explored_is_drafted_one_step_before() -> None:
+    one = exploring()
+    planned = np.array([1, 1, 1])
+    assert one.extended(outlook(context(8, [2, 2, 2])), planned, 1, UNKNOWN).depth == 2
+    found = one.extended(outlook(context(9, [2, 2, 2])), planned, 1, UNKNOWN)
+    assert found.extended
+    assert found.verify.sum() > planned.sum()
+    assert found.depth == 1
+
+
+def test_positions_that_are_well_known_are_explored_less_often() -> None:
+    def times(observations: Any) -> int:
+        one = exploring()
+        planned = np.array([1] * 3)
+        return sum(
+            one.extended(outlook(context(step, [2] * 3)), planned, 1, observations).extended
+            for step in range(512)
+        )
+
+    assert times(UNKNOWN) == 8 * times(KNOWN) > 0
+
+
+def test_what_would_not_pay_even_if_accepted_always_is_explored_less_often() -> None:
+    def times(slope: float) -> int:
+        one = exploring()
+        planned = np.array([1] * 3)
+        return sum(
+            one.extended(outlook(context(step, [2] * 3), slope=slope), planned, 1, UNKNOWN).extended
+            for step in range(512)
+        )
+
+    assert times(0.001) == 8 * times(0.2) > 0
+
+
+def test_without_exploration_plans_stay_and_nothing_is_timed() -> None:
+    one = exploring(enabled=False)
+    for step in range(20):
+        now = context(step, [3, 3])
+        found = one.extended(outlook(now), np.array([1, 2]), 2, UNKNOWN)
+        assert (found.verify.tolist(), found.depth, found.propensity) == ([1, 2], 2, None)
+        assert one.timed(now, outlook(now)) is None
+
+
+def test_a_k_is_drafted_in_one_step_and_timed_in_the_next() -> None:
+    one = exploring()
+    drafting = one.timed(context(4, [4, 4]), None)
+    assert drafting is not None
+    assert one.measuring
+    verifying = one.timed(context(5, [drafting.draft_depth] * 2), None)
+    assert verifying is not None
+    assert verifying.verify.tolist() == [drafting.draft_depth] * 2
+    assert not one.measuring
+
+
+def test_of_what_looks_hopeless_the_smallest_k_is_timed_all_the_same() -> None:
+    one = exploring()
+    offered = set()
+    for step in range(4, 200, 4):
+        now = context(step, [4, 4])
+        if (plan := one.timed(now, outlook(now, hazard=0.01, slope=0.2))) is not None:
+            offered.add(plan.draft_depth)
+        one.timed(context(step + 1, [0, 0]), outlook(now))
+    assert offered == {0, 1}
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.05])
+def test_the_smallest_k_is_timed_for_all_and_for_a_quarter_in_turns(penalty: float) -> None:
+    capability = msgspec.structs.replace(FULL, ragged_penalty=penalty)
+    one = exploring()
+    verified = []
+    for step in range(4, 60, 4):
+        drafting = one.timed(context(step, [4] * 8, capability=capability), None)
+        at_hand = [0 if drafting is None else drafting.draft_depth] * 8
+        verifying = one.timed(context(step + 1, at_hand, capability=capability), None)
+        if verifying is not None and at_hand[0] == 1:
+            verified.append(int(verifying.verify.sum()))
+    assert verified == ([8, 2, 8, 2, 8] if penalty == 0.0 else [8] * 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "times"),
+    [
+        ({}, 0),  # its depth is steered: K = 0 runs fewer passes
+        ({"level": Level.VERIFY}, 3),
+        ({"depth_follows": False}, 3),
+        ({"level": Level.VERIFY, "off_pass": False}, 0),  # no pass to leave out
+    ],
+)
+def test_where_the_depth_is_fixed_a_few_steps_of_each_load_leave_drafting_out(
+    changes: dict[str, Any], times: int
+) -> None:
+    capability = msgspec.structs.replace(FULL, **changes)
+    one = exploring()
+
+    def left_out(batch: int) -> int:
+        found = 0
+        for step in range(100):
+            now = context(step, [4] * batch, capability=capability)
+            plan = one.timed(now, outlook(now))
+            if plan is not None and plan.mode is Mode.OFF_WARM:
+                assert (plan.verify.sum(), plan.draft_depth) == (0, 0)
+                found += 1
+        return found
+
+    assert left_out(8) == times
+    assert left_out(7) == 0
+    assert left_out(3) == times
+
+
+def test_once_the_ladder_is_timed_the_k_beside_the_best_are() -> None:
+    cost = CostModel(FULL)
+    one = Exploring(Explorer(FULL, 0), CostProbes(cost), enabled=True)
+    for k in (0, 1, 2, 4) * 3:  # the ladder of Kmax 4
+        cost.learn(measured(8, k))
+    best = Admission(np.full(8, 3), 3, 20.0, 0.1)
+    offered = []
+    for step in range(0, 200, 4):
+        now = context(step, [4] * 8)
+        of = outlook(now)._replace(best=best)
+        if (plan := one.timed(now, of)) is not None:
+            offered.append(plan.draft_depth)
+            cost.learn(measured(8, plan.draft_depth))
+    assert offered == [3, 3]
+
+
+def measured(batch: int, k: int) -> StepOutcome:
+    return step_of(batch, k, k, 0.1 + 0.001 * batch * k + 0.002 * k)
+
+
+def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_dropped() -> None:
+    one = exploring()
+    assert one.timed(context(4, [4, 4]), None) is not None
+    assert one.timed(context(5, [4, 4], prefill_tokens=4_000), None) is None
+    assert not one.measuring
+
+
+def test_going_off_drops_what_was_drafted_to_be_timed_and_explored() -> None:
+    one, modes = exploring(), ModeMachine(FULL)
+    one.extended(outlook(context(0, [4, 4])), np.array([1, 1]), 1, UNKNOWN)
+    assert one.timed(context(4, [4, 4]), None) is not None
+    off = one.while_off(outlook(context(5, [4, 4])), modes)
+    assert off.verify.tolist() == [0, 0]
+    assert off.draft_depth == 0
+    assert one.timed(context(5, [4, 4]), None) is None
+    assert not one.extended(outlook(context(5, [4, 4])), np.array([1, 1]), 1, UNKNOWN).extended
+
+
+# ---------------------------------------------------------------------- switching
+
+
+def finished(step: int, depth: int, seconds: float) -> StepOutcome:
+    nothing = np.zeros(2, dtype=np.int64)
+    return StepOutcome(
+        step=step,
+        slots=np.arange(2),
+        verified=nothing,
+        accepted=nothing,
+        emitted=nothing + 1,
+        batch_size=2,
+        batch_tokens=2,
+        context_tokens=100,
+        prefill_tokens=0,
+        draft_depth=depth,
+        ragged=False,
+        seconds=seconds,
+    )
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2])
+def test_steps_without_the_drafters_pass_tell_what_that_pass_costs(delay: int) -> None:
+    """K = 0 with the pass takes .12 s and without .1 s; outcomes come late."""
+    cost = CostModel(FULL)
+    switching = Switching(ModeMachine(FULL), cost, profiled=False)
+    waiting: list[StepOutcome] = []
+    for step in range(120):
+        cold = step % 3 == 0
+        switching.modes.mode = Mode.OFF_COLD if cold else Mode.OFF_WARM
+        plan = SpecPlan(
+            step=step,
+            verify=np.zeros(2, dtype=np.int64),
+            draft_depth=0,
+            mode=switching.modes.mode,
+            reason="",
+        )
+        switching.planned(plan, outlook(context(step, [0, 0])))
+        waiting.append(finished(step, 0, 0.1 if cold else 0.12))
+        if len(waiting) > delay:
+            switching.learn(waiting.pop(0))
+    assert float(cost.verify_seconds(2, 100, 0)[0]) == pytest.approx(0.1, rel=0.02)
+    assert float(cost.draft_seconds(2)[0]) == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("profiled", [True, False])
+def test_speculation_stops_only_once_step_times_are_known(profiled: bool) -> None:
+    modes = ModeMachine(FULL)
+    cost = CostModel(FULL)
+    switching = Switching(modes, cost, profiled=profiled)
+    for step in range(40):
+        now = context(step, [1, 1])
+        expected = outlook(now, hazard=0.01)
+        mode, _ = switching.decide(expected)
+        plan = expected.plan(np.array([1, 1]), 4, mode, "")
+        switching.planned(plan, expected)
+        switching.learn(finished(step, 4, 0.11))
+    assert (modes.mode is Mode.ON) == (not profiled)
+
+
+def gone_off() -> Switching:
+    switching = Switching(ModeMachine(FULL), CostModel(FULL), profiled=True)
+    for step in range(40):
+        expected = outlook(context(step, [1, 1]), hazard=0.01)
+        mode, _ = switching.decide(expected)
+        switching.planned(expected.plan(np.array([1, 1]), 4, mode, ""), expected)
+        if mode is not Mode.ON:
+            break
+    assert not switching.modes.probing
+    return switching
+
+
+def test_a_probe_that_brings_speculation_back_says_that_the_past_is_over() -> None:
+    switching = gone_off()
+    drafted = msgspec.structs.replace(
+        finished(0, 1, 0.1), verified=np.array([1, 1]), accepted=np.array([1, 1])
+    )
+    for step in range(1_000, 1_200):
+        now = context(step, [1, 1], prefill_tokens=1, now=float(step))
+        mode, by_probe = switching.decide(outlook(now, hazard=0.01, slope=0.2))
+        if mode is Mode.ON:
+            break
+        switching.learn(drafted)
+    assert mode is Mode.ON
+    assert by_probe
+
+
+def test_the_planner_that_brings_speculation_back_by_itself_trusts_what_it_knows() -> None:
+    switching = gone_off()
+    switching.modes.mode = Mode.OFF_WARM
+    now = context(41, [4, 4])
+    best = Admission(np.array([4, 4]), 4, 8.0, 0.12)
+    mode, by_probe = switching.decide(outlook(now, hazard=0.95)._replace(best=best))
+    assert mode is Mode.ON
+    assert not by_probe
+
+
+# ------------------------------------------------------------------------- policies
+
+
+@pytest.mark.parametrize("name", ["goodput", "regression"])
+def test_a_dead_drafter_is_no_longer_run(name: str) -> None:
+    reached = run(
+        build_policy(name, {}, seed=1),
+        concurrency=16,
+        hazards=lambda random: alike(0.05)(random)[:6],
+        machine=LAPTOP,
+        steps=600,
+        warmup=600,
+    )
+    assert reached.off_fraction > 0.9

@@ -1,0 +1,292 @@
+"""Rules that bias sampled output are found out by two worlds, and sound ones pass.
+
+The rules are those of the table in the losslessness contract. Which of them are biased is computed
+here by itself: the joint law of two requests' output, by exact enumeration.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Level, Mode, SpecPlan, check_policy
+from adaptive_spec.policy import Provenance, State
+from adaptive_spec.step import (
+    DraftPass,
+    DraftVerdict,
+    FloatArray,
+    IntArray,
+    StepContext,
+    StepOutcome,
+)
+from adaptive_spec.testing.fake_engine import KMAX, capabilities
+from adaptive_spec.testing.noninterference import check_two_worlds
+
+Rule = Callable[[FloatArray], IntArray]
+"""[B, depth] confidence -> [B] K, before the drafts at hand limit it."""
+
+
+def leading(chosen: Any) -> IntArray:
+    count: IntArray = np.asarray(chosen).cumprod(axis=1).sum(axis=1).astype(np.int64)
+    return count
+
+
+def best(values: FloatArray, number: int) -> IntArray:
+    """The `number` highest values; ties to the shallower position."""
+    order = np.argsort(-values.T.ravel(), kind="stable")[:number]
+    chosen = np.zeros(values.size, dtype=np.bool_)
+    chosen[order] = True
+    return leading(chosen.reshape(values.T.shape).T)
+
+
+def threshold(confidence: FloatArray) -> IntArray:
+    return leading(confidence > 0.5)
+
+
+def keep_the_fallen(confidence: FloatArray) -> IntArray:
+    return np.minimum(threshold(confidence) + 1, confidence.shape[1])
+
+
+def ranked(confidence: FloatArray) -> IntArray:
+    return best(confidence.cumprod(axis=1), len(confidence))
+
+
+def one_way(confidence: FloatArray) -> IntArray:
+    first = threshold(confidence[:1])
+    known = confidence[0, : first[0] + 1].min()
+    return np.concatenate([first, leading(confidence[1:] > known)])
+
+
+def last_position(confidence: FloatArray) -> IntArray:
+    return np.where(confidence[:, -1] > 0.5, confidence.shape[1], 0)
+
+
+def live_budget(confidence: FloatArray) -> IntArray:
+    return best(confidence.cumprod(axis=1), int((confidence > 0.5).sum()))
+
+
+def ranked_by_hazard(confidence: FloatArray) -> IntArray:
+    return best(confidence, len(confidence))
+
+
+def taken_back(confidence: FloatArray) -> IntArray:
+    """An early exit at the first fall, less the draft before it."""
+    return np.maximum(threshold(confidence) - 1, 0)
+
+
+def staircase_argmax(confidence: FloatArray) -> IntArray:
+    survival = confidence.cumprod(axis=1)
+    total = np.concatenate([[0.0], np.cumsum(-np.sort(-survival.ravel()))])
+    seconds = 1.0 + 0.8 / len(confidence) * (np.arange(len(total)) // 2)
+    return best(survival, int(np.argmax((len(confidence) + total) / seconds)))
+
+
+def each_by_the_others_deeper(confidence: FloatArray) -> IntArray:
+    return np.where(np.roll(confidence[:, 1], 1) > 0.5, 2, 0)
+
+
+SOUND: dict[str, Rule] = {
+    "threshold on a position's own distribution": threshold,
+    "early exit, all that was drafted verified": keep_the_fallen,
+    "stale budget, ranked by survival": ranked,
+    "one request by another's admitted positions": one_way,
+}
+BIASED: dict[str, Rule] = {
+    "threshold on the last position": last_position,
+    "budget from live confidence": live_budget,
+    "stale budget, ranked by hazard": ranked_by_hazard,
+    "the last draft taken back": taken_back,
+    "argmax over a staircase of live confidence": staircase_argmax,
+    "each request by the other's deeper position": each_by_the_others_deeper,
+}
+
+
+class Options(msgspec.Struct, frozen=True):
+    pass
+
+
+class Planted:
+    """Verifies what a rule says."""
+
+    name: ClassVar[str] = "planted"
+    summary: ClassVar[str] = "a rule of a test"
+    Options: ClassVar[type[msgspec.Struct]] = Options
+
+    def __init__(self, rule: Rule | None) -> None:
+        self.rule = rule
+
+    def verify(self, context: StepContext) -> IntArray:
+        if context.confidence is None or self.rule is None or context.batch_size == 0:
+            return context.draft_available
+        confidence = np.nan_to_num(context.confidence, nan=0.4)
+        if context.capability.level is Level.UNIFORM:
+            rungs = context.capability.uniform_values
+            k = max(rung for rung in rungs if rung <= int(self.rule(confidence).max()))
+            return np.minimum(context.draft_available, k)
+        return np.minimum(context.draft_available, self.rule(confidence))
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        depth = context.capability.uniform_values[-1]
+        verify = self.verify(context)
+        return SpecPlan(
+            step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
+        )
+
+    def observe(self, outcome: StepOutcome) -> None:
+        pass
+
+    def forget(self, slots: IntArray) -> None:
+        pass
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        pass
+
+
+class Stopping(Planted):
+    """Drafts until confidence falls; keeps that draft or not, takes the last one back or not."""
+
+    def __init__(self, *, keeps_fallen: bool, takes_back: bool) -> None:
+        super().__init__(None)
+        self.keeps_fallen, self.takes_back = keeps_fallen, takes_back
+
+    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
+        going = draft.drafting & (np.nan_to_num(draft.confidence[:, -1], nan=1.0) > 0.5)
+        return DraftVerdict(draft.drafting if self.keeps_fallen else going, going)
+
+    def verify(self, context: StepContext) -> IntArray:
+        return np.maximum(context.draft_available - self.takes_back, 0)
+
+
+VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)
+ASKING = capabilities(Level.FULL, stops=True)[-1]
+
+
+@pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
+def test_a_sound_rule_passes(rule: Rule) -> None:
+    found = check_two_worlds(Planted(rule), VERIFY)
+    assert found.decided_by_signal > 0
+
+
+@pytest.mark.parametrize("rule", BIASED.values(), ids=BIASED)
+def test_a_biased_rule_is_found_out(rule: Rule) -> None:
+    with pytest.raises(AssertionError, match="sampled output is biased"):
+        check_two_worlds(Planted(rule), VERIFY)
+
+
+@pytest.mark.parametrize(
+    ("keeps_fallen", "takes_back"),
+    [(True, False), (False, False), (True, True)],
+    ids=["all verified", "the fallen one not kept", "the fallen one taken back"],
+)
+def test_an_early_exit_passes(keeps_fallen: bool, takes_back: bool) -> None:
+    # To draft the position that fell and leave it out is to trim it by its own distribution.
+    policy = Stopping(keeps_fallen=keeps_fallen, takes_back=takes_back)
+    assert check_two_worlds(policy, ASKING).decided_by_signal > 0
+
+
+def test_a_draft_taken_back_because_the_next_one_fell_is_found_out() -> None:
+    with pytest.raises(AssertionError, match=r"asked after each pass.*biased"):
+        check_two_worlds(Stopping(keeps_fallen=False, takes_back=True), ASKING)
+
+
+def test_a_k_rounded_down_to_the_ladder_is_found_out() -> None:
+    plain, gaps = capabilities(Level.UNIFORM, stops=False)
+    check_two_worlds(Planted(threshold), plain)
+    with pytest.raises(AssertionError, match="biased"):
+        check_two_worlds(Planted(threshold), gaps)
+
+
+def test_a_rule_for_greedy_drafts_only_is_exempt_and_the_report_says_so() -> None:
+    class Greedy(Planted):
+        provenance = Provenance(source="a paper", faults="looks ahead", greedy_drafts_only=True)
+
+    report = check_policy(lambda seed: Greedy(last_position), levels=[Level.VERIFY])
+    assert (report.rounds, report.exempt) == (0, "for greedy drafts only: looks ahead")
+    with pytest.raises(AssertionError, match="biased"):
+        check_policy(lambda seed: Planted(last_position), levels=[Level.VERIFY])
+    checked = check_policy(lambda seed: Planted(threshold), levels=[Level.VERIFY])
+    assert checked.rounds > 0
+    assert checked.decided_by_signal > 0
+    assert not checked.exempt
+
+
+def test_a_policy_whose_copy_shares_its_random_generator_is_told_to_change() -> None:
+    random = np.random.default_rng(0)
+    with pytest.raises(AssertionError, match="copy"):
+        check_two_worlds(Planted(lambda confidence: random.integers(0, 3, len(confidence))), VERIFY)
+
+
+# ------------------------------------------------------------------ the criterion itself
+
+TOKENS, DEPTH = 3, 2
+Distributions = dict[tuple[int, ...], FloatArray]
+"""Of the next token, by the tokens so far."""
+
+
+def random_model(random: np.random.Generator) -> Distributions:
+    prefixes = [(), *((token,) for token in range(TOKENS))]
+    return {prefix: random.dirichlet(np.full(TOKENS, 0.7)) for prefix in prefixes}
+
+
+def law_of(model: Distributions) -> FloatArray:
+    """[3, 3] of two tokens."""
+    return np.array([model[()][first] * model[(first,)] for first in range(TOKENS)])
+
+
+def output_given(x: tuple[int, ...], k: int, q: Distributions, p: Distributions) -> FloatArray:
+    """[3, 3] law of two output tokens if k of the drafts x are verified."""
+    whole = law_of(p)
+    if k == 0:
+        return whole
+    result = np.zeros((TOKENS, TOKENS))
+    first = x[0]
+    accepted = min(1.0, p[()][first] / q[()][first])
+    residual = np.maximum(p[()] - q[()], 0.0)
+    residual = residual / residual.sum() if residual.sum() else residual
+    for token in range(TOKENS):
+        result[token] += (1.0 - accepted) * residual[token] * p[(token,)]
+    after, draft = p[(first,)], q[(first,)]
+    if k == 1:
+        result[first] += accepted * after
+        return result
+    second = min(1.0, after[x[1]] / draft[x[1]])
+    rest = np.maximum(after - draft, 0.0)
+    rest = rest / rest.sum() if rest.sum() else rest
+    result[first] += accepted * (1.0 - second) * rest
+    result[first, x[1]] += accepted * second
+    return result
+
+
+def bias(rule: Rule, random: np.random.Generator) -> float:
+    """Total variation distance between the joint law of two requests' output and the target's."""
+    q = [random_model(random) for _ in range(2)]
+    p = [random_model(random) for _ in range(2)]
+    joint = np.zeros((TOKENS,) * 4)
+    for drawn in itertools.product(range(TOKENS), repeat=2 * DEPTH):
+        x = [drawn[:DEPTH], drawn[DEPTH:]]
+        confidence = np.array([[q[i][()].max(), q[i][(x[i][0],)].max()] for i in range(2)])
+        chance = np.prod([q[i][()][x[i][0]] * q[i][(x[i][0],)][x[i][1]] for i in range(2)])
+        k = rule(confidence)
+        laws = [output_given(x[i], int(k[i]), q[i], p[i]) for i in range(2)]
+        joint += chance * np.multiply.outer(laws[0], laws[1])
+    return float(np.abs(joint - np.multiply.outer(law_of(p[0]), law_of(p[1]))).sum() / 2.0)
+
+
+@pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
+def test_the_joint_law_of_a_sound_rule_is_the_targets(rule: Rule) -> None:
+    random = np.random.default_rng(3)
+    assert max(bias(rule, random) for _ in range(40)) < 1e-12
+
+
+@pytest.mark.parametrize("rule", BIASED.values(), ids=BIASED)
+def test_the_joint_law_of_a_biased_rule_is_not(rule: Rule) -> None:
+    random = np.random.default_rng(3)
+    assert max(bias(rule, random) for _ in range(40)) > 0.01
