@@ -3,7 +3,7 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make lock        resolve requirements/*.in anew
-# make readme      rewrite the tables in README.md and docs/vllm.md from the code
+# make docs        rewrite the tables in docs/ that come from the code
 # make clean       remove what the others made, the virtual environments included
 #
 # Needs CPython 3.11, a C++ compiler and PyPI. Virtual environments are kept under
@@ -12,7 +12,7 @@
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: check test test-long demo lock readme clean
+.PHONY: check test test-long demo lock docs clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
@@ -30,9 +30,9 @@ demo:
 lock:
 	@$(PYTHON) scripts/environments.py --lock
 
-readme:
+docs:
 	@$(PYTHON) scripts/environments.py dev
-	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/readme.py
+	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
 
 clean:
 	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* sglang sglang.* vllm vllm.* project.lock)

@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table; write it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, choices=(1, 2, 3))
-    parser.add_argument("--results", type=Path, help="folder to put text and JSON into")
+    parser.add_argument("--results", type=Path, help="folder for confidence_bound.json")
     parser.add_argument("--data", type=Path, help="folder of public traces")
     options = parser.parse_args(arguments)
     os.environ[ENVIRONMENT_VARIABLE] = str(data_folder(options.data).resolve())
@@ -211,7 +211,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed, (rule, goodput) in enumerate(pairs)
     ]
     (options.results / "confidence_bound.json").write_text(json.dumps(cells, indent=1) + "\n")
-    (options.results / "confidence_bound.txt").write_text(table(found))
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read, print, save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sweep", type=Path, help="its output folder")
-    parser.add_argument("--results", type=Path, help="folder for confidence_gain.txt and .json")
+    parser.add_argument("--results", type=Path, help="folder for confidence_gain.json")
     given = parser.parse_args(arguments)
     try:
         results = read_results(given.sweep)
@@ -162,11 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = gains(results)
     if not found:
         parser.exit(1, f"error: {given.sweep}: no cell with {CONFIDENCE!r}, {HISTORY!r}, oracles\n")
-    table = text(found)
-    print(table)
+    print(text(found))
     if given.results is not None:
         given.results.mkdir(parents=True, exist_ok=True)
-        (given.results / "confidence_gain.txt").write_text(table)
         rows = [msgspec.to_builtins(gain) for gain in found]
         body = json.dumps({"version": results.version, "gains": rows}, indent=1)
         (given.results / "confidence_gain.json").write_text(f"{body}\n")

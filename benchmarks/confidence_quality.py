@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kmax", type=int, default=6)
     parser.add_argument("--concurrency", type=int, default=SLOTS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--results", type=Path, help="folder for confidence_quality.txt and .json")
+    parser.add_argument("--results", type=Path, help="folder for confidence_quality.json")
     given = parser.parse_args(arguments)
     sets = [each.split(",") for each in given.acceptance or ()] or default_sets()
     found = []
@@ -289,10 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def save(folder: Path, about: dict[str, Any], found: list[dict[str, Any]]) -> None:
-    """Text for people, JSON for programs."""
+    """Write the JSON file."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables = "\n\n".join(text(each) for each in found)
-    (folder / "confidence_quality.txt").write_text(f"{about['command']}\n\n{tables}\n")
     body = json.dumps({**about, "sets": found}, indent=1)
     (folder / "confidence_quality.json").write_text(f"{body}\n")
 

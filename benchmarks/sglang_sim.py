@@ -1,6 +1,6 @@
 """SGLang's own adaptivity, as it is in its source, against ours under SGLang's rules.
 
-    python benchmarks/sglang_sim.py [--sglang FOLDER] [--json FILE] [--text FILE]
+    python benchmarks/sglang_sim.py [--sglang FOLDER] [--json FILE]
 
 The peer is SGLang's own code: `AdaptiveSpeculativeParams` and its slots, read from
 `speculative/adaptive_spec_params.py` of an installed SGLang or of an unpacked wheel (``--sglang``,
@@ -171,7 +171,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--sets", nargs="*", default=[*PUBLIC, *BUNDLED], help="acceptance sets")
     parser.add_argument("--json", type=Path, help="write figures here")
-    parser.add_argument("--text", type=Path, help="write the tables here")
     arguments = parser.parse_args()
     try:
         sglang = sglang_classes(arguments.sglang)
@@ -202,8 +201,6 @@ def run(sglang: dict[str, Any], one_list: Path, arguments: argparse.Namespace) -
     fail_opens = sum(each.fail_opens for results in bench.runs.values() for each in results)
     lines += [*more, f"\nfail-opens: {fail_opens}"]
     print("\n".join(lines))
-    if arguments.text:
-        arguments.text.write_text("\n".join(lines).lstrip("\n") + "\n")
     if arguments.json:
         runs = [
             {

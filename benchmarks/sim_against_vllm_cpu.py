@@ -1,13 +1,14 @@
-"""Does the simulator predict what was measured? Replays `vllm_cpu.py`'s cells in the simulator.
+"""The simulator against a real vLLM: replay the cells of `vllm_cpu.py` and compare throughput.
 
-    python benchmarks/sim_against_vllm_cpu.py [--results JSON] [--traces DIR] [--output FILE]
+    python benchmarks/sim_against_vllm_cpu.py [--results JSON] [--costs TRACE] [--acceptance TRACE]
+        [--output FILE]
 
-Without options it takes what was measured for this repository, in `benchmarks/results`. The JSON
-is what `vllm_cpu.py` measured; DIR holds what `vllm_cpu.py --record` packed for the same
-condition: `costs.jsonl.gz`, from which the hardware profile is made, and `acceptance.jsonl.gz`,
-recorded with K = Kmax. Neither is one of the measured runs. Each arm at each concurrency is
-simulated as a closed loop of the same requests, and ratios of throughput to no speculation are
-compared.
+Without options the script takes the files of this repository. The JSON holds the cells that
+`vllm_cpu.py` measured. The traces are those that `vllm_cpu.py --record` packed for the same
+condition: `costs.jsonl.gz` gives the hardware profile, `acceptance.jsonl.gz`, recorded with
+K = Kmax, gives the acceptance. Neither is one of the measured runs. Each arm at each concurrency
+is simulated as a closed loop of the same requests, and the script compares ratios of throughput to
+no speculation.
 
 Nothing is fitted to the measured throughputs. Known differences: the simulator draws the kinds of
 prompt at random where the benchmark takes them in turn, and never drafts beyond a request's end.
@@ -52,8 +53,9 @@ from adaptive_spec.sim.result import Result
 from benchmarks.vllm_cpu.packing import unpack
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "vllm_cpu-good-mixed-t0.8-probabilistic.json"
-TRACES = HERE / "results" / "vllm_cpu-good-mixed-t0.8-probabilistic-traces"
+RESULTS = HERE / "results" / "vllm_cpu-mixed.json"
+COSTS = HERE / "results" / "vllm_cpu-costs.jsonl.gz"
+ACCEPTANCE = HERE.parent / "sim" / "examples" / "vllm_cpu_mixed.jsonl.gz"
 
 KMAX = 6
 MAX_RUNNING = 16
@@ -302,14 +304,17 @@ def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON of vllm_cpu.py")
-    parser.add_argument("--traces", type=Path, default=TRACES, help="folder of its --record")
+    parser.add_argument("--costs", type=Path, default=COSTS, help="packed trace, random K and D")
+    parser.add_argument(
+        "--acceptance", type=Path, default=ACCEPTANCE, help="packed trace, K = Kmax"
+    )
     parser.add_argument("--output", type=Path, help="JSON file to write")
     given = parser.parse_args()
     try:
         results = json.loads(given.results.read_bytes())
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("costs", "acceptance"):
-                unpack(given.traces / f"{name}.jsonl.gz", Path(folder, name))
+            unpack(given.costs, Path(folder, "costs"))
+            unpack(given.acceptance, Path(folder, "acceptance"))
             found, about = replayed(results, Path(folder))
     except (OSError, ValueError, AdaptiveSpecError) as error:
         print(f"error: {error}", file=sys.stderr)

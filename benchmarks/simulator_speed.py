@@ -1,6 +1,6 @@
 """How fast the simulator is: an hour of real arrivals, in slices, on one core.
 
-    python benchmarks/simulator_speed.py [--json benchmarks/results/simulator_speed.json]
+    python benchmarks/simulator_speed.py [--json FILE]
 
 Replays the first 1/16, 1/4 and all of the Azure conversation hour (19,366 requests, 4.1 M output
 tokens) on an H100 profile, with `static` and `goodput`, the planner compiled and plain. Every run

@@ -228,7 +228,6 @@ def rows_of(bench: Bench) -> list[dict[str, object]]:
     """One row per place and policy."""
     rows = []
     for (place, label), results in bench.runs.items():
-        modes = {mode for result in results for mode in result.mode_fraction}
         rows.append(
             {
                 "hardware": place[0],
@@ -236,14 +235,8 @@ def rows_of(bench: Bench) -> list[dict[str, object]]:
                 "concurrency": place[2],
                 "policy": label,
                 "tok_s": [round(result.throughput_tok_s, 2) for result in results],
-                "steps": [result.steps for result in results],
                 "mean_k": round(mean(result.mean_k for result in results), 3),
                 "accepted_per_step": round(mean(r.accepted_per_step for r in results), 3),
-                "mode_fraction": {
-                    mode: round(mean(r.mode_fraction.get(mode, 0.0) for r in results), 3)
-                    for mode in sorted(modes)
-                },
-                "fail_opens": sum(result.fail_opens for result in results),
             }
         )
     return rows
@@ -284,7 +277,7 @@ def main() -> None:
     if arguments.json:
         value = {
             "engine": bench.config.engine | {"variants": bench.config.engine_variants},
-            "peers": {hardware: peers.texts for hardware, peers in tuned.items()},
+            "baselines": {hardware: peers.texts for hardware, peers in tuned.items()},
             "tables": tables,
             "runs": rows_of(bench),
         }

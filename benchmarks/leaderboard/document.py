@@ -15,50 +15,52 @@ _MARK = {True: "met", False: "**missed**", None: ""}
 
 _HEAD = """# Leaderboard
 
-Every policy of this project and every peer, in the simulator, against each fixed K, against no
-speculation, and against each other. Made by
+`goodput` is compared with every other policy of this project, with the baselines of other systems,
+with each static K and with no speculation, in the simulator. Demands come first, then the standings
+by group, then what the baselines were given and where they come from.
+[Findings](leaderboard_findings.md) explains the misses, [validation](validation.md) how far to
+trust the simulator. To make the page anew:
 
 ```sh
-python benchmarks/leaderboard.py tune       # profiles and tuned values of peers, kept in the tree
+python benchmarks/leaderboard.py tune       # profiles and tuned values of baselines
 adaptive-spec sweep benchmarks/leaderboard.yaml --output out/leaderboard
 python benchmarks/leaderboard.py write out/leaderboard
 adaptive-spec report out/leaderboard        # the same as a page, with every cell
 ```
 
-with adaptive-spec {version}: {cells} cells, {runs:,} runs of policies. Simulated, on public and own
-acceptance data and published or computed step times; how far to trust that:
-[validation](validation.md).
+These figures are of adaptive-spec {version}: {cells} cells, {runs:,} runs of policies, on public
+and own acceptance data and published or computed step times.
 
-`/ best K` is the score over that of the best fixed K of the same cell, known only afterwards; the
-score is throughput in closed loops and 1 / mean TPOT where requests arrive by themselves. All
-policies of a cell meet the same requests and the same luck. A cell's seeds are averaged before
-anything else. Closed loops are measured after 2,000 tokens a client, about 1,000 steps. Kmax is 6.
+The score is throughput in closed loops and 1 / mean TPOT where arrivals fix the throughput.
+`/ best K` is the score over that of the best static K of the same cell, chosen in hindsight. All
+policies of a cell meet the same requests and the same luck. The seeds of a cell are averaged before
+anything else. Closed loops are measured after 2,000 tokens per client, about 1,000 steps. Kmax is
+6.
 """
 
-_RULES = """## What peers are given
+_RULES = """## What baselines are given
 
-* Peers that profile their engine at start-up get its cost profile
+* Baselines that profile their engine at start-up get its cost profile
   (`benchmarks/leaderboard/profiles`); goodput, bandits, regression and ensemble get none.
-* `batch_table` and `trtllm_schedule` are tuned for each acceptance set, drafter and machine from
-  runs of every fixed K at 1, 4, 16, 64 and 256 clients with another seed; the thresholds of
+* `batch_table` and `trtllm_schedule` are tuned for each acceptance set, drafter and machine on runs
+  of every static K at 1, 4, 16, 64 and 256 clients with another seed, the thresholds of
   TensorRT-LLM's gates for each drafter and machine over all acceptance sets
   (`benchmarks/leaderboard/tuned.json`).
 * All policies run on an engine that can vary K by request and draft depth by step, also those that
-  choose one K for the batch. All others of their options are the original's defaults, but for
-  `llama_p_min` (p_min .75, its default before it became 0) and drafts of at most 6.
-* Faults of peers are kept as they are; the table of sources names them.
+  choose one K for the batch. All other options are the original's defaults, except `llama_p_min`
+  (p_min 0.75, its default before it became 0) and drafts of at most 6.
+* Baselines keep their faults; the table of sources names them.
 """
 
 _GAPS = """## What is not covered
 
 * The whole cross product: each group crosses a few axes (`benchmarks/leaderboard.yaml`).
 * Token trees, other Kmax, memory pressure, and drafters other than EAGLE chains and n-gram look-up.
-* Fixed uniform K and fixed draft depth as limits of the engine: `adaptive-spec replay --level`.
 * Acceptance of larger models: the lists of Llama-3.1-8B run on all machines.
-* Synthetic confidence is calibrated; a real drafter's may not be. The recorded ones are of a small
-  pair of models.
+* Confidence of a large drafter: the synthetic one is calibrated, the recorded ones are of a small
+  pair.
 * Perfect foresight: `adaptive-spec sweep` with `foresight: true` shows it.
-* Decision times are medians on the machine that simulated, while other work ran on it.
+* Decision times on a quiet machine: they are medians while other work ran.
 """
 
 
@@ -70,7 +72,6 @@ def document(results: SweepResults, demands: Sequence[Demand]) -> str:
     parts = [
         _HEAD.format(version=results.version, cells=cells, runs=runs),
         "## Demands\n\n" + _demands(demands),
-        "What we make of the misses: [leaderboard_findings](leaderboard_findings.md).\n",
         "## Standings\n",
         *(_group(condition) for condition in board),
         _RULES,

@@ -11,7 +11,8 @@ Layout, in the order of a run::
     schedule     vLLM's table of K by batch size, tuned from the static results
     cells        one measurement, and the file that every one is appended to
     ratios       medians, spreads, ratios, measurements left out
-    results      text and JSON of a condition
+    results      table and JSON file of a condition
+    collection   many conditions in one file
     summary      all conditions together
     recording    step traces for the simulator; `packing` makes them small
 

@@ -63,7 +63,7 @@ def measure(
     said: Callable[[str], None],
     command: Sequence[str],
 ) -> None:
-    """Conditions that the same engines serve: all cells, then of each text and JSON."""
+    """Measure conditions that share engines: all cells, then table and JSON file of each."""
     files = [CellFile(options.output / f"{each.name}.jsonl", each) for each in conditions]
     missing = {arm.engine for file in files for arm in unfinished(options, file)}
     draft, sampling = DRAFTS[conditions[0].draft], conditions[0].draft_sampling
@@ -85,8 +85,7 @@ def measure(
                 "learn_seconds": options.learn_seconds,
             }
             folder = options.results or options.output
-            for path in save(folder, condition, table, file.cells, about):
-                said(str(path))
+            said(str(save(folder, condition, table, file.cells, about)))
 
 
 def unfinished(options: Options, file: CellFile) -> list[Arm]:

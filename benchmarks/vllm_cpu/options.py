@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     add("--learn-seconds", type=float, help="ours warms up at each concurrency; default 15")
     add("--models", type=Path, help="folder of the bench models; made if missing")
     add("--output", type=Path, default=ROOT / "out" / "vllm_cpu", help="cells, logs and traces")
-    add("--results", type=Path, help="folder to put text and JSON into; default: --output")
+    add("--results", type=Path, help="folder for the JSON files; default: --output")
     add("--record", type=Path, metavar="DIR", help="record step traces into DIR, measure nothing")
     add(
         "--beside",

@@ -1,4 +1,4 @@
-"""Text and JSON of one condition."""
+"""Table and JSON file of one condition."""
 
 from __future__ import annotations
 
@@ -89,9 +89,8 @@ def save(
     table: Sequence[Row],
     cells: Sequence[Cell],
     about: dict[str, Any],
-) -> list[Path]:
-    """Write NAME.txt and NAME.json; `about` says where, when, how."""
-    shown = text(condition, table, cells)
+) -> Path:
+    """Write the JSON file of a condition; `about` says where, when and how it was measured."""
     results = {
         **about,
         "condition": msgspec.to_builtins(condition),
@@ -101,10 +100,9 @@ def save(
         "cells": [msgspec.to_builtins(cell) for cell in cells],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"vllm_cpu-{condition.name}{suffix}" for suffix in (".txt", ".json")]
-    paths[0].write_text(shown, encoding="utf-8")
-    paths[1].write_text(one_line_per_entry(results), encoding="utf-8")
-    return paths
+    path = folder / f"vllm_cpu-{condition.name}.json"
+    path.write_text(one_line_per_entry(results), encoding="utf-8")
+    return path
 
 
 def as_json(row: Row) -> dict[str, Any]:

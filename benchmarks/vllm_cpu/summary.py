@@ -13,6 +13,7 @@ import msgspec
 
 from .arms import NONE, STATIC, parse_arm
 from .cells import Cell, Condition
+from .collection import conditions
 from .engine import MIXED
 from .errors import BenchmarkError
 from .ratios import Row, rows
@@ -58,22 +59,30 @@ class Mean(NamedTuple):
         return f"{self.value:.3f} ± {self.error:.3f} (lowest {self.lowest:.2f}, of {self.count})"
 
 
-def read(paths: Iterable[Path]) -> list[Measured]:
-    """Rows of these result files, made anew from their cells.
+def read(paths: Iterable[Path], series: str | None = None) -> list[Measured]:
+    """Compute the rows of result files or collections again from their cells.
 
-    Raises BenchmarkError for a file that is not of this benchmark.
+    Args:
+        paths: files of ``vllm_cpu.py``, or of ``vllm_cpu_summary.py --collect``.
+        series: of a collection, the series to take; None for all.
+
+    Raises:
+        BenchmarkError: for a file of another benchmark.
     """
     found = []
     for path in sorted(paths):
         try:
-            saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            condition = msgspec.convert(saved["condition"], Condition)
-            cells = msgspec.convert(saved["cells"], list[Cell])
+            content: Any = json.loads(path.read_text(encoding="utf-8"))
+            measured = [
+                (msgspec.convert(condition, Condition), msgspec.convert(cells, list[Cell]))
+                for condition, cells in conditions(content, series)
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise BenchmarkError(f"{path}: no results of vllm_cpu.py ({error})") from error
-        arms = [parse_arm(name) for name in dict.fromkeys(cell.arm for cell in cells)]
-        loads = sorted({cell.concurrency for cell in cells})
-        found.append(Measured(condition, rows(arms, loads, cells)))
+        for condition, cells in measured:
+            arms = [parse_arm(name) for name in dict.fromkeys(cell.arm for cell in cells)]
+            loads = sorted({cell.concurrency for cell in cells})
+            found.append(Measured(condition, rows(arms, loads, cells)))
     return found
 
 

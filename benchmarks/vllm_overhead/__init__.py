@@ -12,7 +12,7 @@ Two figures for each arm:
 * step ratio: the step's time over vLLM's alone, median over the cycles with a 95 % interval; by
   the clock, and by the CPU time of the process, which other processes disturb less.
 
-    main         command line, one process per condition, text and JSON
+    main         command line, one process per condition, JSON file
     engine       the engine and its arms
     own_code     which functions are ours; taking hooks off and putting them back
     ratios       medians, intervals, the table

@@ -34,15 +34,13 @@ def run(conditions: Sequence[Condition], folder: Path, command: str) -> None:
     build(Path(conditions[0].models), ("target_big", "draft"))
     os.environ.update(engine_environment())
     folder.mkdir(parents=True, exist_ok=True)
-    shown: list[str] = []
     found: list[dict[str, object]] = []
     for condition in conditions:
         began = time.monotonic()
         print(f"{condition.title}: starting", flush=True)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             cycles, hooks = pool.submit(measure, condition, folder / f"{NAME}.log").result()
-        shown.append(text(condition.title, cycles))
-        print(shown[-1], flush=True)
+        print(text(condition.title, cycles), flush=True)
         found.append(
             {
                 "condition": {
@@ -62,13 +60,9 @@ def run(conditions: Sequence[Condition], folder: Path, command: str) -> None:
             "model_threads": model_threads(),
             "columns_of_a_cycle": ["seconds", "processor", "own", "own_processor"],
         }
-        for suffix, content in (
-            (".txt", "\n".join(shown)),
-            (".json", one_line_per_entry({**about, "conditions": found})),
-        ):
-            path = folder / f"{NAME}{suffix}"
-            path.write_text(content, encoding="utf-8")
-            print(path, flush=True)
+        path = folder / f"{NAME}.json"
+        path.write_text(one_line_per_entry({**about, "conditions": found}), encoding="utf-8")
+        print(path, flush=True)
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[list[Condition], Path]:
@@ -85,7 +79,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[list[Condition], Path
     add("--temperature", type=float, default=0.8)
     add("--seed", type=int, default=0)
     add("--models", type=Path, help="folder of the bench models; made if missing")
-    add("--results", type=Path, default=ROOT / "out" / NAME, help="folder for text and JSON")
+    add("--results", type=Path, default=ROOT / "out" / NAME, help="folder for the JSON file")
     given = parser.parse_args(arguments)
     if min(given.cycles, given.steps) < 1 or not 1 <= given.batch <= MAX_NUM_SEQS:
         parser.error(f"--cycles and --steps are at least 1, --batch 1 to {MAX_NUM_SEQS}")

@@ -53,14 +53,14 @@ def verdict(found, words):
 @pytest.mark.parametrize(
     ("words", "good", "bad"),
     [
-        ("mean >= .99", (100, 100, 100), (97, 97, 97)),
+        ("mean >= 0.99", (100, 100, 100), (97, 97, 97)),
         ("worst cell", (100, 100, 98), (110, 110, 97)),
         (">= 1.01 at one client", (101.5, 90, 90), (100.5, 110, 110)),
         (">= 1.06 at 1 clients", (106.5, 0.1, 0.1), (105.5, 110, 110)),
         (">= 1.02 at 64 clients", (0.1, 102.5, 0.1), (110, 101.5, 110)),
         (">= 1.04 at 256 clients", (0.1, 0.1, 104.5), (110, 110, 103.5)),
-        ("no speculation >= .995", (50, 50, 50), (49.5, 100, 100)),
-        ("above every L0/L1 peer", (91, 90, 90), (89, 90, 90)),
+        ("no speculation >= 0.995", (50, 50, 50), (49.5, 100, 100)),
+        ("above every L0/L1 baseline", (91, 90, 90), (89, 90, 90)),
         ("more than 1 % below", (90, 89.2, 90), (110, 89, 110)),
     ],
 )
@@ -70,15 +70,15 @@ def test_a_demand_is_met_or_missed_by_the_ratios(words, good, bad):
 
 
 def test_recovery_counts_steps_after_a_fall_and_seconds_after_a_revival():
-    assert verdict(swept(steps=50), "falls from .8").passed is True
-    assert verdict(swept(steps=51), "falls from .8").passed is False
+    assert verdict(swept(steps=50), "falls from 0.8").passed is True
+    assert verdict(swept(steps=51), "falls from 0.8").passed is False
     assert verdict(swept(steps=30), "revives").passed is True
     assert verdict(swept(steps=31), "revives").passed is False
-    assert verdict(swept(steps=None), "falls from .8").passed is False
+    assert verdict(swept(steps=None), "falls from 0.8").passed is False
 
 
 def test_what_was_not_run_is_neither_met_nor_missed():
-    demand = verdict(swept(), "nothing known")
+    demand = verdict(swept(), "cold start")
     assert (demand.passed, demand.found) == (None, "not run")
 
 

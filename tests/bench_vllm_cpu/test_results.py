@@ -118,12 +118,11 @@ def test_noise_needs_repeats() -> None:
     assert noise(rows(ARMS, [4], CELLS)) == pytest.approx((4 / 152 + 11 / 159.5) / 2)
 
 
-def test_results_are_saved_as_text_and_json(tmp_path: Path) -> None:
+def test_results_are_saved_as_json(tmp_path: Path) -> None:
     table = rows(ARMS, [4], CELLS)
-    paths = save(tmp_path, CONDITION, table, CELLS, {"date": "today"})
-    saved = json.loads(paths[1].read_text())
-    assert [path.suffix for path in paths] == [".txt", ".json"]
+    path = save(tmp_path, CONDITION, table, CELLS, {"date": "today"})
+    saved = json.loads(path.read_text())
+    assert list(tmp_path.iterdir()) == [path]
     assert saved["date"] == "today"
     assert saved["table"][3]["arm"] == "ours"
     assert msgspec.convert(saved["cells"], list[Cell]) == CELLS
-    assert "adaptive-spec" in paths[0].read_text()

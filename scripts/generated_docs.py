@@ -1,0 +1,139 @@
+"""Write the tables of docs/ that come from the code.
+
+    python scripts/generated_docs.py [--check]
+
+A table stands between `<!-- name -->` and `<!-- /name -->`. With --check the script writes nothing,
+and its exit status is 1 if a table differs from the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.adapters.sglang import versions as sglang_versions
+from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
+from adaptive_spec.adapters.vllm import interplay, versions
+from adaptive_spec.commands.doctor import PolicyReport, installed_policies
+from adaptive_spec.config import Config
+from adaptive_spec.operation import metrics
+from adaptive_spec.policies.goodput import GoodputOptions
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def tables() -> dict[str, dict[str, str]]:
+    """Every generated table, by file and by the name of its section."""
+    return {
+        "docs/baselines.md": {"baselines": baseline_table()},
+        "docs/configuration.md": {"config": config_table(Config)},
+        "docs/policies.md": {
+            "goodput": config_table(GoodputOptions, "options."),
+            "policies": policy_table(),
+        },
+        "docs/sglang.md": {"versions": sglang_versions.markdown_table()},
+        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.markdown_table()},
+        "docs/vllm.md": {
+            "figures": metrics.markdown_table(),
+            "interplay": interplay.markdown_table(),
+            "versions": versions.markdown_table(),
+        },
+    }
+
+
+def render(file: str, text: str) -> str:
+    """A file's text with its generated tables renewed."""
+    for name, table in tables()[file].items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, found = re.subn(pattern, rf"\g<1>{_escaped(table)}\n\g<2>", text, flags=re.DOTALL)
+        if found != 1:
+            raise SystemExit(f"error: {file} has {found} sections `<!-- {name} -->`, not 1")
+    return text
+
+
+def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
+    """Every key of a structure, its default and what it does."""
+    return "\n".join(
+        ["| key | default | what it does |", "| --- | --- | --- |", *_rows(struct, prefix)]
+    )
+
+
+def policy_table() -> str:
+    """Every policy of this project that comes with the package."""
+    rows = [f"| `{policy.name}` | {policy.summary} |" for policy in _shipped(baselines=False)]
+    return "\n".join(["| policy | what it does |", "| --- | --- |", *rows])
+
+
+def baseline_table() -> str:
+    """Every baseline that comes with the package."""
+    rows = [
+        f"| `{policy.name}` | {policy.summary} | {policy.granularity}"
+        f"{', greedy drafts only' if policy.greedy_drafts_only else ''} |"
+        for policy in _shipped(baselines=True)
+    ]
+    return "\n".join(["| baseline | rule | steers |", "| --- | --- | --- |", *rows])
+
+
+def _shipped(*, baselines: bool) -> list[PolicyReport]:
+    own = [policy for policy in installed_policies() if policy.distribution == "adaptive-spec"]
+    return [policy for policy in own if bool(policy.source) == baselines]
+
+
+def _rows(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(struct):
+        nested = field.type
+        if isinstance(nested, type) and issubclass(nested, msgspec.Struct):
+            yield from _rows(nested, f"{prefix}{field.name}.")
+            continue
+        default = _default(field)
+        shown = "" if default is msgspec.NODEFAULT else f"`{msgspec.json.encode(default).decode()}`"
+        meaning = re.sub(r"``(.*?)``", r"`\1`", _meaning(struct, field.name)).replace("|", "\\|")
+        yield f"| `{prefix}{field.name}` | {shown} | {meaning[:1].upper() + meaning[1:]} |"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    factory: Any = field.default_factory
+    return field.default if factory is msgspec.NODEFAULT else factory()
+
+
+def _meaning(struct: type[msgspec.Struct], name: str) -> str:
+    """The text under `Attributes:`, or the literal below the field, or the class's first line."""
+    source = inspect.getsource(struct)
+    under_attributes = rf'^        {name}: (.*?)(?=^        \w+: |^    """)'
+    below = rf'^    {name}: [^\n]*\n    """(.*?)"""'
+    for pattern in (under_attributes, below):
+        if match := re.search(pattern, source, re.DOTALL | re.MULTILINE):
+            return " ".join(match.group(1).split())
+    return (struct.__doc__ or "").splitlines()[0]
+
+
+def _escaped(table: str) -> str:
+    return table.replace("\\", r"\\")
+
+
+def main() -> int:
+    """Write or check."""
+    status = 0
+    for name in tables():
+        file = ROOT / name
+        before = file.read_text(encoding="utf-8")
+        after = render(name, before)
+        if before == after:
+            continue
+        if "--check" in sys.argv[1:]:
+            print(f"error: tables in {name} are out of step with the code; run `make docs`")
+            status = 1
+        else:
+            file.write_text(after, encoding="utf-8")
+            print(f"{name}: tables renewed")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

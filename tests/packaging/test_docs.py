@@ -1,0 +1,85 @@
+"""README.md and docs/ agree with the code, and every kept result stands on a page."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS
+from adaptive_spec.commands.cli import with_installed_commands
+from adaptive_spec.config import parse_config
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+RESULTS = ROOT / "benchmarks" / "results"
+LINKS = [
+    (folder / link)
+    for folder, text in [(ROOT, README), *((ROOT / "docs", page) for page in PAGES.values())]
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+]
+SHOWN = [
+    text
+    for page in (README, *PAGES.values())
+    for text in re.findall(r"--additional-config '(\{.*?\})'", page)
+    if "..." not in text
+]
+
+
+def test_generated_tables_are_in_step():
+    command = [sys.executable, str(ROOT / "scripts" / "generated_docs.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_readme_names_every_executed_version_of_vllm():
+    for row in TESTED_VERSIONS:
+        assert f"vLLM {row.version.rpartition('.')[0]}" in README
+
+
+def test_every_command_is_described_and_no_other():
+    described = re.findall(r"^\| `adaptive-spec (\w+)", PAGES["configuration.md"], re.MULTILINE)
+    assert set(described) == set(typer.main.get_command(with_installed_commands()).commands)
+
+
+def test_every_make_target_it_names_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE))
+    assert {"check", "demo", "test"} <= named <= targets
+
+
+def test_continuous_integration_runs_its_test_command():
+    assert "make test\n" in (ROOT / ".ci" / "run").read_text()
+    assert re.search(r"^make test ", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_configurations_it_shows_are_valid(shown):
+    parse_config(json.loads(shown)["adaptive_spec"], source="docs")
+
+
+@pytest.mark.parametrize("link", LINKS, ids=lambda link: f"{link.parent.name}/{link.name}")
+def test_files_it_links_to_exist(link):
+    assert link.resolve().is_file()
+
+
+@pytest.mark.parametrize("module", re.findall(r"`benchmarks/\w+\.py`", "".join(PAGES.values())))
+def test_benchmarks_it_names_exist(module):
+    assert (ROOT / module.strip("`")).is_file()
+
+
+def test_few_results_are_kept_and_a_page_quotes_each():
+    files = sorted(path.relative_to(RESULTS) for path in RESULTS.rglob("*") if path.is_file())
+    assert 0 < len(files) <= 10
+    for file in files:
+        assert any(f"benchmarks/results/{file}" in page for page in PAGES.values()), file
