@@ -1,6 +1,6 @@
 """The contract of a policy, and how one is found by name.
 
-A policy sees `StepContext` and `StepOutcome` and nothing of the engine. Third parties add one
+A policy sees `StepContext` and `FinishedStep` and nothing of the engine. Third parties add one
 under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
 ``package.module:Class``.
 """
@@ -21,11 +21,11 @@ from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     IntArray,
     Level,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
@@ -117,8 +117,12 @@ class Policy(Protocol):
         """Decide for one step. Called once per step, in step order."""
         ...
 
-    def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step. Outcomes arrive in step order, possibly late."""
+    def observe(self, step: FinishedStep) -> None:
+        """Learn from a finished step. They come in step order, up to two steps late, or never.
+
+        There is no need to remember steps in flight: `step.plan` brings back what `plan` returned,
+        with its `notes` and `memo`.
+        """
         ...
 
     def forget(self, slots: IntArray) -> None:

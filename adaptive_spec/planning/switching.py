@@ -69,7 +69,7 @@ class Switching:
         steps = self._cold_steps
         while steps and steps[0] < outcome.step:
             steps.popleft()
-        # Where another policy's plan ran instead (`ensemble`), the drafter may have drafted.
+        # In shadow mode another plan ran, and the drafter may have drafted.
         cold = bool(steps) and steps[0] == outcome.step and outcome.draft_depth == 0
         self._cost.learn(outcome, cold=cold)
         self.modes.scored(

@@ -41,7 +41,7 @@ anything else. Closed loops are measured after 2,000 tokens per client, about 1,
 _RULES = """## What baselines are given
 
 * Baselines that profile their engine at start-up get its cost profile
-  (`benchmarks/leaderboard/profiles`); goodput, bandits, regression and ensemble get none.
+  (`benchmarks/leaderboard/profiles`); goodput, bandits and regression get none.
 * `batch_table` and `trtllm_schedule` are tuned for each acceptance set, drafter and machine on runs
   of every static K at 1, 4, 16, 64 and 256 clients with another seed, the thresholds of
   TensorRT-LLM's gates for each drafter and machine over all acceptance sets

@@ -33,12 +33,12 @@ from adaptive_spec.policies.goodput.contract import Hazards, PlannedOptions
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
     Capability,
+    FinishedStep,
     FloatArray,
     IntArray,
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 _Seen = TypeVar("_Seen")
@@ -112,8 +112,12 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
     def _plan_on(self, outlook: Outlook, seen: _Seen) -> SpecPlan:
         """The plan of a step that speculates. Sets `_last_depth`."""
 
+    def _with_notes(self, plan: SpecPlan, seen: _Seen) -> SpecPlan:
+        """The plan with what `_learn` needs back of this step."""
+        return plan
+
     @abc.abstractmethod
-    def _learn(self, outcome: StepOutcome) -> None:
+    def _learn(self, step: FinishedStep) -> None:
         """Learn acceptance from a finished step."""
 
     # ------------------------------------------------------------------- decide
@@ -128,7 +132,8 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         if not self._cost.ready:
             depth, reason = context.engine_k, "no step measured yet"
             timed = self._exploring.timed(context, None)
-            return timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
+            plan = timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
+            return self._with_notes(plan, seen)
         outlook = self._expect(context, seen)
         mode, by_probe = self._switching.decide(outlook)
         if by_probe:
@@ -139,7 +144,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         else:
             plan = self._exploring.timed(context, outlook) or self._plan_on(outlook, seen)
         self._switching.planned(plan, outlook)
-        return plan
+        return self._with_notes(plan, seen)
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -218,11 +223,12 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
 
     # -------------------------------------------------------------------- learn
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Learn acceptance and step time from a finished step."""
         if self._capability is None:
             return
-        self._learn(outcome)
+        outcome = step.outcome
+        self._learn(step)
         self._switching.learn(outcome)
         self._latency.emitted(outcome.slots, outcome.emitted)
 

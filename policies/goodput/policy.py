@@ -31,6 +31,7 @@ from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     FloatArray,
     IntArray,
     Level,
@@ -172,7 +173,8 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
 
     # -------------------------------------------------------------------- learn
 
-    def _learn(self, outcome: StepOutcome) -> None:
+    def _learn(self, step: FinishedStep) -> None:
+        outcome = step.outcome
         task: IntArray | None = None
         signal: FloatArray | None = None
         planned = self._memory.take(outcome.step, outcome.slots)

@@ -25,14 +25,7 @@ from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
 from adaptive_spec.policies.regression.hazards import FittedHazards, Survival
 from adaptive_spec.policies.regression.live_ranking import rank_live
 from adaptive_spec.policies.regression.model_file import default_model, load_model
-from adaptive_spec.step import (
-    Capability,
-    Level,
-    Mode,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, StepContext
 
 _LOG = logging.getLogger(__name__)
 _EVIDENCE_OF_DEFAULT, _EVIDENCE_OF_FITTED = 4.0, 40.0
@@ -116,5 +109,8 @@ class RegressionPolicy(PlannedPolicy[Survival]):
             reason = "exploring one deeper"
         return outlook.plan(explored.verify, explored.depth, Mode.ON, reason, explored.propensity)
 
-    def _learn(self, outcome: StepOutcome) -> None:
-        self._fitted.learn(outcome)
+    def _with_notes(self, plan: SpecPlan, seen: Survival) -> SpecPlan:
+        return msgspec.structs.replace(plan, notes=seen.logits)
+
+    def _learn(self, step: FinishedStep) -> None:
+        self._fitted.learn(step.outcome, step.plan.notes)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from adaptive_spec.policies.round_memory import RoundMemory
 
 from adaptive_spec.per_request import floats, integers
-from adaptive_spec.policies.round_memory import RoundMemory
 from tests.policies.baselines.peer_support import outcome
 
 

@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from adaptive_spec.policies.bandits.plain_form import ArmWindow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.bandits.hazards import HazardCounts, HazardWindow, seen_by_position
-from adaptive_spec.policies.bandits.plain_form import ArmWindow
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
 from tests.policies.bandits.bandits import FORMS, PATHS, bandit
 from tests.policies.bandits.test_credit import drive
