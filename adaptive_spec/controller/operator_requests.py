@@ -8,9 +8,9 @@ from pathlib import Path
 from adaptive_spec.config import Config
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.operation.control_file import ControlFile
-from adaptive_spec.operation.run_time_switch import SwitchRequest, changed_config, dotted_names
+from adaptive_spec.operation.run_time_switch import SwitchRequest, changed_config
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.policy import Policy, configured_policy, only_installed, refuse_biased
+from adaptive_spec.policy import Policy, configured_policy, refuse_biased
 from adaptive_spec.step import Capability
 
 
@@ -52,14 +52,12 @@ class OperatorRequests:
 
         Raises ConfigError or PolicyError, one line, if it cannot be obeyed.
         """
-        start = self._start_config
-        changed = changed_config(config, request, start)
+        changed = changed_config(config, request, self._start_config)
         if changed.mode == "on" and self.only_watch:
             raise ConfigError(f"mode `on` is refused, not tested with: {self.only_watch}")
         if request.policy is None and request.options is None:
             return changed, None
-        with only_installed(but=frozenset(dotted_names([start.policy, start.options]))):
-            policy = configured_policy(changed)
+        policy = configured_policy(changed)
         refuse_biased(policy, self._capability)
         return changed, policy
 
