@@ -9,6 +9,7 @@ new request's row. `SlotArray` keeps rows for these slots and grows with them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -29,6 +30,10 @@ class RequestSlots:
 
     def __len__(self) -> int:
         return len(self._slot_of)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the requests that have a slot."""
+        return iter(self._slot_of)
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._slot_of
@@ -83,7 +88,7 @@ class SlotArray(Generic[_Number]):
             rows = self._rows[slots]
         return rows
 
-    def __setitem__(self, slots: IntArray, values: NDArray[_Number] | _Number) -> None:
+    def __setitem__(self, slots: IntArray, values: NDArray[_Number] | _Number | float) -> None:
         try:
             self._rows[slots] = values
         except IndexError:

@@ -201,6 +201,11 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     notes: tuple[NDArray[Any], ...] = ()
     memo: Any = None
 
+    @property
+    def acts(self) -> bool:
+        """The plan changes what the engine does: it neither fails open nor only watches."""
+        return self.mode is not Mode.ENGINE and self.mode is not Mode.SHADOW
+
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What really ran in a step, as far as the engine says.

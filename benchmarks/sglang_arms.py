@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.adapters.sglang.steps import round_down, wanted_k
+from adaptive_spec.adapters.sglang.steps import wanted_k
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
+from adaptive_spec.engines.ladder import round_down
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policy import State

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.adapters.sglang.confidence import Certainty
-from adaptive_spec.adapters.sglang.requests import RequestTable
+from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.step import Capability, IntArray, StepContext
 
 _UNKNOWN_KV = 1 << 40
@@ -35,7 +35,7 @@ class ContextBuilder:
         engine_k: int,
         largest: int,
         asked: int,
-        under_way: frozenset[str],
+        under_way: Collection[str | None],
         certainty: Certainty | None,
     ) -> StepContext:
         """The decode batch that is about to run.
@@ -58,7 +58,7 @@ class ContextBuilder:
         slot_of = self._table.slot_of
         requests: Sequence[Any] = batch.reqs
         rows: IntArray = np.array(
-            [(slot_of(r), len(r.output_ids), r.rid in under_way) for r in requests],
+            [(slot_of(r.rid, r), len(r.output_ids), r.rid in under_way) for r in requests],
             dtype=np.int64,
         ).reshape(len(requests), 3)
         slots, emitted, ahead = np.ascontiguousarray(rows.T)

@@ -7,7 +7,6 @@ SGLang counts: those neither finished nor retracted since the step was launched.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,51 +22,19 @@ class RunningStep:
     """A decode step between its launch and its results.
 
     Attributes:
+        names: [B] its requests, by which its results are known.
         context: what it was planned with; None for one that a fault of ours left unplanned.
-        names: [B] its requests.
         k: K that was decided, or SGLang's own.
         not_before: earliest time its work is counted from; see `StepClock`.
     """
 
     __slots__ = ("context", "k", "names", "not_before")
 
-    def __init__(self, context: StepContext | None, names: Sequence[str], k: int) -> None:
-        self.context = context
+    def __init__(self, names: Sequence[str | None]) -> None:
         self.names = names
-        self.k = k
+        self.context: StepContext | None = None
+        self.k = 0
         self.not_before = -math.inf
-
-
-class InFlight:
-    """Steps launched whose results are not there yet, oldest first."""
-
-    def __init__(self) -> None:
-        self._steps: deque[RunningStep] = deque()
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Requests of the youngest step."""
-        return frozenset(self._steps[-1].names if self._steps else ())
-
-    def launched(self, step: RunningStep) -> None:
-        """One more; the oldest ones are given up if there are too many."""
-        while len(self._steps) >= MOST_IN_FLIGHT:
-            self._steps.popleft()
-        self._steps.append(step)
-
-    def take(self, names: list[str]) -> RunningStep | None:
-        """The step whose results are those of these requests; older ones never had any."""
-        steps = self._steps
-        if not any(step.names == names for step in steps):
-            if steps and steps[0].context is None:
-                steps.popleft()
-            return None
-        while (step := steps.popleft()).names != names:
-            pass
-        return step
 
 
 class Reading:

@@ -10,31 +10,31 @@ No method lets an exception out: it is counted, said once, and the step runs SGL
 from __future__ import annotations
 
 import logging
-import math
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE, WATCHING, Agreement
-from adaptive_spec.adapters.sglang.clock import StepClock
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.context import ContextBuilder
-from adaptive_spec.adapters.sglang.hints import HintReader
 from adaptive_spec.adapters.sglang.outcome import (
     MOST_IN_FLIGHT,
-    InFlight,
     Reading,
     RunningStep,
     build_outcome,
 )
-from adaptive_spec.adapters.sglang.requests import RequestTable
+from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.controller.controller import Controller
+from adaptive_spec.engines.fail_open import Guarded, fail_open
+from adaptive_spec.engines.ladder import round_down
+from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines.request_table import RequestTable
+from adaptive_spec.engines.step_clock import StepClock
 from adaptive_spec.operation.run_time_switch import SwitchRequest
-from adaptive_spec.step import Mode, SpecPlan
+from adaptive_spec.step import SpecPlan
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -42,7 +42,7 @@ _SWEEP_ABOVE = 64
 """Requests that may be remembered beside twice those that were left after the last sweep."""
 
 
-class StepDriver:
+class StepDriver(Guarded):
     """One per scheduler, on every rank; only rank 0 has a controller."""
 
     def __init__(
@@ -71,6 +71,7 @@ class StepDriver:
             confidence: the drafter's probabilities, if they are read.
             clock: monotonic seconds.
         """
+        super().__init__(controller, _LOG, clock)
         self.controller = controller
         self.limit = SwitchLimit(dwell)
         self._scheduler = scheduler
@@ -83,19 +84,18 @@ class StepDriver:
         self._step = 0
         self._asked = self._ladder[-1]
         self._decided: tuple[int, int] | None = None
-        self._in_flight = InFlight()
+        self._pending = PendingSteps[RunningStep]()
         self._reading: Reading | None = None
         # Kept on every rank, from what all of them know: their own schedules must learn alike.
         self._ran_own: deque[bool] = deque(maxlen=MOST_IN_FLIGHT)
         self._ran_own_k = True
         self._detached = False
-        self._said: set[str] = set()
         self._sweep_above = _SWEEP_ABOVE
         self._watching = watching
         self.only_watch = only_watch
         if controller is not None:
-            table = RequestTable(controller.slots, HintReader(controller.counters.ignored_hint))
-            self._table = table
+            reader = RequestReader(controller.counters.ignored_hint)
+            table = RequestTable(controller.slots, reader.read)
             self._builder = ContextBuilder(scheduler, controller.capability, table)
 
     # ------------------------------------------------------------- SGLang asks
@@ -128,16 +128,10 @@ class StepDriver:
         self._decided = None
         if self._detached or not is_decoding(batch):
             return
-        proposal = OWN_SCHEDULE
-        if self.controller is not None:
-            try:
-                proposal = self._decide(batch, self.controller)
-            except Exception as error:
-                self.fault("before_run", error)
-                self._in_flight.launched(RunningStep(None, [], 0))
+        proposal = self._propose(batch)
         try:
             # Also after a fault: the other ranks are waiting.
-            k = self._agreement.settle(proposal)
+            k = self._agreement.settle(OWN_SCHEDULE if proposal is None else proposal)
         except Exception as error:
             self._detached = True
             self.fault("settle", error)
@@ -150,64 +144,69 @@ class StepDriver:
             self._decided is None or k == self._params.own.get_steps_for_batch(size)
         )
 
+    @fail_open
     def read(self, result: Any, batch: Any) -> None:
         """Results of a decode step are on the CPU and not applied yet."""
         self._reading = None
         self._ran_own_k = self._ran_own.popleft() if self._ran_own else True
-        try:
-            if self.controller is not None:
-                self._read(result, batch)
-        except Exception as error:
-            self.fault("read", error)
-
-    def applied(self, batch: Any) -> None:
-        """SGLang has processed the results of a batch: learn, and forget what has ended."""
         if self.controller is None:
             return
-        reading, self._reading = self._reading, None
-        try:
-            if reading is None:
-                self._clock.other_work_ended(self._now())
-            elif (outcome := build_outcome(reading)) is not None:
-                self.controller.observe(outcome)
-            self._finish([r.rid for r in batch.reqs if r.finished()])
-            if reading is not None and not self._table.names:
-                self._flush()
-            if len(self._table.names) > self._sweep_above:
-                self._sweep(batch)
-        except Exception as error:
-            self.fault("applied", error)
+        now = self._now()
+        names = [request.rid for request in batch.reqs]
+        step = self._pending.take(lambda running: running.names == names)
+        if step is None:
+            self._clock.other_work_ended(now)
+            return
+        self._reading = Reading(step, result, batch)
+        self._reading.now = now
+        self._reading.seconds = self._clock.completed(step.not_before, now)
 
+    @fail_open
+    def applied(self, batch: Any) -> None:
+        """SGLang has processed the results of a batch: learn, and forget what has ended."""
+        controller = self.controller
+        if controller is None:
+            return
+        reading, self._reading = self._reading, None
+        if reading is None:
+            self._clock.other_work_ended(self._now())
+        elif (outcome := build_outcome(reading)) is not None:
+            controller.observe(outcome)
+        controller.finish([r.rid for r in batch.reqs if r.finished()])
+        live = len(controller.slots)
+        if reading is not None and not live:
+            # Nothing decodes any more: write what is buffered. SGLang ends schedulers by force.
+            controller.flush()
+        if live > self._sweep_above:
+            self._sweep(batch, controller)
+
+    @fail_open
     def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
         """The operator switches, from the next step on; not to `on` where we may only watch."""
-        if self.controller is None or (mode == "on" and self.only_watch):
-            return
-        try:
+        if self.controller is not None and not (mode == "on" and self.only_watch):
             self.controller.switch(SwitchRequest(mode=mode))
-        except Exception as error:
-            self.fault("set_mode", error)
 
     def close(self) -> None:
         """The process ends: write what is buffered."""
         if self.controller is not None:
             self.controller.close()
 
-    def fault(self, hook: str, error: Exception) -> None:
-        """Count an exception of ours, say the first of each hook; never raises."""
-        try:
-            what = f"hook {hook} raised {type(error).__name__}: {error}"
-            if self.controller is not None:
-                self.controller.fault(what, self._now())
-            elif hook not in self._said:
-                self._said.add(hook)
-                _LOG.error("adaptive_spec: %s; SGLang's own K is used", what)
-        except Exception:  # not even the report may reach the engine
-            return
-
     # --------------------------------------------------------------- internals
 
-    def _decide(self, batch: Any, controller: Controller) -> int:
-        """K to run, or `OWN_SCHEDULE`, or `WATCHING`."""
+    @fail_open
+    def _propose(self, batch: Any) -> int:
+        """K to run on all ranks, or `OWN_SCHEDULE`, or `WATCHING`."""
+        if self.controller is None:
+            return OWN_SCHEDULE
+        self._pending.keep(MOST_IN_FLIGHT - 1)
+        # Also a step that a fault leaves unplanned keeps its place: its results will come.
+        running = RunningStep([getattr(request, "rid", None) for request in batch.reqs])
+        try:
+            return self._decide(batch, self.controller, running)
+        finally:
+            self._pending.launched(running)
+
+    def _decide(self, batch: Any, controller: Controller, running: RunningStep) -> int:
         self._step += 1
         size = len(batch.reqs)
         runnable = self._params.runnable(size)
@@ -215,7 +214,7 @@ class StepDriver:
         now = self._now()
         # Only here: the other ranks hear what this one decides.
         controller.poll_control_file(now)
-        tap = self._confidence
+        tap, youngest = self._confidence, self._pending.youngest
         context = self._builder.build(
             self._step,
             now,
@@ -223,47 +222,23 @@ class StepDriver:
             engine_k=min(own, self._ladder[-1]),
             largest=runnable[-1],
             asked=self._asked,
-            under_way=self._in_flight.names,
+            under_way=frozenset[str | None](() if youngest is None else youngest.names),
             certainty=None if tap is None else tap.take(batch.reqs, self._ladder[-1]),
         )
         plan = controller.plan(context)
         self._asked = plan.draft_depth
-        acts = plan.mode is not Mode.ENGINE and plan.mode is not Mode.SHADOW
         k = own
-        if acts:
+        if plan.acts:
             k = self.limit.settle(round_down(wanted_k(plan), runnable), runnable)
         else:
             self.limit.ran(own)
-        step = RunningStep(context, context.request_ids, k)
-        step.not_before = self._clock.launched(now, in_flight=len(self._in_flight))
-        self._in_flight.launched(step)
+        running.context, running.k = context, k
+        running.not_before = self._clock.launched(now, under_way=len(self._pending))
         if controller.mode != "on":
             return WATCHING
-        return k if acts else OWN_SCHEDULE
+        return k if plan.acts else OWN_SCHEDULE
 
-    def _read(self, result: Any, batch: Any) -> None:
-        now = self._now()
-        step = self._in_flight.take([request.rid for request in batch.reqs])
-        if step is None:
-            self._clock.completed(-math.inf, now)
-            return
-        reading = Reading(step, result, batch)
-        reading.now = now
-        reading.seconds = self._clock.completed(step.not_before, now)
-        self._reading = reading
-
-    def _finish(self, names: list[str]) -> None:
-        ended = [name for name in names if name in self._table.names]
-        if ended and self.controller is not None:
-            self._table.names.difference_update(ended)
-            self.controller.finish(ended)
-
-    def _flush(self) -> None:
-        """Nothing decodes any more: write what is buffered. SGLang ends its schedulers by force."""
-        if self.controller is not None:
-            self.controller.flush()
-
-    def _sweep(self, batch: Any) -> None:
+    def _sweep(self, batch: Any, controller: Controller) -> None:
         """Forget requests that left without a last result, such as aborted ones in the queue."""
         scheduler = self._scheduler
         known = {request.rid for request in batch.reqs}
@@ -271,9 +246,9 @@ class StepDriver:
             if others is not None:
                 known.update(request.rid for request in others.reqs)
         known.update(request.rid for request in scheduler.waiting_queue)
-        self._finish([name for name in self._table.names if name not in known])
+        controller.finish([name for name in controller.slots if name not in known])
         # The queue may be long: it is looked through once for many requests, not at each batch.
-        self._sweep_above = 2 * len(self._table.names) + _SWEEP_ABOVE
+        self._sweep_above = 2 * len(controller.slots) + _SWEEP_ABOVE
 
 
 def is_decoding(batch: Any) -> bool:
@@ -284,8 +259,3 @@ def is_decoding(batch: Any) -> bool:
 def wanted_k(plan: SpecPlan) -> int:
     """The one K of a plan at level UNIFORM."""
     return int(plan.verify.max(initial=0))
-
-
-def round_down(k: int, runnable: tuple[int, ...]) -> int:
-    """The largest value that is not above `k`; the smallest if all are."""
-    return runnable[max(bisect_right(runnable, k) - 1, 0)]

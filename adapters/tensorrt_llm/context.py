@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.adapters.tensorrt_llm.requests import RequestTable, is_real, name_of
+from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of, read_request
+from adaptive_spec.engines.request_table import RequestTable
+from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, StepContext
 
 _UNKNOWN_KV = 1 << 40
@@ -27,11 +29,14 @@ class Batch(NamedTuple):
 class ContextBuilder:
     """Reads one executor. Use from the thread of its loop."""
 
-    def __init__(self, executor: Any, capability: Capability, table: RequestTable) -> None:
+    def __init__(self, executor: Any, capability: Capability, slots: RequestSlots) -> None:
         self._executor = executor
         self._capability = capability
         self._kmax = capability.max_draft_tokens
-        self._table = table
+        self._table = RequestTable(slots, read_request)
+        # Drafts made for a request when it last ran; 0 if that was not seen. The lists upstream
+        # keeps don't say it: they are padded, and one iteration behind under overlap.
+        self._drafted = self._table.add_column(0)
         spec_config = executor.model_engine.spec_config
         self._tokens_per_step = getattr(spec_config, "get_runtime_tokens_per_gen_step", None)
         self.ahead = 0 if executor.disable_overlap_scheduler else 1
@@ -53,7 +58,6 @@ class ContextBuilder:
             under_way: the batch whose results are not there yet.
         """
         running = set() if under_way is None else {id(r) for r in under_way.requests}
-        slot_of = self._table.slot_of
         requests: list[Any] = []
         rows: list[tuple[int, int, int]] = []
         for request in scheduled_batch.generation_requests:
@@ -62,12 +66,12 @@ class ContextBuilder:
             tokens = request.get_num_tokens(0)
             left = request.py_orig_prompt_len + request.py_max_new_tokens - tokens
             requests.append(request)
-            rows.append((slot_of(request), tokens, left - (id(request) in running)))
+            rows.append((self.slot_of(request), tokens, left - (id(request) in running)))
         columns: IntArray = np.ascontiguousarray(
             np.array(rows, dtype=np.int64).reshape(len(rows), 3).T
         )
         slots, tokens_so_far, left_tokens = columns
-        drafted = np.minimum(self._table.drafted[slots], self._kmax)
+        drafted = np.minimum(self._drafted[slots], self._kmax)
         free, total = self._kv_tokens()
         context = StepContext(
             step=step,
@@ -78,8 +82,8 @@ class ContextBuilder:
             draft_available=np.minimum(drafted, left_tokens - 1).clip(0),
             draft_possible=np.minimum(left_tokens - 2, self._kmax).clip(0),
             engine_k=engine_k,
-            tpot_target=np.full(len(rows), np.inf),
-            task=np.full(len(rows), -1, dtype=np.int64),
+            tpot_target=self._table.tpot_target[slots],
+            task=self._table.task[slots],
             temperature=self._table.temperature[slots],
             waiting=len(self._executor.waiting_queue),
             prefill_tokens=sum(r.context_chunk_size for r in scheduled_batch.context_requests),
@@ -88,6 +92,25 @@ class ContextBuilder:
             now=now,
         )
         return Batch(requests, context)
+
+    def slot_of(self, request: Any) -> int:
+        """Return the slot of upstream's request object."""
+        return self._table.slot_of(name_of(request), request)
+
+    def ran(self, slots: IntArray, prefilled: list[Any], k: int) -> None:
+        """An iteration drafts K for all that decode, and for prompts that end in it.
+
+        Args:
+            slots: [B] of the requests that decode.
+            prefilled: upstream's requests whose prompt ends.
+            k: K that upstream ran.
+        """
+        self._drafted[slots] = k
+        self._drafted[np.array([self.slot_of(r) for r in prefilled], dtype=np.int64)] = k
+
+    def lose_track(self, slots: RequestSlots) -> None:
+        """An iteration ran that was not followed: how many drafts it made is not known."""
+        self._drafted.reset(np.arange(slots.capacity))
 
     def tokens_per_request(self, k: int) -> int:
         """Positions that the target computes per decoding request at this K, filler included."""

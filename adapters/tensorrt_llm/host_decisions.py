@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.tensorrt_llm.clock import IterationClock
 from adaptive_spec.adapters.tensorrt_llm.lookup import SuffixIndex
 from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of, temperature_of
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
+from adaptive_spec.engines.step_clock import StepClock
 from adaptive_spec.step import (
     Capability,
     IntArray,
     Level,
-    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -76,7 +75,7 @@ class Decisions:
         self._capability = capability
         self._kmax = kmax
         self._acts = acts
-        self._clock = IterationClock()
+        self._clock = StepClock()
         self._step = 0
         self._context: StepContext | None = None
         self._ran: tuple[StepContext, dict[str, int], int, float] | None = None
@@ -91,7 +90,7 @@ class Decisions:
         self._context = self._build(list(live))
         plan = self.controller.plan(self._context)
         self._k = self._kmax
-        if may_stop and plan.mode not in (Mode.ENGINE, Mode.SHADOW) and not _drafts(plan):
+        if may_stop and plan.acts and not _drafts(plan):
             self._k = 0
         return self._k
 
@@ -103,7 +102,7 @@ class Decisions:
         batch = [r for r in scheduled_batch.generation_requests if is_real(r)]
         before = {name_of(request): request.get_num_tokens(0) for request in batch}
         prompt = sum(request.context_chunk_size for request in scheduled_batch.context_requests)
-        self._ran = (context, before, prompt, self._clock.launched(time.monotonic()))
+        self._ran = (context, before, prompt, self._clock.launched(time.monotonic(), under_way=0))
 
     def done(self, live: Mapping[str, LiveRequest]) -> None:
         """Its results are applied: learn."""

@@ -14,7 +14,6 @@ nothing was found has fewer drafts within that. Both objects are copied into eve
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,11 +25,12 @@ from adaptive_spec.adapters.tensorrt_llm.host_decisions import LOG, Decisions, L
 from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of
 from adaptive_spec.adapters.tensorrt_llm.switch import requested
 from adaptive_spec.config import Config
+from adaptive_spec.engines.fail_open import Guarded, fail_open
 
 _DECODES, _ENDED = "GENERATION_IN_PROGRESS", "GENERATION_COMPLETE"
 
 
-class AdaptivePromptLookup(Drafter):  # type: ignore[misc]
+class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
     """Drafts by prompt lookup, when a policy expects it to pay.
 
     Every rank holds the same requests and finds the same drafts; whether they are used is rank
@@ -51,7 +51,9 @@ class AdaptivePromptLookup(Drafter):  # type: ignore[misc]
             longest_match: most tokens that are compared.
             config: None asks the environment (TLLM_ADAPTIVE_SPEC), and is on without it.
         """
-        super().__init__(
+        Guarded.__init__(self, None, LOG)
+        Drafter.__init__(
+            self,
             max_draft_len=max_draft_len,
             max_total_draft_tokens=max_draft_len,
             # Any schedule makes upstream ask get_draft_len_for_batch_size at each iteration.
@@ -64,66 +66,55 @@ class AdaptivePromptLookup(Drafter):  # type: ignore[misc]
         self._decisions: Decisions | None = None
         self.live: dict[str, LiveRequest] = {}
         self.companion_works = False
-        self._said: set[str] = set()
 
     def get_draft_len_for_batch_size(self, batch_size: int) -> int:
         """Kmax, or 0 if nothing is to be drafted in this iteration. Asked once per iteration."""
-        k = self._kmax
-        try:
-            self._look_up()
-            k = self._decided().next_k(self.live.values(), self.companion_works)
-        except Exception as error:
-            self._fault("get_draft_len_for_batch_size", error)
-        if self.companion_works:
-            k = int(mpi_broadcast(k, root=0))
-        return k
+        k = self._next_k()
+        k = self._kmax if k is None else k
+        return int(mpi_broadcast(k, root=0)) if self.companion_works else k
 
     def prepare_draft_tokens(self, scheduled_requests: Any, resource_manager: Any = None) -> None:
         """Hand over the drafts; requests that decode for the first time have none yet."""
         for request in scheduled_requests.generation_requests:
-            drafts: list[int] = []
-            try:
-                live = self.live.get(name_of(request))
-                if live is not None:
-                    drafts = list(live.drafts[: int(request.py_draft_pages_allocated)])
-            except Exception as error:
-                self._fault("prepare_draft_tokens", error)
-            request.py_draft_tokens = drafts
+            request.py_draft_tokens = self._drafts_of(request) or []
 
+    @fail_open
     def batch_scheduled(self, scheduled_batch: Any) -> None:
         """From the companion: a batch is about to run, drafted for or not."""
         self.companion_works = True
-        try:
-            decoding, prompts = _requests_of(scheduled_batch)
-            for request in (*decoding, *prompts):
-                # Off is remembered per request and would outlast this iteration. There is no
-                # drafter state to protect here.
-                request.py_disable_speculative_decoding = False
-            self._decided().launched(scheduled_batch)
-        except Exception as error:
-            self._fault("batch_scheduled", error)
+        decoding, prompts = _requests_of(scheduled_batch)
+        for request in (*decoding, *prompts):
+            # Off is remembered per request and would outlast this iteration. There is no drafter
+            # state to protect here.
+            request.py_disable_speculative_decoding = False
+        self._decided().launched(scheduled_batch)
 
+    @fail_open
     def batch_done(self, scheduled_batch: Any) -> None:
         """From the companion: results are applied to the requests of a batch."""
-        try:
-            decoding, prompts = _requests_of(scheduled_batch)
-            self._decided().done(self.live)
-            for request in (*decoding, *prompts):
-                name = name_of(request)
-                if request.state.name == _ENDED:
-                    self._forget((name,))
-                elif name not in self.live and request.state.name == _DECODES:
-                    self.live[name] = LiveRequest(request, self._longest)
-        except Exception as error:
-            self._fault("batch_done", error)
+        decoding, prompts = _requests_of(scheduled_batch)
+        self._decided().done(self.live)
+        for request in (*decoding, *prompts):
+            name = name_of(request)
+            if request.state.name == _ENDED:
+                self._forget((name,))
+            elif name not in self.live and request.state.name == _DECODES:
+                self.live[name] = LiveRequest(request, self._longest)
 
     def freed(self, request: Any) -> None:
         """From the companion: a request has ended, however."""
         self._forget((name_of(request),))
 
-    def _look_up(self) -> None:
+    @fail_open
+    def _next_k(self) -> int:
         for live in self.live.values():
             live.look_up(self._kmax)
+        return self._decided().next_k(self.live.values(), self.companion_works)
+
+    @fail_open
+    def _drafts_of(self, request: Any) -> list[int]:
+        live = self.live.get(name_of(request))
+        return [] if live is None else live.drafts[: int(request.py_draft_pages_allocated)]
 
     def _forget(self, names: Iterable[str]) -> None:
         gone = [name for name in names if self.live.pop(name, None) is not None]
@@ -136,18 +127,12 @@ class AdaptivePromptLookup(Drafter):  # type: ignore[misc]
             switch = requested(os.environ)
             config = self._config or (switch.config if switch else Config())
             self._decisions = Decisions(config, self._kmax, acts=mpi_rank() == 0)
+            self.report_to(self._decisions.controller)
         return self._decisions
 
-    def _fault(self, hook: str, error: Exception) -> None:
-        if self._decisions is not None:
-            what = f"hook {hook} raised {type(error).__name__}: {error}"
-            self._decisions.controller.fault(what, time.monotonic())
-        elif hook not in self._said:
-            self._said.add(hook)
-            LOG.warning("adaptive_spec: %s: %s; drafting goes on", hook, error)
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decisions": None, "live": {}, "companion_works": False}
+        state = {**self.__dict__, "_decisions": None, "live": {}, "companion_works": False}
+        return state | {"_takes_faults": None}
 
 
 class Companion(BaseResourceManager):  # type: ignore[misc]

@@ -59,16 +59,6 @@ def ladder_of(
     return tuple(sorted({k for k in wanted if floor <= k <= largest} | {largest}))
 
 
-def round_up(k: int, ladder: tuple[int, ...]) -> int:
-    """The smallest value of the ladder that is not below `k`; its largest if all are."""
-    return next((value for value in ladder if value >= k), ladder[-1])
-
-
-def round_down(k: int, ladder: tuple[int, ...]) -> int:
-    """The largest value of the ladder that is not above `k`; its smallest if all are."""
-    return max((value for value in ladder if value <= k), default=ladder[0])
-
-
 def _stateless(spec_config: Any) -> bool:
     mode = spec_config.spec_dec_mode
     return any(getattr(mode, name, bool)() for name in ("is_ngram", "is_sa"))

@@ -16,21 +16,25 @@ own K.
 from __future__ import annotations
 
 import atexit
+import logging
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
-from adaptive_spec.adapters.tensorrt_llm.clock import IterationClock
 from adaptive_spec.adapters.tensorrt_llm.context import Batch, ContextBuilder
-from adaptive_spec.adapters.tensorrt_llm.ladder import round_down, round_up
-from adaptive_spec.adapters.tensorrt_llm.requests import RequestTable, is_real, name_of
+from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.step import IntArray, Mode, SpecPlan, StepOutcome
+from adaptive_spec.engines.fail_open import Guarded, fail_open
+from adaptive_spec.engines.ladder import round_down, round_up
+from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.step import IntArray, SpecPlan, StepOutcome
+
+_LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 
 
 class Iteration:
@@ -46,6 +50,10 @@ class Iteration:
         self.not_before = 0.0
         self.prefilled: list[Any] = []
         """Requests whose prompt ends in this iteration."""
+
+    def ran_for(self, present: set[int]) -> bool:
+        """Whether results of these requests, by `id`, can be this iteration's."""
+        return self.batch is None or all(id(request) in present for request in self.batch.requests)
 
 
 class Reading(NamedTuple):
@@ -64,7 +72,7 @@ class Reading(NamedTuple):
     tokens: list[int]
 
 
-class StepDriver:
+class StepDriver(Guarded):
     """One per executor, used from the thread of its loop."""
 
     def __init__(
@@ -85,6 +93,7 @@ class StepDriver:
             engine_k: batch size -> K that upstream itself would use.
             complete: upstream's state of a request that has ended.
         """
+        super().__init__(controller, _LOG)
         self.controller = controller
         # The executor holds this driver; upstream frees GPU memory when its last reference goes.
         self._executor = weakref.proxy(executor)
@@ -92,12 +101,11 @@ class StepDriver:
         self._engine_k = engine_k
         self._complete = complete
         self._ladder = controller.capability.uniform_values
-        self._table = RequestTable(controller.slots)
-        self._builder = ContextBuilder(self._executor, controller.capability, self._table)
-        self._clock = IterationClock()
+        self._builder = ContextBuilder(self._executor, controller.capability, controller.slots)
+        self._clock = StepClock()
         self._step = 0
         self._planned: Iteration | None = None
-        self._in_flight: deque[Iteration] = deque()
+        self._pending = PendingSteps[Iteration]()
         self._detached = False
 
     def before(self, scheduled_batch: Any) -> int | None:
@@ -105,12 +113,11 @@ class StepDriver:
         self._planned = None
         if self._detached:
             return None
-        proposal = own = self._own_k(scheduled_batch)
-        if self._agreement.decides:
-            try:
-                proposal = self._decide(scheduled_batch, own)
-            except Exception as error:
-                self.fault("before", error)
+        largest = self.controller.capability.max_draft_tokens
+        found = self._own_k(scheduled_batch)
+        own = largest if found is None else max(0, min(found, largest))
+        wanted = self._decide(scheduled_batch, own) if self._agreement.decides else own
+        proposal = own if wanted is None else wanted
         if self.controller.mode != "on":
             return None
         try:
@@ -126,11 +133,12 @@ class StepDriver:
         if not self._agreement.decides:
             return
         iteration, self._planned = self._planned or Iteration(None), None
-        self._in_flight.append(iteration)
+        under_way = len(self._pending)
+        self._pending.launched(iteration)
         try:
-            iteration.not_before = self._clock.launched(time.monotonic())
+            iteration.not_before = self._clock.launched(time.monotonic(), under_way=under_way)
             if iteration.batch is None:
-                self._table.lose_track()
+                self._builder.lose_track(self.controller.slots)
                 return
             iteration.k = int(self._executor.model_engine.runtime_draft_len)
             iteration.prefilled = [
@@ -138,65 +146,59 @@ class StepDriver:
                 for request in scheduled_batch.context_requests_last_chunk
                 if is_real(request)
             ]
-            self._table.ran(iteration.batch.context.slots, iteration.prefilled, iteration.k)
+            self._builder.ran(iteration.batch.context.slots, iteration.prefilled, iteration.k)
         except Exception as error:
-            self._table.lose_track()
+            self._builder.lose_track(self.controller.slots)
             self.fault("launched", error)
 
+    @fail_open
     def read(self, sample_state: Any) -> Reading | None:
         """Results are there and not applied yet."""
-        try:
-            return self._read(sample_state)
-        except Exception as error:
-            self.fault("read", error)
+        if sample_state is None:
+            # Upstream failed in forward or sampling; which results will come is unknown.
+            self._pending.keep(0)
+            self._clock.reset()
             return None
+        present = {id(request) for request in sample_state.requests}
+        iteration = self._pending.take(lambda pending: pending.ran_for(present))
+        if iteration is None:
+            return None
+        batch = iteration.batch
+        if batch is None:
+            self._clock.completed(iteration.not_before, time.monotonic())
+            return None
+        # Upstream doesn't touch what has ended meanwhile.
+        rows = [r for r, request in enumerate(batch.requests) if request.state != self._complete]
+        return Reading(iteration, batch, rows, [batch.requests[r].get_num_tokens(0) for r in rows])
 
+    @fail_open
     def observe(self, reading: Reading | None) -> None:
         """Results are applied: learn from them, then forget the requests that ended."""
-        if reading is None:
-            return
-        try:
+        if reading is not None:
             self._observe(reading)
-        except Exception as error:
-            self.fault("observe", error)
 
+    @fail_open
     def close(self) -> None:
         """The executor has shut down: write what is buffered."""
         atexit.unregister(self.controller.close)
-        try:
-            self.controller.close()
-        except Exception as error:
-            self.fault("close", error)
+        self.controller.close()
 
-    def fault(self, hook: str, error: Exception) -> None:
-        """Count an exception of ours; never raises."""
-        try:
-            what = f"hook {hook} raised {type(error).__name__}: {error}"
-            self.controller.fault(what, time.monotonic())
-        except Exception:  # not even the report may reach the engine
-            return
-
+    @fail_open
     def _own_k(self, scheduled_batch: Any) -> int:
-        largest = self.controller.capability.max_draft_tokens
-        try:
-            return max(0, min(int(self._engine_k(scheduled_batch.batch_size)), largest))
-        except Exception as error:
-            self.fault("engine's own K", error)
-            return largest
+        return int(self._engine_k(scheduled_batch.batch_size))
 
+    @fail_open
     def _decide(self, scheduled_batch: Any, own: int) -> int:
         self._step += 1
         self.sweep()
         # An iteration that was planned and then not run has no results to wait for.
-        while len(self._in_flight) > self._builder.ahead:
-            self._in_flight.popleft()
-        under_way = self._in_flight[-1].batch if self._in_flight else None
+        self._pending.keep(self._builder.ahead)
+        youngest = self._pending.youngest
+        under_way = None if youngest is None else youngest.batch
         batch = self._builder.build(self._step, time.monotonic(), scheduled_batch, own, under_way)
         plan = self.controller.plan(batch.context)
         self._planned = Iteration(batch)
-        if plan.mode is Mode.ENGINE or plan.mode is Mode.SHADOW:
-            return own
-        return self.k_for(batch.context.draft_available, plan)
+        return self.k_for(batch.context.draft_available, plan) if plan.acts else own
 
     def k_for(self, available: IntArray, plan: SpecPlan) -> int:
         """The one K that a plan comes to.
@@ -210,32 +212,6 @@ class StepDriver:
             # Memory may afford a K between two of the ladder.
             k = min(k, round_down(int(plan.verify.max()), self._ladder))
         return k
-
-    def _read(self, sample_state: Any) -> Reading | None:
-        if sample_state is None:
-            # Upstream failed in forward or sampling; which results will come is unknown.
-            self._in_flight.clear()
-            self._clock.lost()
-            return None
-        iteration = self._take({id(request) for request in sample_state.requests})
-        if iteration is None:
-            return None
-        batch = iteration.batch
-        if batch is None:
-            self._clock.completed(iteration.not_before, time.monotonic())
-            return None
-        # Upstream doesn't touch what has ended meanwhile.
-        rows = [r for r, request in enumerate(batch.requests) if request.state != self._complete]
-        return Reading(iteration, batch, rows, [batch.requests[r].get_num_tokens(0) for r in rows])
-
-    def _take(self, present: set[int]) -> Iteration | None:
-        """The oldest iteration, whose requests these must be; older ones never had results."""
-        while self._in_flight:
-            iteration = self._in_flight.popleft()
-            batch = iteration.batch
-            if batch is None or all(id(request) in present for request in batch.requests):
-                return iteration
-        return None
 
     def _observe(self, reading: Reading) -> None:
         iteration, now = reading.iteration, time.monotonic()
@@ -266,7 +242,7 @@ class StepDriver:
                     now=now,
                 )
             )
-        self._finish(
+        self.controller.finish(
             name_of(request)
             for request in (*batch.requests, *iteration.prefilled)
             if request.state == self._complete
@@ -277,12 +253,7 @@ class StepDriver:
 
         Done once there are more of ours than upstream's, so no more than that are ever held.
         """
-        active = self._executor.active_requests
-        if len(self._table.names) > len(active):
-            self._finish(self._table.names - {name_of(request) for request in active})
-
-    def _finish(self, names: Iterable[str]) -> None:
-        ended = [name for name in names if name in self._table.names]
-        if ended:
-            self._table.names.difference_update(ended)
-            self.controller.finish(ended)
+        active, slots = self._executor.active_requests, self.controller.slots
+        if len(slots) > len(active):
+            present = {name_of(request) for request in active}
+            self.controller.finish([name for name in slots if name not in present])

@@ -10,7 +10,7 @@ import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
-from adaptive_spec.adapters.vllm.requests import RequestTable
+from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
@@ -79,7 +79,7 @@ class ContextBuilder:
             request_id = request.request_id
             slot = slot_of(request_id)
             if slot is None:
-                slot = enter(request)
+                slot = enter(request_id, request)
             requests.append(request)
             ids.append(request_id)
             rows.append(

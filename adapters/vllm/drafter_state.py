@@ -20,9 +20,10 @@ import logging
 import sys
 from typing import Any
 
-from adaptive_spec.adapters.vllm.requests import RequestTable
+import numpy as np
+
+from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.per_request import RequestSlots
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
@@ -33,8 +34,7 @@ _HOOKED = "propose_draft_token_ids"
 class DrafterState:
     """Which requests the drafter has lost, for one scheduler."""
 
-    def __init__(self, slots: RequestSlots, table: RequestTable, counters: Counters) -> None:
-        self._slots = slots
+    def __init__(self, table: RequestTable, counters: Counters) -> None:
         self._table = table
         self._counters = counters
         self._has_holes = False
@@ -47,13 +47,9 @@ class DrafterState:
             requests: the scheduler's requests by id.
         """
         self._has_holes = True
-        slot_of, table = self._slots.get, self._table
-        stopped = 0
-        for request_id in output.num_scheduled_tokens:
-            slot = slot_of(request_id)
-            if slot is None:  # its prompt is being read
-                slot = table.enter(requests[request_id])
-            stopped += table.stop_drafting(slot)
+        # A request whose prompt is being read has no slot yet.
+        slots = [self._table.slot_of(name, requests[name]) for name in output.num_scheduled_tokens]
+        stopped = self._table.stop_drafting(np.array(slots, dtype=np.int64))
         self._counters.event("requests_not_drafted_after_off_cold", stopped)
 
     def ran(self, output: Any) -> None:

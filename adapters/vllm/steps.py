@@ -10,59 +10,43 @@ run it.
 
 from __future__ import annotations
 
-import functools
+import logging
 import math
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
-from adaptive_spec.adapters.vllm.clock import StepClock
 from adaptive_spec.adapters.vllm.context import ContextBuilder
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
-from adaptive_spec.adapters.vllm.hints import HintReader
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import PlannedStep, Reading, build_outcome, read_results
-from adaptive_spec.adapters.vllm.requests import RequestTable
+from adaptive_spec.adapters.vllm.requests import RequestReader
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.step import Mode, SpecPlan
+from adaptive_spec.engines.fail_open import Guarded, fail_open
+from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines.request_table import RequestTable
+from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.step import Mode
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def fail_open(
-    method: Callable[Concatenate[StepDriver, P], R],
-) -> Callable[Concatenate[StepDriver, P], R | None]:
-    """A hook that returns None instead of raising; the fault is counted and said once."""
-
-    @functools.wraps(method)
-    def guarded(self: StepDriver, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:
-            self.fault(method.__name__, error)
-            return None
-
-    return guarded
+_LOG = logging.getLogger("vllm.adaptive_spec")
 
 
-class StepDriver:
+class StepDriver(Guarded):
     """One per scheduler."""
 
     def __init__(
         self, scheduler: Any, controller: Controller, metrics: Metrics | None = None
     ) -> None:
+        super().__init__(controller, _LOG)
         self.controller = controller
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
-        table = RequestTable(slots, HintReader(counters.ignored_hint))
+        table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table)
-        self._drafter = DrafterState(slots, table, counters)
+        self._drafter = DrafterState(table, counters)
         self._goes_cold = controller.capability.cold_off
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
@@ -73,7 +57,7 @@ class StepDriver:
         self._engine_table = scheduler.dynamic_sd_lookup
         self._step = 0
         self._planned: PlannedStep | None = None
-        self._in_flight: deque[PlannedStep] = deque()
+        self._pending = PendingSteps[PlannedStep]()
         self._ended: list[str] = []
         self._updating = False
 
@@ -94,7 +78,7 @@ class StepDriver:
         batch = self._builder.build(self._step, now, self._signals)
         plan = self.controller.plan(batch.context)
         self._planned = PlannedStep(batch.context, plan)
-        if not acts(plan):
+        if not plan.acts:
             return
         whole = True
         for request, k in zip(batch.requests, plan.verify.tolist(), strict=True):
@@ -116,10 +100,10 @@ class StepDriver:
         if not output.total_num_scheduled_tokens:
             return
         planned.output = output
-        planned.not_before = self._clock.scheduled(planned.context.now)
-        self._in_flight.append(planned)
+        planned.not_before = self._clock.launched(planned.context.now, under_way=len(self._pending))
+        self._pending.launched(planned)
         plan = planned.plan
-        steers = self._sets_depth and acts(plan)
+        steers = self._sets_depth and plan.acts
         if steers:
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
         gave_up = self._exit is not None and self._exit.gave_up
@@ -154,11 +138,11 @@ class StepDriver:
     def read(self, output: Any, results: Any) -> Reading | None:
         """Results have arrived and are not processed yet."""
         self._updating = True
-        step = self._take(output)
+        step = self._pending.take(lambda planned: planned.output is output)
         now = time.monotonic()
         seconds = math.nan if step is None else self._clock.completed(step.not_before, now)
         # The next step verifies the drafts that this one has made.
-        self._signals.arrived_late(results, step, self._in_flight[0] if self._in_flight else None)
+        self._signals.arrived_late(results, step, self._pending.oldest)
         if step is None:
             return None
         return read_results(step, results, self._scheduler.requests, seconds, now)
@@ -187,7 +171,7 @@ class StepDriver:
     @fail_open
     def paused(self) -> None:
         """Scheduling has stopped or goes on: sleep, reloaded weights. Such steps take any time."""
-        self._clock.interrupted()
+        self._clock.interrupted(under_way=len(self._pending))
 
     @fail_open
     def weights_changed(self, version: str) -> None:
@@ -203,14 +187,6 @@ class StepDriver:
         if self._metrics is not None:
             self._metrics.close()
 
-    def fault(self, hook: str, error: Exception) -> None:
-        """Count an exception of ours; never raises."""
-        try:
-            what = f"hook {hook} raised {type(error).__name__}: {error}"
-            self.controller.fault(what, time.monotonic())
-        except Exception:  # not even the report may reach the engine
-            return
-
     def _publish(self) -> None:
         """Figures for Prometheus. A disk that fails ends them; the status file remains."""
         if self._metrics is None:
@@ -223,20 +199,6 @@ class StepDriver:
         except Exception as error:
             self._metrics = None
             self.fault("metrics", error)
-
-    def _take(self, output: Any) -> PlannedStep | None:
-        """The step this output belongs to. Steps end in the order they were scheduled in."""
-        in_flight = self._in_flight
-        if not any(step.output is output for step in in_flight):
-            return None
-        while (step := in_flight.popleft()).output is not output:
-            self._clock.withdrawn()
-        return step
-
-
-def acts(plan: SpecPlan) -> bool:
-    """Does this plan change what the engine does?"""
-    return plan.mode is not Mode.ENGINE and plan.mode is not Mode.SHADOW
 
 
 class _Unpadded:

@@ -1,4 +1,6 @@
-"""What a client may ask of speculation for one request. Which field carries it: the adapters.
+"""Hints: what a client may ask of speculation for one request.
+
+An engine carries them as flat keys among others (`FlatHints`) or as one dict (`NestedHints`).
 
 ===========  ==========================================================
 ``off``      0 or 1, or a boolean: no speculation for this request
@@ -15,8 +17,11 @@ labels and the unknown keys that are kept by name are limited in number and in l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
+
+KEY = "adaptive_spec"
+"""Name of our hints among a client's other parameters."""
 
 NO_CAP = 1 << 30
 """Draft cap of a request without one."""
@@ -104,6 +109,42 @@ class HintParser:
         if label not in self._tasks and len(self._tasks) < MAX_TASKS:
             self._tasks[label] = len(self._tasks)
         return self._tasks.get(label)
+
+
+class FlatHints(HintParser):
+    """Reader of flat keys among others, such as ``adaptive_spec_k_cap``."""
+
+    def __init__(self, ignored: Callable[[str], None]) -> None:
+        super().__init__(ignored, prefix=f"{KEY}_")
+
+    def read(self, parameters: Mapping[str, object] | None) -> Hints:
+        """Return the hints among a request's extra parameters."""
+        if not parameters:
+            return NO_HINTS
+        prefix = self._prefix
+        given = [
+            (key.removeprefix(prefix), value)
+            for key, value in parameters.items()
+            if isinstance(key, str) and key.startswith(prefix)
+        ]
+        return self.parse(given) if given else NO_HINTS
+
+
+class NestedHints(HintParser):
+    """Reader of one dict of scalars among others: ``{"adaptive_spec": {"k_cap": 2}}``."""
+
+    def __init__(self, ignored: Callable[[str], None]) -> None:
+        super().__init__(ignored, prefix=f"{KEY}.")
+
+    def read(self, parameters: object) -> Hints:
+        """Return the hints among a request's custom parameters."""
+        if not isinstance(parameters, Mapping) or KEY not in parameters:
+            return NO_HINTS
+        given = parameters[KEY]
+        if not isinstance(given, Mapping):
+            self._ignored(KEY)
+            return NO_HINTS
+        return self.parse(given.items())
 
 
 def _number(value: object) -> float | None:

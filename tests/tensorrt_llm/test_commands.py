@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from adaptive_spec.adapters.tensorrt_llm import doctor, install, ladder, switch, versions
+from adaptive_spec.adapters.tensorrt_llm import doctor, install, switch, versions
 from adaptive_spec.adapters.tensorrt_llm.commands import app
 from adaptive_spec.errors import ConfigError
 
@@ -84,11 +84,6 @@ class TestSwitch:
     def test_a_wrong_ladder_is_named(self, value: str) -> None:
         with pytest.raises(ConfigError, match="TLLM_ADAPTIVE_SPEC_LADDER"):
             switch.requested({switch.VARIABLE: "1", switch.LADDER_VARIABLE: value})
-
-
-def test_rounding_stays_on_the_ladder() -> None:
-    assert [ladder.round_up(k, (1, 2, 3, 5)) for k in range(8)] == [1, 1, 2, 3, 5, 5, 5, 5]
-    assert [ladder.round_down(k, (1, 2, 3, 5)) for k in range(8)] == [1, 1, 2, 3, 3, 5, 5, 5]
 
 
 class TestDocumentation:

@@ -11,6 +11,7 @@ import pytest
 from runs import Traffic
 
 from adaptive_spec import check_adapter
+from adaptive_spec.adapters.tensorrt_llm import host_decisions
 from adaptive_spec.adapters.tensorrt_llm.lookup import SuffixIndex
 from adaptive_spec.config import Config, FailOpen
 
@@ -116,16 +117,17 @@ def test_a_copy_in_a_worker_is_whole_and_shares_its_companion(stand_in: Any) -> 
     assert copy._decisions.controller.status()["accepted_tokens"] > 500
 
 
-@pytest.mark.parametrize("hook", ["_look_up", "_decided"])
+@pytest.mark.parametrize("broken_part", ["look_up", "_decided"])
 def test_faults_mean_drafting_as_configured(
-    stand_in: Any, monkeypatch: pytest.MonkeyPatch, hook: str
+    stand_in: Any, monkeypatch: pytest.MonkeyPatch, broken_part: str
 ) -> None:
     drafter = drafter_of("random_policy:RandomPolicy")
 
     def broken(*args: Any) -> Any:
         raise ValueError("broken on purpose")
 
-    monkeypatch.setattr(drafter, hook, broken)
+    holder = drafter if hasattr(drafter, broken_part) else host_decisions.LiveRequest
+    monkeypatch.setattr(holder, broken_part, broken)
     executor = run(stand_in, drafter)
     assert {k for _, k in executor.history} == {KMAX}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from runs import Record, Traffic, check_labels, executor_of, run, run_ranks
 
 from adaptive_spec.adapters.tensorrt_llm import capability, ladder, steps
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
-from adaptive_spec.adapters.tensorrt_llm.requests import RequestTable
+from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
+from adaptive_spec.engines.pending_steps import PendingSteps
 
 RANDOM = "random_policy:RandomPolicy"
 
@@ -25,11 +27,11 @@ def test_filler_counted_as_rejected_drafts(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, plain: bool
 ) -> None:
     def ran(self: Any, slots: Any, prefilled: Any, k: int) -> None:
-        self.drafted[:] = 5
+        self._drafted[np.arange(1000)] = 5
 
     record = Record(monkeypatch)
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(RequestTable, "ran", ran)
+    monkeypatch.setattr(ContextBuilder, "ran", ran)
     executor = random_run(import_stand_in(), disable_overlap_scheduler=plain)
     with pytest.raises(AssertionError, match="filler counted"):
         check_labels(record, executor.model_engine.log)
@@ -42,13 +44,13 @@ def test_lengths_of_upstreams_lists_taken_for_drafts_at_hand(
 
     def slot_of(self: Any, request: Any) -> int:
         slot = int(own(self, request))
-        self.drafted[slot] = len(request.py_draft_tokens)
+        self._drafted[np.array([slot])] = len(request.py_draft_tokens)
         return slot
 
-    own = RequestTable.slot_of
+    own = ContextBuilder.slot_of
     record = Record(monkeypatch)
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(RequestTable, "slot_of", slot_of)
+    monkeypatch.setattr(ContextBuilder, "slot_of", slot_of)
     executor = random_run(import_stand_in())
     with pytest.raises(AssertionError, match="filler counted"):
         check_labels(record, executor.model_engine.log)
@@ -57,12 +59,12 @@ def test_lengths_of_upstreams_lists_taken_for_drafts_at_hand(
 def test_a_late_prompt_result_taken_for_the_first_verification(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def take(self: Any, present: set[int]) -> Any:
-        return self._in_flight.pop() if self._in_flight else None
+    def take(self: Any, matches: Any) -> Any:
+        return self._steps.pop() if self._steps else None
 
     record = Record(monkeypatch)
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(steps.StepDriver, "_take", take)
+    monkeypatch.setattr(PendingSteps, "take", take)
     executor = random_run(import_stand_in())
     with pytest.raises(AssertionError, match="accepted, really"):
         check_labels(record, executor.model_engine.log)

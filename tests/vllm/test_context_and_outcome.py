@@ -190,7 +190,7 @@ def outcome_of(scheduler: Any, output: Any, results: Any, appended: dict[str, in
         scheduler.requests[name].num_tokens += count
     driver.observe(reading)
     assert driver.controller.counters.failures == {}
-    assert not driver._in_flight
+    assert len(driver._pending) == 0
     return seen[0] if seen else None
 
 
@@ -266,7 +266,7 @@ def test_steps_that_never_ended_are_dropped() -> None:
         driver.scheduled(output)
     reading = driver.read(found, results_of(a=1))
     assert reading is not None
-    assert not driver._in_flight
+    assert len(driver._pending) == 0
     assert driver.read(lost, results_of(a=1)) is None
 
 
@@ -310,6 +310,26 @@ def test_arrays_are_contiguous() -> None:
             array = getattr(value, name)
             if isinstance(array, np.ndarray):
                 assert array.flags.c_contiguous, name
+
+
+def test_a_request_that_cannot_be_read_at_first_never_shows_an_earlier_owners_cap() -> None:
+    scheduler = scheduler_with()
+    driver = driver_for(scheduler)
+    for number in range(20):  # enough ended requests for their rows to be used again
+        capped = Request(f"capped-{number}", sampling_params=hinted(adaptive_spec_k_cap=1))
+        scheduler.running = [capped]
+        driver.before_schedule()
+    for number in range(20):
+        driver.freed(f"capped-{number}")
+    late = Request("late", sampling_params=SimpleNamespace(extra_args=None))  # no temperature yet
+    scheduler.running = [late]
+    driver.before_schedule()
+    assert driver.controller.counters.failures
+    late.sampling_params.temperature = 0.8
+    driver.before_schedule()
+    assert driver._planned is not None
+    assert driver._planned.context.draft_available.tolist() == [KMAX]
+    assert driver._planned.context.temperature.tolist() == [0.8]
 
 
 def test_lora_adapters_and_structured_output_are_told_apart_and_not_too_many_of_them() -> None:

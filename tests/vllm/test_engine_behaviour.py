@@ -181,7 +181,7 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
     if hook == "before_schedule":
         monkeypatch.setattr(driver._builder, "build", broken)
     elif hook == "scheduled":
-        monkeypatch.setattr(driver._clock, "scheduled", broken)
+        monkeypatch.setattr(driver._clock, "launched", broken)
     elif hook == "after_schedule":
         monkeypatch.setattr(type(driver), "_engine_table", property(broken), raising=False)
     elif hook == "read":
@@ -199,7 +199,7 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
     assert any(hook in kind for kind in failures), failures
     assert len([line for line in said() if f"hook {hook} " in line]) == 1
     engine.controller.finish(list(engine.controller.slots._slot_of))
-    driver._in_flight.clear()
+    driver._pending.keep(0)
     driver._ended = []
     driver._clock.reset()
 

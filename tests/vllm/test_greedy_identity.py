@@ -83,6 +83,6 @@ def test_logprobs_are_those_without_speculation(adaptive: Any, reference: dict[s
 def test_nothing_is_left_of_ended_requests(adaptive: Any) -> None:
     driver = adaptive.scheduler.adaptive_spec
     assert len(adaptive.controller.slots) == 0
-    assert not driver._in_flight
+    assert len(driver._pending) == 0
     assert not driver._ended
     assert not adaptive.scheduler.requests

@@ -13,9 +13,9 @@ from engines import KMAX, Job
 from scenarios import SCENARIOS, prompts
 
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState, LeaveOut
-from adaptive_spec.adapters.vllm.hints import HintReader
-from adaptive_spec.adapters.vllm.requests import RequestTable
+from adaptive_spec.adapters.vllm.requests import RequestReader
 from adaptive_spec.engines.hints import NO_CAP
+from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Mode, SpecPlan
@@ -40,17 +40,18 @@ class Known:
 
 def test_who_computed_anything_without_the_drafter_is_not_drafted_for_again() -> None:
     slots, counters = RequestSlots(), Counters()
-    table = RequestTable(slots, HintReader(counters.ignored_hint))
-    state = DrafterState(slots, table, counters)
+    table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
+    state = DrafterState(table, counters)
     requests = {name: Known(name) for name in "abc"}
-    table.enter(requests["a"])
-    table.enter(requests["c"])
+    table.enter("a", requests["a"])
+    table.enter("c", requests["c"])
     cold = SimpleNamespace(num_scheduled_tokens={"a": 1, "b": 30})  # b reads its prompt
     state.ran(SimpleNamespace(scheduled_new_reqs=[SimpleNamespace(num_computed_tokens=32)]))
     assert counters.events == {}
     state.left_out(cold, requests)
     state.left_out(cold, requests)
-    assert {name: int(table.draft_cap[slots.get(name)]) for name in "abc"} == {
+    rows = np.array([slots.assign(name) for name in "abc"])
+    assert dict(zip("abc", table.draft_cap[rows].tolist(), strict=True)) == {
         "a": 0,
         "b": 0,
         "c": NO_CAP,
@@ -62,8 +63,8 @@ def test_who_computed_anything_without_the_drafter_is_not_drafted_for_again() ->
     for name in "abc":
         slots.release(name)
     for turn in range(40):  # whoever gets the rows next is drafted for
-        slot = table.enter(Known(f"later-{turn}"))
-        assert table.draft_cap[slot] == NO_CAP
+        slot = table.enter(f"later-{turn}", Known(f"later-{turn}"))
+        assert table.draft_cap[np.array([slot])] == NO_CAP
 
 
 def cold_policy(cold_from: int, cold_to: int) -> Any:

@@ -16,8 +16,10 @@ from adaptive_spec.engines.hints import (
     NO_CAP,
     NO_HINTS,
     OTHER_KEYS,
+    FlatHints,
     HintParser,
     Hints,
+    NestedHints,
 )
 
 KEYS = ("off", "k_cap", "tpot_ms", "task")
@@ -119,3 +121,61 @@ def test_keys_that_clients_make_up_do_not_each_become_a_counter() -> None:
 @pytest.mark.parametrize("key", ["x" * 100_000, "two words", "\ud800", "Ünknown", "", 3, None])
 def test_only_short_plain_names_are_kept(key: Any) -> None:
     assert parse({key: 1}) == (NO_HINTS, [f"spec_{OTHER_KEYS}"])
+
+
+def read_flat(parameters: Any) -> tuple[Hints, list[str]]:
+    ignored: list[str] = []
+    return FlatHints(ignored.append).read(parameters), ignored
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"other": 1}, {"k_cap": 1}, {7: 1}])
+def test_without_flat_hints(parameters: Any) -> None:
+    assert read_flat(parameters) == (NO_HINTS, [])
+
+
+def test_flat_hints_are_keys_among_others() -> None:
+    given = {
+        "adaptive_spec_k_cap": 2,
+        "other": "x",
+        "adaptive_spec_tpot_ms": 25,
+        "adaptive_spec_task": "chat",
+    }
+    assert read_flat(given) == (Hints(2, 0.025, 0), [])
+    both = {"adaptive_spec_off": 1, "adaptive_spec_k_cap": 3}
+    assert read_flat(both) == (Hints(0, math.inf, -1), [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("adaptive_spec_k_cap", "4"), ("adaptive_spec_off", 2), ("adaptive_spec_tempo", 1)],
+)
+def test_bad_flat_hints_are_counted_by_the_key_that_was_sent(key: str, value: Any) -> None:
+    assert read_flat({key: value}) == (NO_HINTS, [key])
+
+
+def test_nested_hints_are_read_from_one_dict() -> None:
+    reader = NestedHints(lambda key: pytest.fail(key))
+    assert reader.read(None) is NO_HINTS
+    assert reader.read({"another": {"k_cap": 1}}) is NO_HINTS
+    hints = reader.read({"adaptive_spec": {"k_cap": 3, "tpot_ms": 40, "task": "code"}})
+    assert hints == Hints(3, 0.04, 0)
+    assert reader.read({"adaptive_spec": {"off": True, "k_cap": 5}}).draft_cap == 0
+    assert reader.read({"adaptive_spec": {"task": "chat"}}).task == 1
+    assert reader.read({"adaptive_spec": {"task": "code"}}).task == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "counted"),
+    [
+        ("off", "adaptive_spec"),
+        ([1], "adaptive_spec"),
+        ({"k_cap": -1}, "adaptive_spec.k_cap"),
+        ({"task": "x" * 65}, "adaptive_spec.task"),
+        ({"unknown": 1}, "adaptive_spec.unknown"),
+        ({3: 1}, "adaptive_spec.(other keys)"),
+    ],
+)
+def test_a_bad_nested_hint_is_counted(given: Any, counted: str) -> None:
+    ignored: list[str] = []
+    assert NestedHints(ignored.append).read({"adaptive_spec": given}) == NO_HINTS
+    assert ignored == [counted]

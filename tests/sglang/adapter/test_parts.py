@@ -1,4 +1,4 @@
-"""Clock, limit on changes, ladders, log lines, the overrides list, confidence."""
+"""Limit on changes, own ladders, log lines, the overrides list, confidence."""
 
 from __future__ import annotations
 
@@ -12,34 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.adapters.sglang.clock import MAX_GAP_SECONDS, StepClock
 from adaptive_spec.adapters.sglang.housekeeping import Quiet, trim
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule, ladder_below
-from adaptive_spec.adapters.sglang.steps import round_down
 from adaptive_spec.adapters.sglang.switch_limit import BURST, SwitchLimit
-
-
-def test_a_step_lasts_from_the_completion_before_it() -> None:
-    clock = StepClock()
-    assert clock.completed(clock.launched(10.0, in_flight=0), 10.5) == pytest.approx(0.5)
-    began = clock.launched(10.501, in_flight=0)
-    assert clock.completed(began, 10.6) == pytest.approx(0.1)
-    began = clock.launched(10.6 + 2 * MAX_GAP_SECONDS, in_flight=0)
-    assert clock.completed(began, 10.8) == pytest.approx(0.2 - 2 * MAX_GAP_SECONDS)
-
-
-def test_prompts_between_two_steps_are_not_counted_as_decoding() -> None:
-    clock = StepClock()
-    clock.completed(clock.launched(10.0, in_flight=0), 10.5)
-    began = clock.launched(10.51, in_flight=1)
-    clock.other_work_ended(12.0)
-    assert clock.completed(began, 12.25) == pytest.approx(0.25)
-
-
-def test_a_clock_that_jumps_back_gives_no_duration() -> None:
-    clock = StepClock()
-    clock.completed(clock.launched(10.0, in_flight=0), 10.5)
-    assert math.isnan(clock.completed(clock.launched(9.0, in_flight=1), 9.5))
+from adaptive_spec.engines.ladder import round_down
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=400), st.integers(1, 9))
@@ -74,13 +50,6 @@ def test_the_ladder_never_exceeds_the_launch_k() -> None:
     assert own.cuda_graph_bs_for_step(1) == [1, 2]
     assert own.on_verify_complete([0, 0], 2) is None
     assert own.get_steps_for_batch(64) == 4
-
-
-@given(st.integers(0, 9), st.sets(st.integers(0, 9), min_size=1))
-def test_a_k_is_cut_never_raised_unless_there_is_no_smaller(k: int, ladder: set[int]) -> None:
-    found = round_down(k, tuple(sorted(ladder)))
-    assert found in ladder
-    assert found == max((x for x in ladder if x <= k), default=min(ladder))
 
 
 def test_repeated_overrides_are_dropped_and_the_resolved_values_stay() -> None:

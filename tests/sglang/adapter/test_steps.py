@@ -60,7 +60,7 @@ def test_what_is_recorded_passes_the_conformance_suite(overlap: bool) -> None:
         for context, plan in zip(policy.contexts, policy.plans, strict=True)
     ]
     assert driver.controller is not None
-    driver._sweep(Batch([]))
+    driver._sweep(Batch([]), driver.controller)
     check_adapter(steps, live_requests=len(driver.controller.slots))
 
 
@@ -76,7 +76,7 @@ def test_no_request_is_remembered_after_it_has_gone(overlap: bool) -> None:
     loop.drain()
     loop.arrive(most=4)
     loop.drain()
-    assert not any(name == loop.all[-1].rid for name in driver._table.names)
+    assert loop.all[-1].rid not in driver.controller.slots
 
 
 def test_drafts_that_could_only_be_wasted_are_not_offered() -> None:

@@ -59,7 +59,7 @@ class Steadiness:
         pool = engine.scheduler.kv_cache_manager.block_pool
         held = {
             "slots": len(controller.slots),
-            "steps in flight": len(driver._in_flight),
+            "steps in flight": len(driver._pending),
             "ended requests": len(driver._ended),
             "requests in vLLM": len(engine.scheduler.requests),
             "KV blocks": pool.num_gpu_blocks - 1 - pool.get_num_free_blocks(),

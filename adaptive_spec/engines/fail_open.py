@@ -1,0 +1,77 @@
+"""Hooks that never raise: an exception of ours is counted, said once, and the engine goes on."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TakesFaults(Protocol):
+    """The part of a controller that faults are reported to: it counts them and says each once."""
+
+    def fault(self, what: str, now: float | None = None) -> None:
+        """An adapter reports a fault of its own hooks."""
+        ...
+
+
+class Guarded:
+    """Base of objects whose methods an engine calls; `fail_open` guards each of them.
+
+    Args:
+        controller: counts the faults; None where this process has none, and `log` says them.
+        log: the adapter's logger.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        controller: TakesFaults | None,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._takes_faults = controller
+        self._fault_log = log
+        self._fault_clock = clock
+        self._said: set[str] = set()
+
+    def report_to(self, controller: TakesFaults) -> None:
+        """Report to this controller from now on."""
+        self._takes_faults = controller
+
+    def fault(self, hook: str, error: Exception) -> None:
+        """Count an exception of ours; never raises."""
+        try:
+            what = f"hook {hook} raised {type(error).__name__}: {error}"
+            if self._takes_faults is not None:
+                self._takes_faults.fault(what, self._fault_clock())
+            elif hook not in self._said:
+                self._said.add(hook)
+                self._fault_log.error("adaptive_spec: %s; the engine's own K is used", what)
+        except Exception:  # not even the report may reach the engine
+            return
+
+
+_Guarded = TypeVar("_Guarded", bound=Guarded)
+
+
+def fail_open(
+    method: Callable[Concatenate[_Guarded, P], R],
+) -> Callable[Concatenate[_Guarded, P], R | None]:
+    """Return None from a method that raises, and report the fault by the method's name."""
+    name = method.__name__.lstrip("_")
+
+    @functools.wraps(method)
+    def guarded(self: _Guarded, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self.fault(name, error)
+            return None
+
+    return guarded

@@ -1,0 +1,58 @@
+"""Steps that an engine has launched and whose results have not arrived, oldest first.
+
+Results arrive in the order of launching, but some steps never have any: they ran nothing, or a
+fault overtook them. So results are matched to their step by what the engine says about both, and
+the steps before that one are given up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+_Step = TypeVar("_Step")
+
+
+class PendingSteps(Generic[_Step]):
+    """The adapter's own record of each step under way, such as the engine's output object."""
+
+    def __init__(self) -> None:
+        self._steps: deque[_Step] = deque()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def oldest(self) -> _Step | None:
+        """The step whose results are due next."""
+        return self._steps[0] if self._steps else None
+
+    @property
+    def youngest(self) -> _Step | None:
+        """The step launched last."""
+        return self._steps[-1] if self._steps else None
+
+    def launched(self, step: _Step) -> None:
+        """Add a step."""
+        self._steps.append(step)
+
+    def take(self, matches: Callable[[_Step], bool]) -> _Step | None:
+        """Remove and return the oldest step that matches the results, and give up those before it.
+
+        Args:
+            matches: whether the results that have arrived are those of a step.
+
+        Returns None, and changes nothing, if no step matches.
+        """
+        for place, step in enumerate(self._steps):
+            if matches(step):
+                for _ in range(place + 1):
+                    self._steps.popleft()
+                return step
+        return None
+
+    def keep(self, count: int) -> None:
+        """Give up all but the youngest `count` steps."""
+        while len(self._steps) > count:
+            self._steps.popleft()

@@ -1,0 +1,101 @@
+"""What never changes about a live request, in columns with a row per request slot.
+
+An adapter reads a request once, when it first sees the request in the running batch, so that a
+step costs one dict look-up per request. A freed slot's row is overwritten by its next request:
+nothing is left of a finished one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.engines.hints import NO_CAP, NO_HINTS, Hints
+from adaptive_spec.per_request import RequestSlots, SlotArray, floats, integers
+from adaptive_spec.step import IntArray
+
+
+class RequestConstants(NamedTuple):
+    """One row; what an adapter doesn't read keeps its fill.
+
+    Attributes:
+        hints: what the client asked for.
+        temperature: sampling temperature; 0 where decoding is greedy.
+        prompt_tokens: length of the prompt.
+        most_output: most tokens that the request may emit.
+    """
+
+    hints: Hints = NO_HINTS
+    temperature: float = 0.0
+    prompt_tokens: int = 0
+    most_output: int = NO_CAP
+
+
+class RequestTable:
+    """Constants of live requests.
+
+    Args:
+        slots: the controller's.
+        read: the adapter's reader of one engine request. A request is read before it gets a slot,
+            so that a reader that raises never leaves the row of the slot's previous owner.
+
+    Attributes:
+        draft_cap: [slot] most drafts to verify, `NO_CAP` without a cap.
+        tpot_target: [slot] seconds per output token asked for; inf if none.
+        task: [slot] number of the task label; -1 without one.
+        temperature: [slot] sampling temperature; 0 where decoding is greedy.
+        prompt_tokens: [slot] length of the prompt.
+        most_output: [slot] most tokens that the request may emit.
+    """
+
+    def __init__(self, slots: RequestSlots, read: Callable[[Any], RequestConstants]) -> None:
+        self._slots = slots
+        self._read = read
+        self.draft_cap = integers(NO_CAP)
+        self.tpot_target = floats(math.inf)
+        self.task = integers(-1)
+        self.temperature = floats(0.0)
+        self.prompt_tokens = integers(0)
+        self.most_output = integers(NO_CAP)
+        self._own_columns: list[SlotArray[np.int64]] = []
+
+    def add_column(self, fill: int) -> SlotArray[np.int64]:
+        """Return a column of the adapter's own, which begins at `fill` for each new request."""
+        column = integers(fill)
+        self._own_columns.append(column)
+        return column
+
+    def slot_of(self, name: str, request: Any) -> int:
+        """Return a request's slot; a request seen for the first time is read and gets one.
+
+        Args:
+            name: the engine's own id of the request.
+            request: the engine's request object.
+        """
+        slot = self._slots.get(name)
+        return self.enter(name, request) if slot is None else slot
+
+    def enter(self, name: str, request: Any) -> int:
+        """Read a request and give it a slot. Raises what the adapter's reader raises."""
+        constants = self._read(request)
+        slot = self._slots.assign(name)
+        row = np.array([slot])
+        hints = constants.hints
+        self.draft_cap[row] = hints.draft_cap
+        self.tpot_target[row] = hints.tpot_seconds
+        self.task[row] = hints.task
+        self.temperature[row] = constants.temperature
+        self.prompt_tokens[row] = constants.prompt_tokens
+        self.most_output[row] = constants.most_output
+        for column in self._own_columns:
+            column.reset(row)
+        return slot
+
+    def stop_drafting(self, slots: IntArray) -> int:
+        """Cap these requests at no drafts, to their end; return how many had drafts before."""
+        stopped = int(np.count_nonzero(self.draft_cap[slots]))
+        self.draft_cap[slots] = 0
+        return stopped

@@ -1,0 +1,98 @@
+"""Rows of request constants: read before a slot is assigned, and nothing of an earlier owner."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.engines.hints import NO_CAP, Hints
+from adaptive_spec.engines.request_table import RequestConstants, RequestTable
+from adaptive_spec.per_request import RequestSlots
+
+COLUMNS = ("draft_cap", "tpot_target", "task", "temperature", "prompt_tokens", "most_output")
+
+
+def row_of(table: RequestTable, slot: int) -> list[Any]:
+    return [getattr(table, name)[np.array([slot])].item() for name in COLUMNS]
+
+
+def given_constants(request: Any) -> RequestConstants:
+    constants: RequestConstants = request
+    return constants
+
+
+def test_what_an_adapter_does_not_read_keeps_its_fill() -> None:
+    table = RequestTable(RequestSlots(), given_constants)
+    slot = table.enter("a", RequestConstants(temperature=0.5))
+    assert row_of(table, slot) == [NO_CAP, math.inf, -1, 0.5, 0, NO_CAP]
+
+
+def test_a_known_request_is_not_read_again() -> None:
+    reads: list[Any] = []
+
+    def read(request: Any) -> RequestConstants:
+        reads.append(request)
+        return RequestConstants()
+
+    table = RequestTable(RequestSlots(), read)
+    assert table.slot_of("a", 1) == table.slot_of("a", 2)
+    assert reads == [1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=200))
+def test_no_row_shows_an_earlier_owner_even_if_a_request_cannot_be_read_at_first(
+    events: list[tuple[int, int, bool]],
+) -> None:
+    """Requests come, go, and fail to be read; who has a slot has its own row."""
+    slots = RequestSlots()
+
+    def read(request: Any) -> RequestConstants:
+        return RequestConstants(Hints(request.cap, 1.0 + request.cap, request.cap), 0.1, 7, 8)
+
+    table = RequestTable(slots, read)
+    drafted = table.add_column(0)
+    caps: dict[str, int] = {}
+    for number, cap, readable in events:
+        name = str(number)
+        if name in caps:
+            slots.release(name)
+            del caps[name]
+            continue
+        request = SimpleNamespace(cap=cap) if readable else SimpleNamespace()
+        if not readable:
+            with pytest.raises(AttributeError):
+                table.slot_of(name, request)
+            assert name not in slots
+            continue
+        row = np.array([table.slot_of(name, request)])
+        assert drafted[row] == 0
+        drafted[row] = 1 + cap
+        caps[name] = cap
+    for name, cap in caps.items():
+        slot = slots.assign(name)
+        assert row_of(table, slot) == [cap, 1.0 + cap, cap, 0.1, 7, 8]
+        assert drafted[np.array([slot])] == 1 + cap
+
+
+def test_rows_grow_with_the_requests_alive() -> None:
+    table = RequestTable(RequestSlots(), given_constants)
+    for number in range(500):
+        table.enter(str(number), RequestConstants(most_output=number))
+    assert table.most_output[np.arange(500)].tolist() == list(range(500))
+
+
+def test_stopping_drafts_counts_only_requests_that_had_any() -> None:
+    table = RequestTable(RequestSlots(), given_constants)
+    capped = table.enter("capped", RequestConstants(Hints(draft_cap=0)))
+    free = table.enter("free", RequestConstants())
+    both = np.array([capped, free])
+    assert table.stop_drafting(both) == 1
+    assert table.stop_drafting(both) == 0
+    assert table.draft_cap[both].tolist() == [0, 0]
+    assert table.stop_drafting(np.array([], dtype=np.int64)) == 0
