@@ -24,7 +24,6 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.kernels import active_kernel
-from adaptive_spec.planning.tpot_constraint import TpotTargets, best_capped
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 
@@ -57,7 +56,6 @@ def best_admission(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     capability: Capability,
-    tpot: TpotTargets | None = None,
 ) -> Admission:
     """The best plan an engine of this capability can run.
 
@@ -69,9 +67,6 @@ def best_admission(
         verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
         draft_seconds: [Kmax + 1] draft time by depth.
         capability: granularity and ladder.
-        tpot: what requests ask for as time per output token; a plan that breaks it is replaced by
-            the best one that does not, or by the shortest step if there is none
-            (`tpot_constraint`).
 
     D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
     for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
@@ -79,24 +74,6 @@ def best_admission(
     """
     search = _Search(values, weights, verify_seconds, draft_seconds, capability)
     depths = _depths(capability)
-    best = _unconstrained(search, possible, available, depths, capability)
-    if tpot is None:
-        return best
-    at_hand = np.minimum(possible, best.draft_depth) if capability.steers_depth else possible
-    following = _unconstrained(search, possible, at_hand, depths, capability)
-    if all(tpot.kept(plan.verify, plan.seconds) for plan in (best, following)):
-        return best
-    depth = search.capped(possible, depths, tpot).draft_depth
-    return search.capped(available, np.array([depth]), tpot)
-
-
-def _unconstrained(
-    search: _Search,
-    possible: IntArray,
-    available: IntArray,
-    depths: IntArray,
-    capability: Capability,
-) -> Admission:
     if capability.level is Level.UNIFORM:
         depth = search.uniform(possible, depths).draft_depth
         return search.uniform(available, np.array([depth]))
@@ -172,37 +149,6 @@ class _Search:
                     best = found
         assert best is not None
         return best
-
-    def capped(self, limit: IntArray, depths: IntArray, tpot: TpotTargets) -> Admission:
-        """The best plan that keeps all targets, or the shortest step; K_i <= D unless D is given.
-
-        Of plans that keep them the one with the best ratio, else the one with the smallest T.
-        """
-        given = len(depths) == 1
-        same_depth = self._capability.level is Level.UNIFORM
-        plans = []
-        for k in self._capability.uniform_values if same_depth else range(len(self._values) + 1):
-            verify = np.minimum(limit, k)
-            value = value_of(self._values, verify)
-            for depth in depths.tolist():
-                if given or depth == k or (depth > k and not same_depth):
-                    plans.append(self._admission(verify, depth, value))
-        if not same_depth:
-            found = best_capped(
-                self._values,
-                self._base,
-                limit,
-                self._verify_seconds * self._penalty,
-                self._draft_seconds,
-                depths,
-                tpot,
-                given_depth=given,
-            )
-            plans.append(self._admission(found.verify, found.draft_depth, found.value))
-        kept = [plan for plan in plans if tpot.kept(plan.verify, plan.seconds)]
-        if kept:
-            return max(kept, key=lambda plan: plan.goodput)
-        return min(plans, key=lambda plan: plan.seconds)
 
     def _admission(self, verify: IntArray, depth: int, value: float) -> Admission:
         seconds = float(self._verify_seconds[int(verify.sum())])

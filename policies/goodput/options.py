@@ -18,9 +18,6 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """How fast a request's own acceptance is forgotten, per step."""
     latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Weight of requests that are behind their TPOT target; 0 ignores targets."""
-    tpot_constraint: bool = False
-    """Keep every request within its TPOT target where some plan does, instead of only weighing
-    those behind. Some hard targets at once take milliseconds to plan."""
     explore: bool = True
     """Explore deeper drafts and unmeasured K. Without it K can lock in at a bad value."""
     confidence: bool = True

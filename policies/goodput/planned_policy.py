@@ -27,7 +27,6 @@ from adaptive_spec.planning.planner import Admission, best_admission
 from adaptive_spec.planning.step_forecast import Outlook
 from adaptive_spec.planning.switching import Switching
 from adaptive_spec.planning.throughput_weights import token_worth
-from adaptive_spec.planning.tpot_constraint import TpotTargets
 from adaptive_spec.planning.tpot_weights import LatencyWeights
 from adaptive_spec.policies.goodput.contract import Hazards, PlannedOptions
 from adaptive_spec.policy import State
@@ -157,7 +156,6 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         survival: FloatArray,
         *,
         option_value: FloatArray | None = None,
-        tpot: TpotTargets | None = None,
     ) -> Outlook:
         """What a step with this survival [Kmax, B] promises.
 
@@ -166,7 +164,6 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
             survival: from finished steps.
             option_value: [Kmax, B] what drafts are worth besides, because they can be
                 left out once more is known.
-            tpot: targets that the plan has to keep.
         """
         weights = self._latency.weights(context)
         # Prompts in the step are left out: their time is due whatever K is, and counted in a
@@ -189,7 +186,6 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
                 verify_seconds,
                 draft_seconds,
                 self._planned_for,
-                tpot=tpot,
             )
 
         best: Admission | None = None

@@ -22,7 +22,6 @@ from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.planning.exploration_plans import Explored
 from adaptive_spec.planning.step_forecast import Outlook
-from adaptive_spec.planning.tpot_constraint import TpotTargets
 from adaptive_spec.policies.goodput.confidence_admission import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
 from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
@@ -112,15 +111,7 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
             context,
             survival,
             option_value=self._live.option_value(survival) if trimmed else None,
-            tpot=self._tpot_targets(context, survival),
         )
-
-    def _tpot_targets(self, context: StepContext, survival: FloatArray) -> TpotTargets | None:
-        if not self._options.tpot_constraint:
-            return None
-        if not context.tpot_target.min(initial=np.inf) < np.inf:
-            return None
-        return TpotTargets(survival, context.tpot_target)
 
     def _plan_on(self, outlook: Outlook, seen: FloatArray | None) -> SpecPlan:
         """What the planner wants, what confidence admits of it, and now and then one more."""
