@@ -51,8 +51,6 @@ class Mode(enum.StrEnum):
     """K = 0, the drafter still runs the pass that keeps its state in step."""
     OFF_COLD = "off_cold"
     """K = 0 and no drafter pass."""
-    UNLOADED = "unloaded"
-    """K = 0, and the drafter's memory serves as KV cache."""
     ENGINE = "engine"
     """Fail-open: the engine's own K, because our decision could not be used."""
 
@@ -80,8 +78,6 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             fixed: what its passes cost can't be told there from steps that all have them.
         ragged_penalty: relative extra verify time of a batch whose K differ from each other,
             where a uniform batch runs a faster graph. 0 where it makes no difference.
-        can_unload: the engine can release the drafter's memory and load it again (UNLOADED).
-        kv_tokens_freed: tokens by which the KV pool grows then.
     """
 
     level: Level
@@ -94,8 +90,6 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     sampled_drafts: bool = False
     cold_off: bool = False
     ragged_penalty: float = 0.0
-    can_unload: bool = False
-    kv_tokens_freed: int = 0
 
     def __post_init__(self) -> None:
         if self.max_draft_tokens < 1:

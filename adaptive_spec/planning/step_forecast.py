@@ -49,7 +49,7 @@ class Outlook(NamedTuple):
 
     def seconds_of(self, drafts: int, depth: int, mode: Mode = Mode.ON) -> float:
         """Predicted duration, without prompts, at this many verified drafts and this depth."""
-        if mode in (Mode.OFF_COLD, Mode.UNLOADED):
+        if mode is Mode.OFF_COLD:
             return float(self.verify_seconds[drafts])
         # OFF_WARM drafts no deeper than it is told.
         if mode is not Mode.OFF_WARM and not self.context.capability.steers_depth:

@@ -43,14 +43,10 @@ class Switching:
         """
         context, before = outlook.context, self.modes.mode
         mode = self.modes.step(
+            outlook,
             batch_size=context.batch_size,
-            off_seconds=outlook.off_seconds,
-            warm_seconds=outlook.warm_seconds,
-            prospect=outlook.prospect,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            # Only asked about while it is off.
-            advantage=0.0 if before is Mode.ON else outlook.advantage,
             ready=self._knows_enough(context.batch_size),
         )
         back = mode is Mode.ON and before is not Mode.ON

@@ -28,7 +28,5 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Weigh the slower graph of a ragged batch, and the padding of captured sizes."""
     change_detection: bool = True
     """Notice when acceptance has changed, and trust the past less."""
-    probe_law: bool = True
-    """Space probes while OFF by what they cost and may bring; without it every 10 seconds."""
     token_worth: bool = True
     """Tokens of requests that accept much count for less: they would soon be done anyway."""

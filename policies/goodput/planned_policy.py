@@ -52,8 +52,6 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         profile: to start the cost model from.
         seed: of the exploration.
         graph_choice: weigh the slower graph of a ragged batch, and the padding of captured sizes.
-        probe_seconds: between probes while off; None: by the law of
-            `adaptive_spec.planning.on_off.modes`.
         by_worth: tokens of requests that accept much count for less
             (`adaptive_spec.planning.throughput_weights`).
     """
@@ -76,14 +74,12 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         seed: int,
         *,
         graph_choice: bool = True,
-        probe_seconds: float | None = None,
         by_worth: bool = False,
     ) -> None:
         self._explores = options.explore
         self._profile = profile if options.profile is None else load_profile(Path(options.profile))
         self._seed = seed
         self._graph_choice = graph_choice
-        self._probe_seconds = probe_seconds
         self._by_worth = by_worth
         self._latency = LatencyWeights(options.latency_strength)
         self._capability: Capability | None = None
@@ -268,7 +264,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
             )
         self._hazards = self._make_hazards(capability)
         self._cost = CostModel(self._planned_for, self._profile)
-        self._modes = ModeMachine(capability, fixed_interval=self._probe_seconds)
+        self._modes = ModeMachine(capability)
         self._switching = Switching(self._modes, self._cost, profiled=self._profile is not None)
         self._exploring = Exploring(
             Explorer(self._planned_for, self._seed), CostProbes(self._cost), enabled=self._explores

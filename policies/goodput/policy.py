@@ -41,8 +41,6 @@ from adaptive_spec.step import (
 
 _LOOK_PERIOD = 16
 """Steps between looks at the drafter's confidence, where history and prices say not to draft."""
-_FIXED_PROBE_SECONDS = 10.0
-"""Between probes, where the law that spaces them is switched off."""
 
 
 class GoodputPolicy(PlannedPolicy[FloatArray | None]):
@@ -63,7 +61,6 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
             None,
             seed,
             graph_choice=options.graph_choice,
-            probe_seconds=None if options.probe_law else _FIXED_PROBE_SECONDS,
             by_worth=options.token_worth,
         )
         self._options = options
@@ -182,7 +179,6 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
         learned = model.history
         if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()
-            self._modes.acceptance_changed()
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
         """How well acceptance is predicted; see `adaptive_spec.acceptance.calibration`."""
