@@ -2,8 +2,7 @@
 
 Two logistic models (`adaptive_spec.acceptance.hazard_model`) learn from the same outcomes:
 
-* history: b_j + a_c + v_t + u_i + g_c m_i, with m_i how sure the drafter was of the request's
-  earlier drafts (`adaptive_spec.acceptance.earlier_confidence`), 0 where no drafter says;
+* history: b_j + a_c + v_t + u_i;
 * drafts: b'_j + a'_c + v'_t + u'_i + w_cj z_ij, with z_ij how sure it is of this draft
   (`adaptive_spec.acceptance.confidence`). Used for drafts of which z is known, and only while it
   predicts better than history (`adaptive_spec.acceptance.model_selection`).
@@ -27,7 +26,6 @@ import numpy as np
 
 from adaptive_spec.acceptance.calibration import HazardQuality
 from adaptive_spec.acceptance.confidence import ConfidenceEffect
-from adaptive_spec.acceptance.earlier_confidence import EarlierConfidence
 from adaptive_spec.acceptance.hazard_model import HazardModel, Observed
 from adaptive_spec.acceptance.model_selection import PredictionGain
 from adaptive_spec.acceptance.request_effects import RequestEffects
@@ -88,7 +86,6 @@ class AcceptanceModel:
             request_effects=request_effects,
         )
         self.history, self.drafts = self._new_model(), self._new_model()
-        self.earlier = EarlierConfidence()
         self.confidence = ConfidenceEffect(max_draft_tokens)
         self.gain = PredictionGain()
         """Of what the drafts show, over history."""
@@ -182,7 +179,6 @@ class AcceptanceModel:
         self._asked = None
         self.history.forget(slots)
         self.drafts.forget(slots)
-        self.earlier.forget(slots)
         self.classes.forget(slots)
 
     def widen(self, evidence: float = 20.0) -> None:
@@ -190,7 +186,6 @@ class AcceptanceModel:
         self._asked = None
         self.history.widen(evidence)
         self.drafts.widen(evidence)
-        self.earlier.widen(evidence)
 
     def state(self) -> dict[str, Any]:
         """What holds beyond single requests, JSON-compatible; history's at the top."""
@@ -198,7 +193,6 @@ class AcceptanceModel:
             **self.history.state(),
             "drafts": self.drafts.state() if self._shown else None,
             "confidence": self.confidence.state(),
-            "earlier": self.earlier.state(),
             "gain": self.gain.state(),
         }
 
@@ -208,33 +202,29 @@ class AcceptanceModel:
         history.restore(state)
         of_drafts = state.get("drafts")
         drafts.restore(state if of_drafts is None else of_drafts)
-        self.confidence, self.earlier, self.gain = self._restored_signal(state)
+        self.confidence, self.gain = self._restored_signal(state)
         self.history, self.drafts = history, drafts
         self._asked = None
         self._shown = of_drafts is not None
 
-    def _restored_signal(
-        self, state: Any
-    ) -> tuple[ConfidenceEffect, EarlierConfidence, PredictionGain]:
+    def _restored_signal(self, state: Any) -> tuple[ConfidenceEffect, PredictionGain]:
         """What a saved state has learned of the signal; older states less, or nothing."""
         confidence = ConfidenceEffect(self.max_draft_tokens)
-        earlier, gain = EarlierConfidence(), PredictionGain()
+        gain = PredictionGain()
         try:
             confidence.restore(state["confidence"])
             if state.get("drafts") is not None:
-                earlier.restore(state["earlier"])
                 gain.restore(state["gain"])
         except (AttributeError, KeyError, TypeError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
-        return confidence, earlier, gain
+        return confidence, gain
 
     def _of_history(self, slots: IntArray, task: IntArray | None) -> FloatArray:
         """The caller's own copy. A step asks for the same requests again: for all of its plan."""
         known = self._asked
         if known is not None and known[0] is slots and known[1] is task:
             return known[2].copy()
-        more = self.earlier.logit(slots, task, self.classes.of(slots)) if self._shown else None
-        hazard = self.history.hazard(slots, task, more)
+        hazard = self.history.hazard(slots, task)
         self._asked = slots, task, hazard.copy()
         return hazard
 
@@ -268,12 +258,9 @@ class AcceptanceModel:
         residual, information = step.residual(hazard), step.information(hazard)
         self.confidence.learn(signal, residual, information, classes)
         self.drafts.learn(hazard, slots, verified, accepted, task, step)
-        residual, information = step.residual(of_history), step.information(of_history)
         if self.informative:
             missed, uncertain, anything = active_kernel().passed_over(
                 signal, verified, accepted, hazard, of_history
             )
             if anything:
                 self.history.impute(missed, uncertain, slots, task)
-                residual, information = residual + missed, information + uncertain
-        self.earlier.learn(slots, task, classes, signal, residual, information)
