@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -183,6 +183,9 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             (1 where it did not randomise), for off-policy evaluation.
         predicted_tokens: tokens this step is expected to emit; nan if not predicted.
         predicted_seconds: expected duration of the step; nan if not predicted.
+        notes: arrays [B, ...] that the policy wants back in `FinishedStep.plan`, with the rows of
+            the requests that are still alive. Nobody else reads them.
+        memo: any other value that the policy wants back; None if nothing.
     """
 
     step: int
@@ -193,6 +196,8 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     propensity: FloatArray | None = None
     predicted_tokens: float = float("nan")
     predicted_seconds: float = float("nan")
+    notes: tuple[NDArray[Any], ...] = ()
+    memo: Any = None
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -233,6 +238,26 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     now: float = 0.0
     confidence: FloatArray | None = None
     entropy: FloatArray | None = None
+
+
+class FinishedStep(msgspec.Struct, frozen=True, eq=False):
+    """A step whose results have arrived: what was known, what was planned, what came of it.
+
+    All arrays [B, ...] of the three values have the same rows, those of the requests that were
+    alive when the results arrived. So `context.batch_size` may be below `outcome.batch_size`,
+    which counts all that decoded.
+
+    Attributes:
+        context: as the policy saw it.
+        plan: the policy's own plan for this step, which may not be what ran (shadow mode, an engine
+            that clips). The engine's own K, mode ENGINE, without notes or memo, where the policy
+            made no usable plan. Without notes and memo, too, where another policy made it.
+        outcome: what ran.
+    """
+
+    context: StepContext
+    plan: SpecPlan
+    outcome: StepOutcome
 
 
 class DraftPass(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -138,7 +138,11 @@ class CostModel:
         """Predicted duration of a step that has run."""
         if not self.ready:
             return math.nan
-        return float(np.dot(self._coefficients, self._features(outcome)))
+        seconds = float(np.dot(self._coefficients, self._features(outcome)))
+        if outcome.ragged:
+            drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+            seconds += self._capability.ragged_penalty * (seconds - drafting)
+        return seconds
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> None:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
@@ -150,6 +154,7 @@ class CostModel:
             return
         if not self.samples and self._profile is None:
             self._start_from_scale(seconds, outcome)
+        seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
             self._compare_with_prompts()
@@ -205,6 +210,16 @@ class CostModel:
         heights = np.zeros(len(_KNOTS))
         np.cumsum(self._coefficients[1 : self._request - 1], out=heights[1:])
         return heights
+
+    def _ragged_share(self, outcome: StepOutcome, seconds: float, *, cold: bool) -> float:
+        """Seconds that a ragged batch took longer; the planner adds them to ragged plans."""
+        penalty = self._capability.ragged_penalty
+        if not outcome.ragged or penalty <= 0.0:
+            return 0.0
+        drafting = 0.0
+        if not cold:
+            drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+        return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
         features = np.zeros(len(self._coefficients))

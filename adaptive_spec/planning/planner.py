@@ -113,7 +113,7 @@ class _Search:
     def ragged(
         self, possible: IntArray, available: IntArray, depths: IntArray
     ) -> tuple[Admission, float]:
-        """K_i free per request, at the time a ragged batch takes; and the next step's ratio."""
+        """K_i free per request, at the time of a ragged batch; and the next step's ratio."""
         verify_seconds = self._verify_seconds
         if self._penalty > 1.0:
             verify_seconds = verify_seconds * self._penalty
@@ -126,37 +126,48 @@ class _Search:
             self._draft_seconds,
             depths,
         )
-        return self._admission(verify, depth, value), ratio
+        seconds = self._seconds(int(verify.sum()), is_ragged(verify))
+        seconds += float(self._draft_seconds[depth])
+        return Admission(verify, depth, self._base + value, seconds), ratio
 
     def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
         """One K for the batch (requests with fewer drafts take what they have).
 
         With several depths to choose from, K is drafted for and K <= D; with one, it is given.
         """
-        kmax = self._capability.max_draft_tokens
         same_depth = self._capability.level is Level.UNIFORM
-        best: Admission | None = None
-        for k in self._capability.uniform_values if same_depth else range(kmax + 1):
-            verify = np.minimum(limit, k)
-            value = value_of(self._values, verify)
-            if len(depths) == 1:
-                usable = depths
-            else:
-                usable = depths[depths == k] if same_depth else depths[depths >= k]
-            for depth in usable.tolist():
-                found = self._admission(verify, depth, value)
-                if best is None or found.goodput > best.goodput:
-                    best = found
-        assert best is not None
-        return best
-
-    def _admission(self, verify: IntArray, depth: int, value: float) -> Admission:
-        seconds = float(self._verify_seconds[int(verify.sum())])
-        if self._penalty > 1.0 and verify.size and verify.min() != verify.max():
-            seconds *= self._penalty
-        return Admission(
-            verify, depth, self._base + value, seconds + float(self._draft_seconds[depth])
+        kmax = self._capability.max_draft_tokens
+        choices = np.array(self._capability.uniform_values if same_depth else range(kmax + 1))
+        admitted = np.arange(kmax)[:, None] < limit
+        tokens, drafts = np.zeros(kmax + 1), np.zeros(kmax + 1, dtype=np.int64)
+        np.cumsum(np.sum(self._values, axis=1, where=admitted), out=tokens[1:])
+        np.cumsum(np.count_nonzero(admitted, axis=1), out=drafts[1:])
+        least, most = int(limit.min(initial=kmax)), int(limit.max(initial=0))
+        verify_seconds = np.array(
+            [self._seconds(int(drafts[k]), least < min(most, k)) for k in choices.tolist()]
         )
+        ratio = (self._base + tokens[choices])[:, None] / (
+            verify_seconds[:, None] + self._draft_seconds[depths]
+        )
+        if len(depths) > 1:
+            usable = choices[:, None] == depths if same_depth else choices[:, None] <= depths
+            ratio = np.where(usable, ratio, -np.inf)
+        row, column = divmod(int(np.argmax(ratio)), len(depths))
+        k, depth = int(choices[row]), int(depths[column])
+        return Admission(
+            np.minimum(limit, k),
+            depth,
+            self._base + float(tokens[k]),
+            float(verify_seconds[row] + self._draft_seconds[depth]),
+        )
+
+    def _seconds(self, drafts: int, ragged: bool) -> float:
+        return float(self._verify_seconds[drafts]) * (self._penalty if ragged else 1.0)
+
+
+def is_ragged(verify: IntArray) -> bool:
+    """K differs between the requests."""
+    return bool(verify.size) and bool(verify.min() != verify.max())
 
 
 def value_of(values: FloatArray, verify: IntArray) -> float:

@@ -22,17 +22,8 @@ from adaptive_spec.policies.regression.heads import Columns, evaluator
 from adaptive_spec.policies.regression.model_file import RegressionModel
 from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
-_REMEMBERED_STEPS = 8
 _ALMOST_SEEN = 0.999
 """Weight of a draft that was not verified: never counted as an observation."""
-
-
-class _Remembered(NamedTuple):
-    slots: IntArray
-    history: FloatArray
-    """Logits [Kmax, B] of the history head."""
-    drafts: FloatArray | None
-    """Likewise of the drafts head, nan where no signal was there."""
 
 
 class Survival(NamedTuple):
@@ -41,10 +32,13 @@ class Survival(NamedTuple):
     Attributes:
         stale: from finished steps.
         live: with the signals of the drafts at hand where there are any; None without.
+        logits: [B, Kmax] each: of the history head and, where there are signals, of the drafts
+            head, nan for drafts without one. To be learned from when the step has finished.
     """
 
     stale: FloatArray
     live: FloatArray | None
+    logits: tuple[FloatArray, ...]
 
 
 class FittedHazards:
@@ -86,7 +80,6 @@ class FittedHazards:
             )
 
         self._of_history, self._of_drafts = correction(), correction()
-        self._remembered: dict[int, _Remembered] = {}
 
     @property
     def observations(self) -> IntArray:
@@ -94,7 +87,7 @@ class FittedHazards:
         return self._of_history.observations
 
     def survival(self, context: StepContext) -> Survival:
-        """What to expect of this step's drafts; remembered until its outcome arrives."""
+        """What to expect of this step's drafts."""
         columns = self._columns(context)
         slots, batch = context.slots, context.batch_size
         history = self._history.logits(columns, batch)
@@ -111,45 +104,25 @@ class FittedHazards:
                 drafts = np.where(known, self._drafts.logits(columns, batch), np.nan)
                 hazard = self._of_drafts.hazard(np.where(known, drafts, 0.0), slots)
                 live = np.cumprod(np.where(known, hazard, stale), axis=0)
-        self._remembered[context.step] = _Remembered(slots, history, drafts)
-        while len(self._remembered) > _REMEMBERED_STEPS:
-            del self._remembered[next(iter(self._remembered))]
         np.cumprod(stale, axis=0, out=stale)
-        return Survival(stale, live)
+        return Survival(stale, live, (history.T,) if drafts is None else (history.T, drafts.T))
 
-    def learn(self, outcome: StepOutcome) -> None:
-        """Take up a finished step."""
-        remembered = self._remembered.pop(outcome.step, None)
-        if remembered is not None and remembered.slots.size and outcome.slots.size:
-            order = np.argsort(remembered.slots)
-            found = np.searchsorted(remembered.slots, outcome.slots, sorter=order)
-            place = order[np.minimum(found, len(order) - 1)]
-            there = remembered.slots[place] == outcome.slots
-            self._learn(
-                remembered,
-                place[there],
-                outcome.slots[there],
-                outcome.verified[there],
-                outcome.accepted[there],
-            )
+    def learn(self, outcome: StepOutcome, logits: tuple[FloatArray, ...]) -> None:
+        """Take up a finished step and the logits it was planned with; empty if it was not."""
+        if logits and outcome.slots.size:
+            self._learn(outcome, [np.ascontiguousarray(head.T) for head in logits])
         self._past.learn(outcome.slots, outcome.verified, outcome.accepted)
 
-    def _learn(
-        self,
-        remembered: _Remembered,
-        place: IntArray,
-        slots: IntArray,
-        verified: IntArray,
-        accepted: IntArray,
-    ) -> None:
+    def _learn(self, outcome: StepOutcome, heads: list[FloatArray]) -> None:
+        slots, verified, accepted = outcome.slots, outcome.verified, outcome.accepted
         position = np.arange(self._kmax)[:, None]
         weights = (position < np.minimum(accepted + 1, verified)).astype(np.float64)
         labels = (position < accepted).astype(np.float64)
-        history = remembered.history[:, place]
-        if remembered.drafts is None:
+        history = heads[0]
+        if len(heads) == 1:
             self._learn_history(history, slots, labels, weights)
             return
-        logits = remembered.drafts[:, place]
+        logits = heads[1]
         known = ~np.isnan(logits)
         logits = np.nan_to_num(logits)
         expected = self._of_drafts.hazard(logits, slots)

@@ -17,6 +17,10 @@ the gain missed until the probe is made and requests are replaced. Staking the w
 lose at most twice the best; only a part is staked, because a drafter that has just failed rarely
 revives within seconds.
 
+Where requests differ, a few bad ones at the same time (with one client: a single one) are no reason
+to stop. As long as gains and losses of the last lifetimes add up to a gain, nothing is switched,
+unless acceptance was seen to change (`acceptance_changed`).
+
 **Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
 planner finds a plan that pays. Otherwise probes are made at the times of `probe_schedule`. A probe
 lasts as long as the test in `sprt` needs: a handful of first drafts if the answer is clear, 256
@@ -63,6 +67,8 @@ _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 probe interval and half of a request's lifetime."""
 _WORTH_COMING_BACK = 0.02
 """Gain for which speculation comes back without a probe, where no state has to be restored."""
+_CREDIT_LIFETIMES = 4.0
+"""How long gains and losses are remembered, in lifetimes of a request."""
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
@@ -117,6 +123,8 @@ class ModeMachine:
         self._on_since = -math.inf
         self._off_seconds = self._warm_seconds = 0.0
         self._lost_warm = self._lost_cold = 0.0
+        self._credit = 0.0
+        """Seconds gained minus seconds lost by speculating, fading."""
         self._advantage = 0.0
         self._spent = 0.0
 
@@ -164,7 +172,7 @@ class ModeMachine:
             if ready:
                 self._consider_stopping(forecast, batch_size)
             else:
-                self._lost_cold = self._lost_warm = 0.0
+                self._lost_cold = self._lost_warm = self._credit = 0.0
         elif self.probing:
             self._conclude(forecast)
         elif self._nothing_to_restore and forecast.advantage > _WORTH_COMING_BACK:
@@ -195,6 +203,8 @@ class ModeMachine:
             # The cost of such a drafter shows only once the engine no longer calls it.
             lost = max(lost, _ASKING_COSTS * self._off_seconds)
         if self.mode is Mode.ON or self.mode is Mode.OFF_WARM:
+            memory = max(_CREDIT_LIFETIMES * self._lifetime.seconds, seconds)
+            self._credit -= lost + self._credit * seconds / memory
             self._lost_cold = max(self._lost_cold + lost, 0.0)
             lost -= _MARGIN * seconds + tokens * self._warm_seconds / batch_size
             self._lost_warm = max(self._lost_warm + lost, 0.0)
@@ -203,6 +213,10 @@ class ModeMachine:
         """Take up first drafts that were verified, or compared with what was emitted."""
         if self.probing:
             self._test.add(samples, accepted)
+
+    def acceptance_changed(self) -> None:
+        """Drop the credit: past gains tell nothing about what comes."""
+        self._credit = min(self._credit, 0.0)
 
     def ended(self, requests: int) -> None:
         """Take up the number of requests that have ended."""
@@ -221,6 +235,10 @@ class ModeMachine:
             # The cost of passes that always run shows only once they are left out.
             going_warm = going_warm or self._lost_cold >= least
         going_cold = self._lost_cold >= self._cost_of_coming_back()
+        if (going_warm or going_cold) and self._has_state and self._credit > 0.0:
+            # Requests differ: those that are here are worse than those before, better may come.
+            self._lost_cold = self._lost_warm = 0.0
+            return
         if going_cold and self._goes_cold:
             self._switch_off(Mode.OFF_COLD, forecast, batch_size)
         elif going_warm or (going_cold and not self._has_state):

@@ -1,1 +1,0 @@
-"""A policy that runs others and follows the one that does best."""
