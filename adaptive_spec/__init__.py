@@ -16,7 +16,15 @@ from adaptive_spec.errors import (
 )
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy, available_policies, build_policy
-from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 
 if TYPE_CHECKING:
     from adaptive_spec.controller.controller import Controller
@@ -37,6 +45,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Controller",
+    "FinishedStep",
     "Level",
     "Mode",
     "Policy",

@@ -1,6 +1,6 @@
 """The contract of a policy, and how one is found by name.
 
-A policy sees `StepContext` and `StepOutcome` and nothing of the engine. Third parties add one
+A policy sees `StepContext` and `FinishedStep` and nothing of the engine. Third parties add one
 under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
 ``package.module:Class``.
 """
@@ -8,9 +8,7 @@ under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -21,11 +19,11 @@ from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     IntArray,
     Level,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
@@ -56,10 +54,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def provenance_of(policy: type[Policy] | Policy) -> Provenance:
-    """Where a policy comes from; our own, if it doesn't say.
-
-    An instance may differ from its class, as one that runs other policies does.
-    """
+    """Where a policy comes from; our own, if it doesn't say. Options may change an instance's."""
     found = getattr(policy, "provenance", None)
     return found if isinstance(found, Provenance) else Provenance()
 
@@ -117,8 +112,12 @@ class Policy(Protocol):
         """Decide for one step. Called once per step, in step order."""
         ...
 
-    def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step. Outcomes arrive in step order, possibly late."""
+    def observe(self, step: FinishedStep) -> None:
+        """Learn from a finished step. They come in step order, up to two steps late, or never.
+
+        There is no need to remember steps in flight: `step.plan` brings back what `plan` returned,
+        with its `notes` and `memo`.
+        """
         ...
 
     def forget(self, slots: IntArray) -> None:
@@ -141,20 +140,6 @@ def available_policies() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-_IMPORTABLE: ContextVar[frozenset[str] | None] = ContextVar("importable", default=None)
-"""``module:Class`` names that may be imported; None: any."""
-
-
-@contextmanager
-def only_installed(*, but: frozenset[str] = frozenset()) -> Iterator[None]:
-    """Within it policies are found by their installed name only, and by those of `but`."""
-    token = _IMPORTABLE.set(but)
-    try:
-        yield
-    finally:
-        _IMPORTABLE.reset(token)
-
-
 def policy_class(name: str) -> type[Policy]:
     """Find a policy class by entry-point name or dotted path ``package.module:Class``.
 
@@ -165,9 +150,6 @@ def policy_class(name: str) -> type[Policy]:
     if not target:
         names = ", ".join(sorted(known)) or "none installed"
         raise PolicyError(f"unknown policy {name!r}: choose one of {names}, or module:Class")
-    importable = _IMPORTABLE.get()
-    if name not in known and importable is not None and name not in importable:
-        raise PolicyError(f"policy {name!r} is not installed under a name: it can't be switched to")
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)

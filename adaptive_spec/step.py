@@ -1,11 +1,13 @@
 """The values that cross the seam between an engine, the controller and a policy.
 
-One engine step is described by three values, each an array over the batch:
+Three values describe one engine step, each with arrays over the batch:
 
 * `StepContext`: what is known before the step (adapter -> policy);
 * `SpecPlan`: what to verify now and how deep to draft next (policy -> adapter);
-* `StepOutcome`: what really ran and what was accepted (adapter -> policy), one or two
+* `StepOutcome`: what really ran and what was accepted (adapter -> controller), one or two
   steps later where the engine schedules ahead.
+
+`FinishedStep` is all three together, row by row (controller -> policy).
 
 A policy that ends drafting early sees each pass of the drafter as a `DraftPass` and answers with a
 `DraftVerdict`.

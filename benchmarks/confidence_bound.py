@@ -40,12 +40,12 @@ from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     FloatArray,
     IntArray,
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 CONFIG = Path(__file__).with_name("leaderboard.yaml")
@@ -107,7 +107,7 @@ class KnowsProbabilities:
         worth = np.interp(survival, _GRID, self._going_on[draft.position + 1]) > 0.0
         return DraftVerdict(draft.drafting, draft.drafting & worth)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Nothing is learned."""
 
     def forget(self, slots: IntArray) -> None:

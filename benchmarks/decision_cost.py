@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec import Capability, Level, RequestSlots, StepContext, StepOutcome, build_policy
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.kernels import active_kernel, select_kernel
 
 KMAX = 8
@@ -82,7 +83,7 @@ def measure(batch: int, steps: int, level: Level) -> tuple[list[int], list[int]]
             now=now,
         )
         resumed = time.perf_counter_ns()
-        policy.observe(outcome)
+        policy.observe(finished_step(context, plan, outcome))
         ours.append(time.perf_counter_ns() - resumed + planned - began)
         if budget is not None:
             confidence = random.uniform(0.3, 1.0, (batch, KMAX)).astype(np.float32)

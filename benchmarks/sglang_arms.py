@@ -16,7 +16,7 @@ from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policy import State
-from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, Mode, SpecPlan, StepContext
 
 FILE = "sglang/srt/speculative/adaptive_spec_params.py"
 LADDER = (0, 1, 3, 5, 7)
@@ -48,8 +48,9 @@ class SGLangSchedule:
             reason="schedule",
         )
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Feed the slot of this batch size."""
+        outcome = step.outcome
         self._params.on_verify_complete(outcome.accepted.tolist(), outcome.batch_size)
 
     def forget(self, slots: IntArray) -> None:

@@ -74,7 +74,7 @@ class CyclePolicy:
             reason=f"turn of {k}",
         )
 
-    def observe(self, outcome: Any) -> None:
+    def observe(self, step: Any) -> None:
         """Nothing to learn."""
 
     def forget(self, slots: Any) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import State
-from adaptive_spec.step import IntArray, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray
 
 
 class StatelessPolicy:
     """Implements the learning half of the contract as nothing."""
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Nothing to learn."""
 
     def forget(self, slots: IntArray) -> None:

@@ -14,7 +14,7 @@ def plan_fault(plan: object, context: StepContext) -> str:
 
     Checked: type, shape, integer K within 0..draft_available, depth within 0..Kmax, one K of the
     ladder at level UNIFORM (requests with fewer drafts available take what they have), finite
-    predictions where given.
+    predictions where given, a row of each note per request.
     """
     if not isinstance(plan, SpecPlan):
         return f"plan is a {type(plan).__name__}, not a SpecPlan"
@@ -47,4 +47,7 @@ def plan_fault(plan: object, context: StepContext) -> str:
     ):
         if not isinstance(value, float | int) or math.isinf(value) or value < 0:
             return f"plan.{what} is not finite and at least 0: {value!r}"
+    for note in plan.notes:
+        if not isinstance(note, np.ndarray) or note.shape[:1] != verify.shape:
+            return "plan.notes are not arrays with one row per request"
     return ""

@@ -14,38 +14,26 @@ from adaptive_spec.step import SpecPlan, StepOutcome
 
 _MEMORY_STEPS = 1000.0
 """Older steps count less by 1/e per this many."""
-_MOST_UNDER_WAY = 64
 
 
 class PredictionCheck:
     """Sums of what was predicted and of what was measured, the last steps counting most."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, tuple[float, float]] = {}
         self._predicted_tokens = self._predicted_seconds = 0.0
         self._tokens = self._seconds = 0.0
 
-    def plan(self, plan: SpecPlan) -> None:
-        """A step is planned."""
+    def finished(self, plan: SpecPlan, outcome: StepOutcome) -> None:
+        """Take up a step: the plan that ran, and what came of it."""
         tokens, seconds = plan.predicted_tokens, plan.predicted_seconds
         if not (0.0 < tokens < math.inf and 0.0 < seconds < math.inf):
             return
-        under_way = self._under_way
-        under_way[plan.step] = (tokens, seconds)
-        if len(under_way) > _MOST_UNDER_WAY:  # steps that ran nothing have no outcome
-            del under_way[next(iter(under_way))]
-
-    def outcome(self, outcome: StepOutcome) -> None:
-        """A step has ended."""
-        predicted = self._under_way.pop(outcome.step, None)
         complete = len(outcome.slots) == outcome.batch_size
-        if predicted is None or not complete or outcome.prefill_tokens:
-            return
-        if not 0.0 < outcome.seconds < math.inf:
+        if not complete or outcome.prefill_tokens or not 0.0 < outcome.seconds < math.inf:
             return
         keep = 1.0 - 1.0 / _MEMORY_STEPS
-        self._predicted_tokens = keep * self._predicted_tokens + predicted[0]
-        self._predicted_seconds = keep * self._predicted_seconds + predicted[1]
+        self._predicted_tokens = keep * self._predicted_tokens + tokens
+        self._predicted_seconds = keep * self._predicted_seconds + seconds
         self._tokens = keep * self._tokens + float(outcome.emitted.sum())
         self._seconds = keep * self._seconds + outcome.seconds
 

@@ -13,7 +13,7 @@ own K; the policy ``off`` switches speculation off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -50,19 +50,6 @@ def parse_switch(value: object, *, source: str) -> SwitchRequest:
     if request == SwitchRequest():
         raise ConfigError(f"{source}: says nothing to change; {keys}")
     return request
-
-
-def dotted_names(value: object) -> Iterator[str]:
-    """Every text in nested options that may be a ``module:Class``."""
-    if isinstance(value, str):
-        if ":" in value:
-            yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from dotted_names(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from dotted_names(each)
 
 
 def changed_config(config: Config, request: SwitchRequest, start: Config) -> Config:

@@ -57,18 +57,18 @@ class Counters:
         mode = plan.mode.value
         self.modes[mode] += 1
         self.reasons[mode, self._reason(plan.reason)] += 1
-        self.predictions.plan(plan)
         self._last = plan
 
-    def outcome(self, outcome: StepOutcome) -> None:
-        """Count what a step did."""
+    def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
+        """Count what a step did; `plan` is the one that ran, None if it isn't known."""
         self.verified += int(outcome.verified.sum())
         self.accepted += int(outcome.accepted.sum())
         self.emitted += int(outcome.emitted.sum())
         for k, count in enumerate(np.bincount(outcome.verified).tolist()):
             if count:
                 self.verified_k[k] += count
-        self.predictions.outcome(outcome)
+        if plan is not None:
+            self.predictions.finished(plan, outcome)
 
     def _reason(self, text: str) -> str:
         """A reason without its numbers, so that there are few of them."""

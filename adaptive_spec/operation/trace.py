@@ -58,11 +58,18 @@ import numpy as np
 
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import ConfigError, DataError
-from adaptive_spec.step import FloatArray, IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import (
+    FinishedStep,
+    FloatArray,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 
 SCHEMA = 1
 _FLUSH_EVERY_STEPS = 32
-_PENDING_LIMIT = 64
 
 
 class StepTrace:
@@ -71,7 +78,6 @@ class StepTrace:
     def __init__(self, config: Trace, logger: logging.Logger) -> None:
         self._config = config
         self._log = logger
-        self._pending: dict[int, tuple[StepContext, SpecPlan, SpecPlan | None]] = {}
         self._directory = Path(config.directory) if config.directory else None
         self._file: BinaryIO | None = None
         self._written = 0
@@ -96,24 +102,13 @@ class StepTrace:
         """Steps are written."""
         return self._directory is not None
 
-    def plan(self, context: StepContext, plan: SpecPlan, wanted: SpecPlan | None = None) -> None:
-        """Remember a decision until its outcome arrives."""
+    def write(self, step: FinishedStep, wanted: SpecPlan) -> None:
+        """Write a step: the plan that ran, and the one that the policy wanted."""
         if self._directory is None:
             return
-        self._pending[context.step] = (context, plan, wanted)
-        while len(self._pending) > _PENDING_LIMIT:  # steps that never had an outcome
-            del self._pending[next(iter(self._pending))]
-
-    def outcome(self, outcome: StepOutcome) -> None:
-        """Write the step this outcome belongs to."""
-        if self._directory is None:
-            return
-        planned = self._pending.pop(outcome.step, None)
-        if planned is None:
-            return
-        record = step_record(*planned, outcome)
+        record = step_record(step, wanted)
         if self._file is None:  # the first line of a segment: others may be deleted
-            context = planned[0]
+            context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
         try:
@@ -169,13 +164,9 @@ class StepTrace:
             self._file = None
 
 
-def step_record(
-    context: StepContext, plan: SpecPlan, wanted: SpecPlan | None, outcome: StepOutcome
-) -> dict[str, Any]:
+def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
     """One line of a trace, as a dict."""
-    rows = _rows_of(outcome.slots, context.slots)
-    planned_k = _at(plan.verify, rows)
-    names = [*context.request_ids, ""]
+    context, plan, outcome = step.context, step.plan, step.outcome
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "step": outcome.step,
@@ -190,40 +181,40 @@ def step_record(
         "prefill_tokens": outcome.prefill_tokens,
         "waiting": context.waiting,
         "kv_free_tokens": context.kv_free_tokens,
-        "ids": [names[row] for row in rows.tolist()],
+        "ids": list(context.request_ids),
         "k": outcome.verified.tolist(),
         "accepted": outcome.accepted.tolist(),
         "emitted": outcome.emitted.tolist(),
-        "available": _at(context.draft_available, rows).tolist(),
-        "possible": _at(context.draft_possible, rows).tolist(),
-        "contexts": _at(context.context_tokens, rows).tolist(),
+        "available": context.draft_available.tolist(),
+        "possible": context.draft_possible.tolist(),
+        "contexts": context.context_tokens.tolist(),
         "engine_k": context.engine_k,
         "predicted_seconds": _number(plan.predicted_seconds),
         "predicted_tokens": _number(plan.predicted_tokens),
-        "propensity": None if plan.propensity is None else _at(plan.propensity, rows).tolist(),
+        "propensity": None if plan.propensity is None else plan.propensity.tolist(),
     }
-    if (planned_k != outcome.verified).any():
-        record["planned_k"] = planned_k.tolist()
-    if wanted is not None:
-        record["wanted_k"] = _at(wanted.verify, rows).tolist()
+    if (plan.verify != outcome.verified).any():
+        record["planned_k"] = plan.verify.tolist()
+    if plan.mode is Mode.SHADOW:
+        record["wanted_k"] = wanted.verify.tolist()
         record["wanted_depth"] = wanted.draft_depth
-    record.update(_request_columns(context, outcome, rows))
+    record.update(_request_columns(context, outcome))
     return record
 
 
-def _request_columns(context: StepContext, outcome: StepOutcome, rows: IntArray) -> dict[str, Any]:
+def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, Any]:
     """Columns that most traces do not have."""
     columns: dict[str, Any] = {}
     if context.temperature.any():
-        columns["temperature"] = _at(context.temperature, rows).tolist()
+        columns["temperature"] = context.temperature.tolist()
     if (context.task >= 0).any():
-        columns["task"] = _at(context.task, rows).tolist()
+        columns["task"] = context.task.tolist()
     if np.isfinite(context.tpot_target).any():
-        columns["tpot_target"] = _nullable(_at(context.tpot_target, rows), 6)
+        columns["tpot_target"] = _nullable(context.tpot_target, 6)
     for name, digits in (("confidence", 4), ("entropy", 3)):
         in_time, late = getattr(context, name), getattr(outcome, name)
         if in_time is not None:
-            columns[name] = _nullable(_at(in_time, rows), digits)
+            columns[name] = _nullable(in_time, digits)
         elif late is not None:
             columns[f"late_{name}"] = _nullable(late, digits)
     return columns
@@ -232,21 +223,6 @@ def _request_columns(context: StepContext, outcome: StepOutcome, rows: IntArray)
 def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
     """Nested lists; what is not finite is written as null by the encoder."""
     return np.round(values, digits).tolist()
-
-
-def _rows_of(slots: IntArray, planned: IntArray) -> IntArray:
-    """Places in the context of the requests that are still alive; -1 of one that wasn't there."""
-    if len(slots) == len(planned) and (slots == planned).all():
-        return np.arange(len(slots))
-    place = {slot: row for row, slot in enumerate(planned.tolist())}
-    return np.array([place.get(slot, -1) for slot in slots.tolist()], dtype=np.int64)
-
-
-def _at(values: IntArray | FloatArray, rows: IntArray) -> IntArray | FloatArray:
-    """The rows of an array, zeros for row -1."""
-    missing = np.zeros((1, *values.shape[1:]), dtype=values.dtype)
-    taken: IntArray | FloatArray = np.concatenate([values, missing])[rows]
-    return taken
 
 
 def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

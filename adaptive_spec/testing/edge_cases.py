@@ -16,12 +16,14 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.policy import DraftStopper, Policy
 from adaptive_spec.step import (
     BoolArray,
     Capability,
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     IntArray,
     Mode,
     SpecPlan,
@@ -45,7 +47,7 @@ def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
     _check_strange_order(make(), capability)
     policy = make()
     random = np.random.default_rng(29)
-    due: list[StepOutcome] = []
+    due: list[FinishedStep] = []
     seen: set[int] = set()
     for number in range(_STEPS):
         batch = _BATCHES[number % len(_BATCHES)]
@@ -55,10 +57,10 @@ def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
         _ask_after_passes(policy, context, random)
         plan = _planned(policy, context)
         if number % 5 != 4:  # the fifth never comes
-            due.append(_outcome(number, context, plan, random))
-        while due and due[0].step <= context.step - _LATE_BY:
-            outcome = due.pop(0)
-            _answer("observe", outcome.step, policy.observe, outcome)
+            due.append(finished_step(context, plan, _outcome(number, context, plan, random)))
+        while due and due[0].outcome.step <= context.step - _LATE_BY:
+            step = due.pop(0)
+            _answer("observe", step.outcome.step, policy.observe, step)
         if number % 4 == 3:
             gone: IntArray = random.permutation(60)[:10].astype(np.int64)
             _answer("forget", context.step, policy.forget, gone)
@@ -80,7 +82,7 @@ def _check_strange_order(policy: Policy, capability: Capability) -> None:
     )
     _answer("forget", 0, policy.forget, np.array([900], dtype=np.int64))
     _answer("forget", 0, policy.forget, nobody)
-    unasked = _outcome(5, first, whole, random)
+    unasked = finished_step(first, whole, _outcome(5, first, whole, random))
     _answer("observe", 5, policy.observe, unasked)
     _ask_after_passes(policy, first, random)
     _planned(policy, first)

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import DraftStopper, Policy
 from adaptive_spec.step import (
     Capability,
     DraftPass,
+    FinishedStep,
     FloatArray,
     IntArray,
     Level,
@@ -106,7 +108,9 @@ class MadeUpEngine:
         self._ended: list[str] = []
         self._depth = KMAX
         self._now = 100.0
-        self._outcome: StepOutcome | None = None
+        self._context: StepContext | None = None
+        """Of the step that was planned last."""
+        self._finished: FinishedStep | None = None
 
     def next_round(self, *, turnover: float = 0.2) -> Round:
         """Requests that end or arrive, and what the drafter will say. Ended ones go in `settle`."""
@@ -150,8 +154,8 @@ class MadeUpEngine:
 
     def settle(self, policy: Policy) -> None:
         """The policy learns from the step before and forgets who ended in it."""
-        if self._outcome is not None:
-            policy.observe(self._outcome)
+        if self._finished is not None:
+            policy.observe(self._finished)
         ended = [self._slots.get(name) for name in self._ended]
         known = np.array([slot for slot in ended if slot is not None], dtype=np.int64)
         if known.size:
@@ -159,7 +163,7 @@ class MadeUpEngine:
 
     def plan(self, policy: Policy, round_: Round, available: IntArray) -> SpecPlan:
         """The policy's plan. Raises AssertionError if the engine could not run it."""
-        context = self.context(round_, available)
+        self._context = context = self.context(round_, available)
         plan = policy.plan(context)
         fault = plan_fault(plan, context)
         if fault:
@@ -188,7 +192,8 @@ class MadeUpEngine:
         )
 
     def verify(self, round_: Round, plan: SpecPlan) -> None:
-        """Run the plan; its outcome waits for the next `settle`."""
+        """Run the plan; what came of it waits for the next `settle`."""
+        assert self._context is not None, "verify follows plan"
         for name in self._ended:
             self._slots.release(name)
         accepted = np.minimum(round_.run, plan.verify)
@@ -197,7 +202,7 @@ class MadeUpEngine:
         padded = -(-tokens // 4) * 4
         seconds = 0.01 + 0.0012 * padded + 0.0015 * plan.draft_depth
         self._now += seconds
-        self._outcome = StepOutcome(
+        outcome = StepOutcome(
             step=self.step,
             slots=round_.slots,
             verified=plan.verify,
@@ -212,6 +217,7 @@ class MadeUpEngine:
             seconds=seconds,
             now=self._now,
         )
+        self._finished = finished_step(self._context, plan, outcome)
         self._depth = plan.draft_depth
         self.step += 1
 
@@ -233,5 +239,5 @@ class MadeUpEngine:
         self.settle(policy)
         for name in self._ended:
             self._slots.release(name)
-        self._ended, self._outcome = [], None
+        self._ended, self._finished = [], None
         return self._born

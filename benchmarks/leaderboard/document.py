@@ -38,7 +38,7 @@ anything else. Closed loops are measured after 2,000 tokens a client, about 1,00
 _RULES = """## What peers are given
 
 * Peers that profile their engine at start-up get its cost profile
-  (`benchmarks/leaderboard/profiles`); goodput, bandits, regression and ensemble get none.
+  (`benchmarks/leaderboard/profiles`); goodput, bandits and regression get none.
 * `batch_table` and `trtllm_schedule` are tuned for each acceptance set, drafter and machine from
   runs of every fixed K at 1, 4, 16, 64 and 256 clients with another seed; the thresholds of
   TensorRT-LLM's gates for each drafter and machine over all acceptance sets

@@ -1,10 +1,9 @@
-"""Bandits: K chosen by trial, each in two forms.
+"""Bandits: K chosen by trial.
 
-The *cascade* form uses what verification reveals: a step that verified K shows every shallower
-position too, so hazards are learned per position and shared by all K, and an arm's value is
-expected tokens over predicted seconds. The *plain* form takes the K values as unrelated arms and
-learns the tokens per second of each; it is here to be compared with.
+All use what verification reveals (a cascade): a step that verified K shows every shallower position
+too, so hazards are learned by position and shared by all K, and an arm's value is expected tokens
+over predicted seconds.
 
-`base` runs a step, `plain_form` and `cascade_form` learn; each policy adds how it explores.
-`linear_policy` is the base of the two linear bandits, whose cascade form decides per request.
+`base` runs a step, `cascade_learner` learns; each policy adds how it explores. `linear_policy` is
+the base of the two linear bandits, which decide per request.
 """

@@ -15,11 +15,12 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.bandits.arms import arms_of, bin_of, propensities
-from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_form, fill, to_state
+from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_schema, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
     Capability,
+    FinishedStep,
     FloatArray,
     IntArray,
     Mode,
@@ -28,7 +29,6 @@ from adaptive_spec.step import (
     StepOutcome,
 )
 
-_REMEMBERED_PLANS = 16
 _MEASURED_DRAWS = 2
 """Each is held for some steps."""
 
@@ -41,10 +41,8 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 class BanditOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of every bandit."""
 
-    cascade: bool = True
-    """Share acceptance by position between all K; false: K values are unrelated arms."""
     profile: str | None = None
-    """File with a cost profile to start from; the plain form uses it for prompts only."""
+    """File with a cost profile to start from."""
     hold_steps: Positive = 4
     """Steps an arm runs before the next is drawn."""
 
@@ -60,42 +58,25 @@ class Draw(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a step ran, kept until its outcome arrives."""
+    """What a step runs; the memo of its plan."""
 
     load: int
     arm: int
     """Index of the arm that is verified."""
     probabilities: FloatArray | None
-    features: FloatArray
-    """[d] of the batch, where the learner uses some."""
     most_drafts: int
     """Largest K_i of the plan."""
-    depth: int
 
 
 class Learner(Protocol):
     """Learns from steps and draws arms."""
 
-    def features(self, context: StepContext) -> FloatArray:
-        """[d] what it wants to remember of a step."""
-        ...
-
-    def draw(self, context: StepContext, load: int, features: FloatArray) -> Draw:
+    def draw(self, context: StepContext, load: int) -> Draw:
         """The arm to run next."""
         ...
 
-    def learn(self, outcome: StepOutcome, decision: Decision | None, clean: bool) -> None:
-        """Take up a step.
-
-        Args:
-            outcome: the step.
-            decision: what was planned; None if something else ran.
-            clean: it drafted to the K it verified, so that its time is that of the arm.
-        """
-        ...
-
-    def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+    def learn(self, outcome: StepOutcome, decision: Decision | None) -> None:
+        """Take up a step; `decision` is what was planned, None if something else ran."""
         ...
 
     def arrays(self) -> Arrays:
@@ -113,8 +94,6 @@ class BanditPolicy(ABC):
     name: ClassVar[str] = "bandit"
 
     def __init__(self, options: BanditOptions, *, seed: int = 0) -> None:
-        self.label: str = self.name
-        """For errors."""
         self._bandit_options = options
         self._random = np.random.default_rng(seed)
         self._capability: Capability | None = None
@@ -122,11 +101,10 @@ class BanditPolicy(ABC):
         self._drafted: Draw | None = None
         self._load = -1
         self._held = 0
-        self._decisions: dict[int, Decision] = {}
 
     @abstractmethod
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """The learner of the form that was asked for."""
+        """What learns and draws."""
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Verify the arm that was drafted for, draft to the next one."""
@@ -136,11 +114,10 @@ class BanditPolicy(ABC):
             depth = context.engine_k if self._drafted is None else self._k(self._drafted)
             return plan_of(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
         load = bin_of(context.batch_size)
-        features = self._learner.features(context)
         verified = self._drafted
         drafted = verified
         if drafted is None or load != self._load or self._held >= self._bandit_options.hold_steps:
-            drafted = self._learner.draw(context, load, features)
+            drafted = self._learner.draw(context, load)
             self._held = 0
         self._held += 1
         self._load = load
@@ -155,38 +132,29 @@ class BanditPolicy(ABC):
             limits = context.draft_possible if steers_depth else context.draft_available
             if (verify == np.minimum(limits, k)).all():
                 propensity = propensities(verified.probabilities, self._arms, limits, verify)
-        self._decisions[context.step] = Decision(
+        decision = Decision(
             load=load,
             arm=verified.arm,
             probabilities=verified.probabilities,
-            features=features,
             most_drafts=int(verify.max()),
-            depth=depth,
         )
-        while len(self._decisions) > _REMEMBERED_PLANS:
-            del self._decisions[next(iter(self._decisions))]
-        return plan_of(context, verify, depth, verified.reason, propensity)
+        plan = plan_of(context, verify, depth, verified.reason, propensity)
+        return msgspec.structs.replace(plan, memo=decision)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Learn from a finished step."""
         if self._capability is None:
             return
+        outcome, decision = step.outcome, step.plan.memo
         self._costs.learn(outcome)
-        decision = self._decisions.pop(outcome.step, None)
         if outcome.batch_size == 0 or outcome.slots.size == 0:
             return
-        clean = False
         if decision is not None and decision.most_drafts != int(outcome.verified.max()):
             decision = None  # fail-open, shadow mode, a recorded trace
-        if decision is not None:
-            same_depth = outcome.draft_depth == int(self._arms[decision.arm])
-            clean = same_depth or not self._capability.steers_depth
-        self._learner.learn(outcome, decision, clean)
+        self._learner.learn(outcome, decision)
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
-        if self._capability is not None:
-            self._learner.forget(slots)
+        """Nothing is kept by request."""
 
     def state(self) -> State:
         """What the learner keeps, as nested lists."""
@@ -194,16 +162,15 @@ class BanditPolicy(ABC):
             return self._saved or {}
         return {
             "schema": 1,
-            "cascade": self._bandit_options.cascade,
             "arms": self._arms.tolist(),
             "learned": to_state(self._learner.arrays()),
         }
 
     def restore(self, state: State) -> None:
-        """Take up a saved state of the same form and arms. Raises PolicyError otherwise."""
+        """Take up a saved state of the same arms. Raises PolicyError otherwise."""
         if not state:
             return
-        check_form(state, cascade=self._bandit_options.cascade, owner=self.label)
+        check_schema(state, self.name)
         self._saved = state
         if self._capability is not None:
             self._start(self._capability)
@@ -216,10 +183,10 @@ class BanditPolicy(ABC):
         if self._saved is not None:
             if self._saved.get("arms") != self._arms.tolist():
                 raise PolicyError(
-                    f"{self.label} state: it is for K = {self._saved.get('arms')}, the engine runs "
+                    f"{self.name} state: it is for K = {self._saved.get('arms')}, the engine runs "
                     f"{self._arms.tolist()}"
                 )
-            fill(self._learner.arrays(), self._saved["learned"], self.label)
+            fill(self._learner.arrays(), self._saved["learned"], self.name)
             self._learner.restored()
 
     def _k(self, draw: Draw) -> int:

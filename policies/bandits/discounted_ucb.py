@@ -1,8 +1,7 @@
 """`discounted_ucb`: UCB on evidence that fades.
 
 D-UCB (Kocsis, Szepesvári, 2006; Garivier, Moulines, arXiv 0805.3415, section 3): every count is
-multiplied by gamma at each step, so an arm, or in the cascade form a position, that has not been
-seen for long is tried again.
+multiplied by gamma at each step, so a position that has not been seen for long is tried again.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from adaptive_spec.policies.bandits.base import (
     Learner,
     NonNegative,
 )
-from adaptive_spec.policies.bandits.cascade_form import (
+from adaptive_spec.policies.bandits.cascade_learner import (
+    HAZARD_WIDTH,
     CascadeLearner,
-    bound_width,
     upper_bounds,
 )
 from adaptive_spec.policies.bandits.hazards import HazardCounts
-from adaptive_spec.policies.bandits.plain_form import ArmCounts, IndexLearner
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.step import Capability
 
@@ -33,8 +31,8 @@ from adaptive_spec.step import Capability
 class DiscountedUcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `discounted_ucb`."""
 
-    exploration: NonNegative | None = None
-    """c, the width of the confidence bounds; absent: 0.2 on hazards, 0.7 on K values."""
+    exploration: NonNegative = HAZARD_WIDTH
+    """c, the width of the confidence bounds on hazards."""
     discount: Discount = 0.995
     """gamma: of the evidence, per step that is learned from."""
 
@@ -53,9 +51,8 @@ class DiscountedUcbPolicy(BanditPolicy):
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
         """Discounted counts."""
         arms = arms_of(capability)
-        width = bound_width(self._options.exploration, self._options.cascade)
         discount = self._options.discount
-        if not self._options.cascade:
-            return IndexLearner(ArmCounts(len(arms), discount), costs, width)
         memory = HazardCounts(capability.max_draft_tokens, discount=discount)
-        return CascadeLearner(arms, memory, costs, upper_bounds(width), self._random)
+        return CascadeLearner(
+            arms, memory, costs, upper_bounds(self._options.exploration), self._random
+        )

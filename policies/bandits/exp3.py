@@ -5,17 +5,15 @@ of the reward (Auer, Cesa-Bianchi, Freund, Schapire, SIAM J. Computing 32, 2002)
 of all weight is spread evenly, so that a change is followed (EXP3.S, section 8 there). Rewards are
 counted from their usual value, which changes no probability and lowers the variance.
 
-Plain form: x_k = (r - 1) / p_k for the arm that ran, 0 for the others. Cascade form: verifying K
-shows what every K' <= K would have emitted, at a predicted time, so their rewards are all known,
-and x_k' = (r_k' - 1) / sum_{k >= k'} p_k (Exp3-SET; Alon, Cesa-Bianchi, Gentile, Mansour,
-arXiv 1307.4564).
+Verifying K shows what every K' <= K would have emitted, at a predicted time, so their rewards are
+all known, and x_k' = (r_k' - 1) / sum_{k >= k'} p_k (Exp3-SET; Alon, Cesa-Bianchi, Gentile,
+Mansour, arXiv 1307.4564).
 
 Its probabilities are known: every step's propensity is recorded.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -31,10 +29,10 @@ from adaptive_spec.policies.bandits.base import (
     Learner,
 )
 from adaptive_spec.policies.bandits.hazards import survival_counts
-from adaptive_spec.policies.bandits.rewards import RewardScale, step_reward
+from adaptive_spec.policies.bandits.rewards import RewardScale
 from adaptive_spec.policies.bandits.saved_arrays import Arrays
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _SPAN = 12.0
 """Weights more than e^-12 below the largest are held there."""
@@ -85,23 +83,17 @@ class _Weights:
         self._scale = RewardScale()
         self._log_weight: FloatArray = np.zeros((LOAD_BINS, len(self._arms)))
 
-    def features(self, context: StepContext) -> FloatArray:
-        """None."""
-        return np.zeros(0)
-
-    def draw(self, context: StepContext, load: int, features: FloatArray) -> Draw:
+    def draw(self, context: StepContext, load: int) -> Draw:
         """An arm by the weights."""
         probabilities = self._probabilities(load)
         arm = int(self._random.choice(len(self._arms), p=probabilities))
         return Draw(arm, probabilities, "drawn by weight")
 
-    def learn(self, outcome: StepOutcome, decision: Decision | None, clean: bool) -> None:
+    def learn(self, outcome: StepOutcome, decision: Decision | None) -> None:
         """Move weight by the rewards that the step has shown."""
         if decision is None or decision.probabilities is None:
             return
-        gain = self._shown(outcome, decision) if self._options.cascade else None
-        if gain is None:
-            gain = self._own(outcome, decision, clean)
+        gain = self._shown(outcome, decision)
         if gain is None:
             return
         row = self._log_weight[decision.load]
@@ -110,9 +102,6 @@ class _Weights:
         weight = np.exp(np.maximum(row, -_SPAN))
         weight = (1.0 - self._options.share) * weight + self._options.share * weight.mean()
         row[:] = np.log(weight)
-
-    def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
 
     def arrays(self) -> Arrays:
         """Weights, and the usual rewards."""
@@ -131,16 +120,6 @@ class _Weights:
         probabilities: FloatArray = (1.0 - even) * weight / weight.sum() + even / len(weight)
         probabilities /= probabilities.sum()
         return probabilities
-
-    def _own(self, outcome: StepOutcome, decision: Decision, clean: bool) -> FloatArray | None:
-        """[A] gains: of the arm that ran."""
-        reward = step_reward(outcome, self._costs.prompt_seconds(outcome)) if clean else math.nan
-        if math.isnan(reward) or decision.probabilities is None:
-            return None
-        gain = np.zeros(len(self._arms))
-        normalised = self._scale.normalised(decision.load, reward)
-        gain[decision.arm] = (normalised - 1.0) / decision.probabilities[decision.arm]
-        return gain
 
     def _shown(self, outcome: StepOutcome, decision: Decision) -> FloatArray | None:
         """[A] gains: of every K up to the one that ran, at predicted times."""

@@ -1,18 +1,47 @@
-"""The base of the two linear bandits: one of two forms, by option `cascade`."""
+"""The base of the two linear bandits: hazards by position and request, K_i per request.
+
+Hazard j of request i is linear in the request's features, theta_j . x_i, fitted to what
+verification has shown of position j by any K (contextual combinatorial cascading bandits: Li,
+Wang, Zhang, Chen, ICML 2016). The planner takes optimistic or sampled hazards for survival and
+finds the K_i and the depth of the most tokens per second.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
+import numpy as np
 
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.planning.planner import best_admission
 from adaptive_spec.policies.bandits.arms import arms_of
-from adaptive_spec.policies.bandits.base import BanditOptions, BanditPolicy, Discount, Learner
-from adaptive_spec.policies.bandits.linear_plain import LinearLearner
-from adaptive_spec.policies.bandits.request_cascade import Exploration, RequestCascade
+from adaptive_spec.policies.bandits.base import BanditOptions, Discount, plan_of
+from adaptive_spec.policies.bandits.features import DIMENSIONS, RequestFeatures
+from adaptive_spec.policies.bandits.ridge import RidgeRegressions
+from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_schema, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policy import State
-from adaptive_spec.step import Capability, IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, FloatArray, IntArray, SpecPlan, StepContext
+
+_FLOOR, _CEILING = 0.01, 0.995
+_MEASURE_EVERY = 4
+_MEASURED_STEPS = 5
+_PRIOR_HAZARD = 0.67
+
+
+class Exploration(NamedTuple):
+    """How hazards depart from their means.
+
+    Attributes:
+        bonus: times the deviation, added to the mean (LinUCB).
+        sampling: times the posterior's width, sampled (Thompson).
+        hold_steps: steps that a sample is kept.
+    """
+
+    bonus: float
+    sampling: float
+    hold_steps: int
 
 
 class LinearBanditOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,63 +54,152 @@ class LinearBanditOptions(BanditOptions, frozen=True, forbid_unknown_fields=True
 
 
 class LinearBanditPolicy:
-    """Delegates to the form that was asked for."""
+    """Plans K_i per request from linear hazards.
+
+    Args:
+        options: of the policy.
+        exploration: how to depart from the means.
+        seed: of the samples.
+    """
 
     name: ClassVar[str] = "linear"
 
     def __init__(
         self, options: LinearBanditOptions, exploration: Exploration, *, seed: int
     ) -> None:
-        self._form: RequestCascade | _Plain
-        if options.cascade:
-            self._form = RequestCascade(
-                self.name,
-                exploration,
-                discount=options.discount,
-                ridge=options.ridge,
-                profile=options.profile,
-                seed=seed,
-            )
-        else:
-            self._form = _Plain(self.name, options, exploration, seed=seed)
+        self._exploration = exploration
+        self._discount, self._ridge = options.discount, options.ridge
+        self._profile = options.profile
+        self._random = np.random.default_rng(seed)
+        self._capability: Capability | None = None
+        self._saved: State | None = None
+        self._features = RequestFeatures()
+        self._measure_next: int | None = None
+        self._last_depth: int | None = None
+        self._sample: FloatArray | None = None
+        self._sample_age = 0
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Decide for one step."""
-        return self._form.plan(context)
+        """The planner's choice under optimistic or sampled hazards."""
+        if self._capability is None:
+            self._start(context.capability)
+        if context.batch_size == 0:
+            depth = context.engine_k if self._last_depth is None else self._last_depth
+            return plan_of(context, np.zeros(0, dtype=np.int64), depth, "nothing decodes")
+        rows = self._features.of_requests(context)
+        if not self._costs.ready:
+            verify = np.minimum(context.draft_available, context.engine_k)
+            plan = self._timed(context, verify, context.engine_k, "no step measured yet", None)
+            return msgspec.structs.replace(plan, notes=(rows,))
+        survival: FloatArray = np.cumprod(self._hazards(rows), axis=0, dtype=np.float64)
+        best = best_admission(
+            survival,
+            np.ones(context.batch_size),
+            context.draft_possible,
+            context.draft_available,
+            self._costs.model.verify_seconds(
+                context.batch_size, int(context.context_tokens.sum()), 0
+            ),
+            self._costs.model.draft_seconds(context.batch_size),
+            context.capability,
+        )
+        plan = self._timed(context, best.verify, best.draft_depth, "planned", survival)
+        return msgspec.structs.replace(plan, notes=(rows,))
 
-    def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step."""
-        self._form.observe(outcome)
+    def observe(self, step: FinishedStep) -> None:
+        """Learn step time and hazards."""
+        if self._capability is None:
+            return
+        outcome = step.outcome
+        self._costs.learn(outcome)
+        if outcome.slots.size == 0:
+            return
+        if step.plan.notes:
+            (features,) = step.plan.notes
+            verified, accepted = outcome.verified, outcome.accepted
+            positions = np.arange(self._capability.max_draft_tokens)[:, None]
+            seen = positions < np.minimum(accepted + 1, verified)
+            self._ridges.learn(features, (positions < accepted).astype(np.float64), seen)
+        self._features.learn(outcome)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
-        self._form.forget(slots)
+        self._features.forget(slots)
 
     def state(self) -> State:
         """The regressions' sums."""
-        return self._form.state()
+        if self._capability is None:
+            return self._saved or {}
+        return {"schema": 1, "learned": to_state(self._arrays())}
 
     def restore(self, state: State) -> None:
-        """Take up a saved state of the same form. Raises PolicyError otherwise."""
-        self._form.restore(state)
+        """Take up a saved state of the same Kmax. Raises PolicyError otherwise."""
+        if not state:
+            return
+        check_schema(state, self.name)
+        self._saved = state
+        if self._capability is not None:
+            self._start(self._capability)
 
-
-class _Plain(BanditPolicy):
-    def __init__(
-        self, name: str, options: LinearBanditOptions, exploration: Exploration, *, seed: int
-    ) -> None:
-        super().__init__(options, seed=seed)
-        self.label = name
-        self._options = options
-        self._exploration = exploration
-
-    def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """One regression per K."""
-        return LinearLearner(
-            len(arms_of(capability)),
-            costs,
-            self._exploration,
-            discount=self._options.discount,
-            ridge=self._options.ridge,
-            random=self._random,
+    def _start(self, capability: Capability) -> None:
+        self._capability = capability
+        self._arms = arms_of(capability)
+        self._costs = StepCosts(capability, self._profile, attempts=_MEASURED_STEPS)
+        guess = np.zeros(DIMENSIONS)
+        guess[0] = _PRIOR_HAZARD
+        self._ridges = RidgeRegressions(
+            capability.max_draft_tokens,
+            DIMENSIONS,
+            ridge=self._ridge,
+            discount=self._discount,
+            guess=guess,
         )
+        if self._saved is not None:
+            fill(self._arrays(), self._saved["learned"], self.name)
+            try:
+                self._ridges.solve()
+            except np.linalg.LinAlgError as error:
+                raise PolicyError(f"{self.name} state: `gram` cannot be inverted") from error
+
+    def _arrays(self) -> Arrays:
+        return {"gram": self._ridges.gram, "moment": self._ridges.moment}
+
+    def _hazards(self, rows: FloatArray) -> FloatArray:
+        """Hazards to plan with, [Kmax, B]."""
+        bonus, sampling, hold_steps = self._exploration
+        if sampling > 0.0:
+            if self._sample is None or self._sample_age >= hold_steps:
+                self._sample = self._ridges.sampled(sampling, self._random)
+                self._sample_age = 0
+            self._sample_age += 1
+            hazard = self._sample @ rows.T
+        else:
+            hazard = self._ridges.mean(rows)
+            if bonus > 0.0:
+                hazard = hazard + bonus * self._ridges.deviation(rows)
+        clipped: FloatArray = np.clip(hazard, _FLOOR, _CEILING)
+        return clipped
+
+    def _timed(
+        self,
+        context: StepContext,
+        verify: IntArray,
+        depth: int,
+        reason: str,
+        survival: FloatArray | None,
+    ) -> SpecPlan:
+        """The plan, or one that times a K this load was never run with: draft it, verify it."""
+        self._last_depth = depth
+        if self._measure_next is not None:
+            k, self._measure_next = self._measure_next, None
+            verify = np.minimum(context.draft_available, k)
+            return plan_of(context, verify, depth, f"measuring K = {k}")
+        if context.step % _MEASURE_EVERY == 0:
+            goodput = None
+            if survival is not None:
+                goodput = self._costs.goodput(context, survival.mean(axis=1), self._arms)
+            index = self._costs.unmeasured(context, self._arms, goodput)
+            if index is not None:
+                self._measure_next = int(self._arms[index])
+                return plan_of(context, verify, self._measure_next, "drafting to measure it")
+        return plan_of(context, verify, depth, reason)

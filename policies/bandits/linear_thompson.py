@@ -1,8 +1,7 @@
 """`linear_thompson`: linear predictions from a sample of their coefficients.
 
-theta ~ N(A^-1 b, v^2 A^-1), kept for a few steps (Agrawal, Goyal, arXiv 1209.3352). Cascade form:
-of each position's hazard, and K_i per request by the planner. Plain form: of the reward of each K,
-for the batch. Features as in `linucb`.
+theta ~ N(A^-1 b, v^2 A^-1), kept for a few steps (Agrawal, Goyal, arXiv 1209.3352). They predict
+each position's hazard; the planner finds K_i per request from them. Features as in `linucb`.
 """
 
 from __future__ import annotations
@@ -11,8 +10,11 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.policies.bandits.linear_policy import LinearBanditOptions, LinearBanditPolicy
-from adaptive_spec.policies.bandits.request_cascade import Exploration
+from adaptive_spec.policies.bandits.linear_policy import (
+    Exploration,
+    LinearBanditOptions,
+    LinearBanditPolicy,
+)
 
 
 class LinearThompsonOptions(
@@ -25,7 +27,7 @@ class LinearThompsonOptions(
 
 
 class LinearThompsonPolicy(LinearBanditPolicy):
-    """Linear Thompson sampling, per request or over K."""
+    """Linear Thompson sampling, per request."""
 
     name: ClassVar[str] = "linear_thompson"
     summary: ClassVar[str] = "bandit: linear Thompson sampling on request features; K per request"

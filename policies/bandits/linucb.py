@@ -1,9 +1,9 @@
 """`linucb`: upper confidence bounds on linear predictions from features.
 
-Bound theta . x + c sqrt(x' A^-1 x) (Li, Chu, Langford, Schapire, arXiv 1003.0146). Cascade form:
-of each hazard of each request, and K_i per request by the planner. Plain form: of the reward of
-each K, for the batch. Features: load, context length, the request's acceptance so far, confidence
-and entropy of its last drafts, temperature, free KV, task.
+Bound theta . x + c sqrt(x' A^-1 x) (Li, Chu, Langford, Schapire, arXiv 1003.0146). They are
+bounds on each hazard of each request; the planner finds K_i per request from them. Features: load,
+context length, the request's acceptance so far, confidence and entropy of its last drafts,
+temperature, free KV, task.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import ClassVar
 import msgspec
 
 from adaptive_spec.policies.bandits.base import NonNegative
-from adaptive_spec.policies.bandits.linear_policy import LinearBanditOptions, LinearBanditPolicy
-from adaptive_spec.policies.bandits.request_cascade import Exploration
+from adaptive_spec.policies.bandits.linear_policy import (
+    Exploration,
+    LinearBanditOptions,
+    LinearBanditPolicy,
+)
 
 
 class LinUcbOptions(LinearBanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,7 +28,7 @@ class LinUcbOptions(LinearBanditOptions, frozen=True, forbid_unknown_fields=True
 
 
 class LinUcbPolicy(LinearBanditPolicy):
-    """LinUCB, per request or over K."""
+    """LinUCB, per request."""
 
     name: ClassVar[str] = "linucb"
     summary: ClassVar[str] = "bandit: LinUCB on request features; K per request"

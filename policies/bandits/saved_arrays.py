@@ -23,12 +23,10 @@ def to_state(arrays: Arrays) -> State:
     }
 
 
-def check_form(state: State, *, cascade: bool, owner: str) -> None:
-    """Raise PolicyError unless a bandit of this form saved the state."""
+def check_schema(state: State, owner: str) -> None:
+    """Raise PolicyError unless a bandit saved the state."""
     if state.get("schema") != 1 or "learned" not in state:
         raise PolicyError(f"{owner} state: schema 1 with `learned` expected")
-    if state.get("cascade") is not cascade:
-        raise PolicyError(f"{owner} state: it is of the other form (option `cascade`)")
 
 
 def fill(arrays: Arrays, state: object, owner: str) -> None:

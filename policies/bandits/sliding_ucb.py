@@ -1,7 +1,7 @@
 """`sliding_ucb`: UCB on the last steps only.
 
 SW-UCB (Garivier, Moulines, arXiv 0805.3415, section 4): means and counts over a window of tau
-rewards; in the cascade form, over tau steps.
+steps.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import msgspec
 
 from adaptive_spec.policies.bandits.arms import arms_of
 from adaptive_spec.policies.bandits.base import BanditOptions, BanditPolicy, Learner, NonNegative
-from adaptive_spec.policies.bandits.cascade_form import (
+from adaptive_spec.policies.bandits.cascade_learner import (
+    HAZARD_WIDTH,
     CascadeLearner,
-    bound_width,
     upper_bounds,
 )
 from adaptive_spec.policies.bandits.hazards import HazardWindow
-from adaptive_spec.policies.bandits.plain_form import ArmWindow, IndexLearner
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.step import Capability
 
@@ -26,8 +25,8 @@ from adaptive_spec.step import Capability
 class SlidingUcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `sliding_ucb`."""
 
-    exploration: NonNegative | None = None
-    """c, the width of the confidence bounds; absent: 0.2 on hazards, 0.7 on K values."""
+    exploration: NonNegative = HAZARD_WIDTH
+    """c, the width of the confidence bounds on hazards."""
     window: Annotated[int, msgspec.Meta(ge=16, le=100_000)] = 400
     """tau, in steps that are learned from."""
 
@@ -46,16 +45,13 @@ class SlidingUcbPolicy(BanditPolicy):
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
         """Windows."""
         arms = arms_of(capability)
-        width = bound_width(self._options.exploration, self._options.cascade)
         window = self._options.window
-        if not self._options.cascade:
-            return IndexLearner(ArmWindow(len(arms), window), costs, width)
         memory = HazardWindow(capability.max_draft_tokens, window)
         return CascadeLearner(
             arms,
             memory,
             costs,
-            upper_bounds(width),
+            upper_bounds(self._options.exploration),
             self._random,
             after_restore=memory.remember_restored,
         )

@@ -1,9 +1,8 @@
 """`ucb`: the largest upper confidence bound.
 
-Plain form: UCB1 (Auer, Cesa-Bianchi, Fischer, Machine Learning 47, 2002, figure 1) with the bonus
-in units of the rewards' standard deviation: mean_k + c sd sqrt(ln n / n_k). Cascade form: bounds on
-the hazards of each position, mean_j + c sqrt(ln t / n_j), and the K that is best under them
-(CombCascade; Kveton, Wen, Ashkan, Szepesvári, arXiv 1507.04208, algorithm 1, with c^2 = 1.5 there).
+UCB1 (Auer, Cesa-Bianchi, Fischer, Machine Learning 47, 2002, figure 1) on the hazards of each
+position, mean_j + c sqrt(ln t / n_j), and the K that is best under them (CombCascade; Kveton, Wen,
+Ashkan, Szepesvári, arXiv 1507.04208, algorithm 1, with c^2 = 1.5 there).
 It forgets nothing: for stationary traffic.
 """
 
@@ -15,13 +14,12 @@ import msgspec
 
 from adaptive_spec.policies.bandits.arms import arms_of
 from adaptive_spec.policies.bandits.base import BanditOptions, BanditPolicy, Learner, NonNegative
-from adaptive_spec.policies.bandits.cascade_form import (
+from adaptive_spec.policies.bandits.cascade_learner import (
+    HAZARD_WIDTH,
     CascadeLearner,
-    bound_width,
     upper_bounds,
 )
 from adaptive_spec.policies.bandits.hazards import HazardCounts
-from adaptive_spec.policies.bandits.plain_form import ArmCounts, IndexLearner
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.step import Capability
 
@@ -29,15 +27,15 @@ from adaptive_spec.step import Capability
 class UcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `ucb`."""
 
-    exploration: NonNegative | None = None
-    """c, the width of the confidence bounds; absent: 0.2 on hazards, 0.7 on K values."""
+    exploration: NonNegative = HAZARD_WIDTH
+    """c, the width of the confidence bounds on hazards."""
 
 
 class UcbPolicy(BanditPolicy):
     """UCB over K."""
 
     name: ClassVar[str] = "ucb"
-    summary: ClassVar[str] = "bandit: upper confidence bounds on hazards (or, plain, on each K)"
+    summary: ClassVar[str] = "bandit: upper confidence bounds on the hazards"
     Options: ClassVar[type[msgspec.Struct]] = UcbOptions
 
     def __init__(self, options: UcbOptions, *, seed: int = 0) -> None:
@@ -47,8 +45,7 @@ class UcbPolicy(BanditPolicy):
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
         """Undiscounted counts."""
         arms = arms_of(capability)
-        width = bound_width(self._options.exploration, self._options.cascade)
-        if not self._options.cascade:
-            return IndexLearner(ArmCounts(len(arms)), costs, width)
         memory = HazardCounts(capability.max_draft_tokens, discount=1.0, evidence_limit=1e12)
-        return CascadeLearner(arms, memory, costs, upper_bounds(width), self._random)
+        return CascadeLearner(
+            arms, memory, costs, upper_bounds(self._options.exploration), self._random
+        )

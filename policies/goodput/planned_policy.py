@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
@@ -33,7 +32,6 @@ from adaptive_spec.step import (
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 _LEAST_STEPS, _ENOUGH_STEPS = 60, 200
@@ -89,7 +87,6 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None
-        self._flying: dict[int, tuple[StepContext, SpecPlan]] = {}  # TEMPORARY
 
     # ------------------------------------------------------------ of a subclass
 
@@ -135,11 +132,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             depth, reason = context.engine_k, "no step measured yet"
             timed = self._exploring.timed(context, None)
             plan = timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
-        plan = self._with_notes(plan, seen)
-        self._flying[context.step] = context, plan  # TEMPORARY
-        for old in [n for n in self._flying if n < context.step - 8]:  # TEMPORARY
-            del self._flying[old]  # TEMPORARY
-        return plan
+        return self._with_notes(plan, seen)
 
     def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
         forecast = self._forecast(context, seen)
@@ -187,11 +180,6 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
 
     def observe(self, step: FinishedStep) -> None:
         """Learn acceptance and step time from a finished step."""
-        if isinstance(step, StepOutcome):  # TEMPORARY until the controller hands FinishedStep
-            found = self._flying.pop(step.step, None)
-            if found is None:
-                return
-            step = finished_step(*found, step)
         if self._capability is None:
             return
         outcome = step.outcome

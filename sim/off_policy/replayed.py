@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.off_policy.draws import DrawKind, context_before_draw
@@ -40,7 +41,7 @@ class Replayed:
             plan = self._policy.plan(context)
             fault = plan_fault(plan, context)
             if not fault:
-                self._policy.observe(step.outcome)
+                self._policy.observe(finished_step(context, plan, step.outcome))
                 if step.ended.size:
                     self._policy.forget(step.ended)
         except Exception as error:

@@ -34,7 +34,7 @@ from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.request import Request
 from adaptive_spec.sim.validation.row import Row, compared
-from adaptive_spec.step import IntArray, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray
 
 TITLE = "Step-to-step correlation of acceptance, K = 8, gsm8k"
 FILE = "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz"
@@ -155,7 +155,8 @@ class _Watching(StaticPolicy):
         self._followed = {0: [0, 0], _K: [0, 0]}
         self._accepted = self._steps = 0
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
+        outcome = step.outcome
         for slot, verified, accepted in zip(
             outcome.slots.tolist(),
             outcome.verified.tolist(),

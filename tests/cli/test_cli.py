@@ -14,7 +14,7 @@ import adaptive_spec
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
 OURS = [
-    *("discounted_ucb", "ensemble", "exp3", "goodput", "linear_thompson", "linucb", "off"),
+    *("discounted_ucb", "exp3", "goodput", "linear_thompson", "linucb", "off"),
     *("regression", "sliding_ucb", "static", "thompson", "ucb"),
 ]
 PEERS = [

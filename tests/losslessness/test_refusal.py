@@ -55,10 +55,3 @@ def test_an_instance_may_be_for_greedy_drafts_where_its_class_is_not() -> None:
     Controller(RunsOthers(policy_class("goodput")), SAMPLED)
     with pytest.raises(PolicyError, match="greedy drafts only"):
         Controller(RunsOthers(policy_class("tetris")), SAMPLED)
-
-
-def test_an_ensemble_is_for_greedy_drafts_if_a_member_is() -> None:
-    config = msgspec.convert({"policy": "ensemble", "options": {"members": ["tetris"]}}, Config)
-    with pytest.raises(PolicyError, match="greedy drafts only"):
-        Controller.from_config(config, SAMPLED)
-    Controller.from_config(config, GREEDY)

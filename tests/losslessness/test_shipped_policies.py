@@ -24,7 +24,7 @@ ROUNDS, MOST_ROUNDS = 3, 60
 where it should: the check would be empty otherwise."""
 DRAFTS = {"specdec_plus_plus": 4}
 """3 for all others; this one judges a draft one pass late."""
-DRAFTS_ALL = {("regression", "drafting stops"), ("ensemble", "drafting stops")}
+DRAFTS_ALL = {("regression", "drafting stops")}
 """Here they make and verify all drafts; the draws of a big batch have `regression` at work."""
 
 

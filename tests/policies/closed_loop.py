@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import Capability, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, Level, StepContext, StepOutcome
 
 
 class Machine(NamedTuple):
@@ -73,7 +74,7 @@ def run(
     remaining = random.integers(20, 2 * length, concurrency)
     context_tokens = random.integers(50, 300, concurrency)
     drafted = np.zeros(concurrency, dtype=np.int64)
-    pending: deque[StepOutcome] = deque()
+    pending: deque[FinishedStep] = deque()
     now = 1000.0
     tokens = seconds = total_k = 0.0
     off = 0
@@ -104,23 +105,22 @@ def run(
         if random.random() < 0.01 and noise > 0:
             measured *= 5.0
         now += truth
-        pending.append(
-            StepOutcome(
-                step=step,
-                slots=context.slots,
-                verified=plan.verify,
-                accepted=accepted,
-                emitted=emitted,
-                batch_size=concurrency,
-                batch_tokens=batch_tokens,
-                context_tokens=int(context_tokens.sum()),
-                prefill_tokens=0,
-                draft_depth=depth,
-                ragged=bool(np.ptp(plan.verify) > 0),
-                seconds=measured,
-                now=now,
-            )
+        outcome = StepOutcome(
+            step=step,
+            slots=context.slots,
+            verified=plan.verify,
+            accepted=accepted,
+            emitted=emitted,
+            batch_size=concurrency,
+            batch_tokens=batch_tokens,
+            context_tokens=int(context_tokens.sum()),
+            prefill_tokens=0,
+            draft_depth=depth,
+            ragged=bool(np.ptp(plan.verify) > 0),
+            seconds=measured,
+            now=now,
         )
+        pending.append(finished_step(context, plan, outcome))
         if len(pending) > delay:
             policy.observe(pending.popleft())
         if step >= warmup:

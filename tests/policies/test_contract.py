@@ -31,7 +31,6 @@ DECIDED_BY_SIGNAL = {
     "arctic_suffix",
     "disco",
     "dspark",
-    "ensemble",
     "goodput",
     "hf_confidence",
     "llama_p_min",

@@ -30,7 +30,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.engines.batch_table import BatchTableOptions, BatchTablePolicy
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -141,9 +141,9 @@ class AcceptanceAdaptiveKPolicy:
             k = min(k, self._cap.plan(context).draft_depth)
         return self._rounds.next_round(context, k, f"{reason}, K = {k}")
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Count each request's drafts."""
-        self._rounds.ran(outcome.step)
+        outcome = step.outcome
         self._positions.record(outcome.verified, outcome.accepted)
 
     def forget(self, slots: IntArray) -> None:

@@ -44,7 +44,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.static import nearest_allowed
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import Capability, IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -198,9 +198,10 @@ class SGLangEmaPolicy:
         slot = tiers.slot(max(context.batch_size, 1))
         return self._rounds.next_round(context, slot.k, f"{slot.ema:.2f} accepted, K = {slot.k}")
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Move the average of the tier that this batch belongs to."""
-        k = self._rounds.ran(outcome.step)
+        outcome = step.outcome
+        k = step.plan.memo
         if self._tiers is None or outcome.slots.size == 0:
             return
         slot = self._tiers.slot(outcome.batch_size)

@@ -43,7 +43,7 @@ from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.policies.static import nearest_allowed
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 _PROFILED_CONTEXT = 128
 
@@ -160,10 +160,11 @@ class SGLangThroughputPolicy:
         assert self._k is not None
         return self._rounds.next_round(context, self._k, f"throughput-aware {self._k}")
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Fill the windows of the positions that were drafted, and the cost table."""
+        outcome = step.outcome
         self._times.learn(outcome)
-        k = self._rounds.ran(outcome.step)
+        k = step.plan.memo
         if not k or self._k is None or outcome.slots.size == 0:
             return
         # Positions above the present K were just cleared, or belong to profiling.

@@ -44,7 +44,7 @@ from adaptive_spec.policies.baselines.engines.tensorrt_llm_schedule import (
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.policy import Provenance
-from adaptive_spec.step import IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -138,8 +138,9 @@ class TensorRTLLMWindowGatePolicy(_GatedPolicy):
         window, threshold = options.acceptance_rate_window_size, options.acceptance_rate_threshold
         super().__init__(options, _Gate(window, threshold))
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Accepted over drafted of one iteration; one without drafts is no sample."""
+        outcome = step.outcome
         drafted = int(outcome.verified.sum())
         if drafted:
             self._gate.record(int(outcome.accepted.sum()) / drafted)
@@ -163,8 +164,9 @@ class TensorRTLLMRequestGatePolicy(_GatedPolicy):
         super().__init__(options, _Gate(window, threshold))
         self._tokens, self._iterations = integers(0), integers(0)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Count tokens and iterations of each request."""
+        outcome = step.outcome
         self._tokens[outcome.slots] += outcome.emitted
         self._iterations[outcome.slots] += 1
 

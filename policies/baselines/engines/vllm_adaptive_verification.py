@@ -39,9 +39,8 @@ from adaptive_spec.policies.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
-from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import Capability, FloatArray, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
 
 
 class VllmAdaptiveVerificationOptions(
@@ -72,7 +71,6 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         del seed
         super().__init__(options.profile)
         self._form: Form = options.estimator
-        self._memory = RoundMemory()
         self._restored: State | None = None
         self._tables: tuple[CostCurve, CostCurve] | None = None
 
@@ -87,19 +85,15 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """The estimator's acceptance."""
-        features = log_odds(confidence)
-        predicted = self._estimator.predict(features)
-        self._memory.remember(context.step, context.slots, features, predicted)
-        return predicted
+        return self._estimator.predict(log_odds(confidence))
 
-    def learn(self, outcome: StepOutcome) -> None:
+    def learn(self, step: FinishedStep) -> None:
         """Grade the step's predictions."""
-        recalled = self._memory.recall(outcome)
-        if recalled is not None:
-            features, predicted = recalled.signals
-            rows = recalled.rows
+        confidence, outcome = step.context.confidence, step.outcome
+        if step.plan.notes and confidence is not None:
+            (predicted,) = step.plan.notes
             self._estimator.learn(
-                features, predicted, outcome.verified[rows], outcome.accepted[rows]
+                log_odds(confidence), predicted, outcome.verified, outcome.accepted
             )
 
     def seconds(self, context: StepContext) -> FloatArray:

@@ -35,7 +35,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _MEASURED_BATCHES = (1, 4, 16, 64, 256)
 _MEASURED_K = (0, 1, 3, 4, 5, 7)
@@ -118,10 +118,10 @@ class VllmDynamicPolicy:
         k = int(allowed[np.argmax((lengths / latency)[allowed])])
         return self._rounds.next_round(context, k, f"length {lengths[k]:.2f} at K = {k}")
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Count drafts and accepted drafts by position."""
+        outcome = step.outcome
         self._times.learn(outcome)
-        self._rounds.ran(outcome.step)
         positions = np.arange(len(self._drafted))
         self._drafted += np.count_nonzero(outcome.verified[:, None] > positions, axis=0)
         self._accepted += np.count_nonzero(outcome.accepted[:, None] > positions, axis=0)

@@ -46,13 +46,13 @@ from adaptive_spec.policy import Provenance, State
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     FloatArray,
     IntArray,
     Level,
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 _UNANSWERED = 3
@@ -215,8 +215,9 @@ class AdaSpecPolicy:
 
     # ------------------------------------------------------------------- learn
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Step times; the rate of acceptance where the engine knows no probabilities."""
+        outcome = step.outcome
         self._times.learn(outcome)
         if not self._uses_confidence:
             self._sum += float(outcome.accepted.sum())

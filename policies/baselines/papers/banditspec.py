@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,10 +42,9 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.static import nearest_allowed
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _SOURCE = "2505.15141; sail-sg/BanditSpec, generate_utils.py"
-_REMEMBERED = 8
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -74,6 +73,14 @@ class BanditSpecExp3Options(
     """Options of `banditspec_exp3`."""
 
 
+class _Chosen(NamedTuple):
+    """The arm that a step runs, and the probability with which it was drawn."""
+
+    generation: int
+    arm: int
+    probability: float
+
+
 class _BanditSpecPolicy(ABC):
     """Rounds and generations; the bandits differ in how they choose and what they record."""
 
@@ -86,7 +93,6 @@ class _BanditSpecPolicy(ABC):
         self._generation = 0
         self._round = 0
         self._emitted = 0.0
-        self._chosen: dict[int, tuple[int, int, float]] = {}
 
     def plan(self, context: StepContext) -> SpecPlan:
         """The arm of this round; a deeper one is drafted for first."""
@@ -102,25 +108,30 @@ class _BanditSpecPolicy(ABC):
             arm, probability = self._choose()
             propensity = probability
         k = self._arms[arm]
+        chosen: _Chosen | None = None
         if self._rounds.prepared(context, k):
-            self._chosen[context.step] = (self._generation, arm, probability)
-            while len(self._chosen) > _REMEMBERED:
-                del self._chosen[next(iter(self._chosen))]
+            chosen = _Chosen(self._generation, arm, probability)
         else:
             self._pending = (arm, probability)
         plan = self._rounds.this_round(context, k, f"arm {k} in round {self._round}")
-        return msgspec.structs.replace(plan, propensity=np.full(context.batch_size, propensity))
+        return msgspec.structs.replace(
+            plan, propensity=np.full(context.batch_size, propensity), memo=chosen
+        )
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Credit the arm that ran; a generation may end."""
-        self._rounds.ran(outcome.step)
-        chosen = self._chosen.pop(outcome.step, None)
+        outcome, chosen = step.outcome, step.plan.memo
         if outcome.batch_size == 0:
             return
         tokens = float(outcome.emitted.sum())
-        if chosen is not None and chosen[0] == self._generation and outcome.seconds > 0.0:
-            _, arm, probability = chosen
-            self._record(arm, probability, tokens / outcome.batch_size, tokens / outcome.seconds)
+        current = isinstance(chosen, _Chosen) and chosen.generation == self._generation
+        if current and outcome.seconds > 0.0:
+            self._record(
+                chosen.arm,
+                chosen.probability,
+                tokens / outcome.batch_size,
+                tokens / outcome.seconds,
+            )
         self._emitted += tokens / outcome.batch_size
         limit = self._settings.generation_tokens
         if limit and self._emitted >= limit:

@@ -34,10 +34,17 @@ import numpy as np
 from adaptive_spec.cost.coverage import load_bin
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
-from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance
-from adaptive_spec.step import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import (
+    FinishedStep,
+    FloatArray,
+    IntArray,
+    Level,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 
 Steps = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -74,7 +81,6 @@ class CascadePolicy(StatelessPolicy):
     def __init__(self, options: CascadeOptions, *, seed: int = 0) -> None:
         del seed
         self._options = options
-        self._memory = RoundMemory()
         self._whole_batch = False
         self._most = 1
         self._depth = 0
@@ -98,27 +104,26 @@ class CascadePolicy(StatelessPolicy):
         counted = np.where(k <= drafted, k, _NOT_COUNTED)
         if self._must_rest(context):
             k, counted = np.zeros_like(k), np.full_like(k, _RESTING)
-        self._memory.remember(context.step, slots, counted.astype(np.float64))
         plan = per_request_plan(context, k, "testing and holding", empty=self._depth)
         self._depth = plan.draft_depth
-        return plan
+        return msgspec.structs.replace(plan, notes=(counted,))
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Time the baseline, or count the step for the tests that are under way."""
-        recalled = self._memory.recall(outcome)
-        if recalled is None or not recalled.rows.size or outcome.prefill_tokens:
+        outcome = step.outcome
+        if not step.plan.notes or not outcome.slots.size or outcome.prefill_tokens:
             return
         if not 0.0 < outcome.seconds < 60.0:
             return
-        (k,) = recalled.signals
+        (k,) = step.plan.notes
         if k[0] == _RESTING:
             self._time_baseline(outcome)
             return
         baseline = self._baseline.get(load_bin(outcome.batch_size))
         if baseline is None:
             return
-        slots = outcome.slots[recalled.rows]
-        tokens: FloatArray = outcome.emitted[recalled.rows].astype(np.float64)
+        slots = outcome.slots
+        tokens: FloatArray = outcome.emitted.astype(np.float64)
         if self._whole_batch:
             slots, k, tokens = np.zeros(1, np.int64), k[:1], tokens.mean(keepdims=True)
         current = k == self._k[slots]

@@ -37,10 +37,10 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
-from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
 from adaptive_spec.step import (
     BoolArray,
+    FinishedStep,
     FloatArray,
     IntArray,
     Level,
@@ -86,7 +86,6 @@ class DsdePolicy:
     def __init__(self, options: DsdeOptions, *, seed: int = 0) -> None:
         del seed
         self._options = options
-        self._memory = RoundMemory()
         self._share = 0.5
         self._most = 1
         self._temperature = floats(0.0)
@@ -106,8 +105,6 @@ class DsdePolicy:
         self._first_k = min(max(context.engine_k, 1), self._most)
         slots = context.slots
         self._temperature[slots] = context.temperature
-        if context.confidence is not None:
-            self._memory.remember(context.step, slots, context.confidence)
         k = self._k[slots]
         k = np.where(k > 0, k, self._first_k)
         mean = int(np.ceil(k.mean())) if k.size else self._first_k
@@ -115,12 +112,13 @@ class DsdePolicy:
             context, k, "by divergence", empty=self._first_k, uniform=min(mean, self._most)
         )
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Judge the drafts of a step and set the K of their requests."""
+        outcome = step.outcome
         drafted = outcome.verified > 0
         if not drafted.any():
             return
-        divergence, seen = self._divergence(outcome)
+        divergence, seen = self._divergence(outcome, step.context.confidence)
         divergence, seen = divergence[drafted], seen[drafted]
         slots = outcome.slots[drafted]
         accepted = outcome.accepted[drafted]
@@ -160,15 +158,14 @@ class DsdePolicy:
 
     # ---------------------------------------------------------------- internals
 
-    def _divergence(self, outcome: StepOutcome) -> tuple[FloatArray, BoolArray]:
+    def _divergence(
+        self, outcome: StepOutcome, shown: FloatArray | None
+    ) -> tuple[FloatArray, BoolArray]:
         """[B, Kmax] the stand-in for the divergence, and where it is known."""
         seen, taken = observed(outcome.verified, outcome.accepted, self._most)
         expected = np.full(seen.shape, self._share)
-        recalled = self._memory.recall(outcome)
-        if recalled is not None:
-            (shown,) = recalled.signals
-            rows = recalled.rows
-            expected[rows] = np.where(np.isnan(shown), expected[rows], shown)
+        if shown is not None:
+            expected = np.where(np.isnan(shown), expected, shown)
         share = int(np.count_nonzero(taken & seen)) / max(int(np.count_nonzero(seen)), 1)
         self._share += _RATE * (share - self._share)
         given = np.where(taken, expected, 1.0 - expected)

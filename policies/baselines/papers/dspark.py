@@ -33,9 +33,8 @@ from adaptive_spec.policies.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
-from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import Capability, FloatArray, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
 
 
 class DSparkOptions(BudgetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +62,6 @@ class DSparkPolicy(BudgetedVerification):
         del seed
         super().__init__(options.profile)
         self._calibrate = options.calibrate
-        self._memory = RoundMemory()
         self._restored: State | None = None
 
     def begin(self, capability: Capability) -> None:
@@ -77,17 +75,13 @@ class DSparkPolicy(BudgetedVerification):
         """Confidences at their position's temperature."""
         if not self._calibrate:
             return confidence
-        odds = log_odds(confidence)
-        self._memory.remember(context.step, context.slots, odds)
-        return self._scaling.calibrated(odds)
+        return self._scaling.calibrated(log_odds(confidence))
 
-    def learn(self, outcome: StepOutcome) -> None:
+    def learn(self, step: FinishedStep) -> None:
         """Judge the step's confidences."""
-        recalled = self._memory.recall(outcome)
-        if recalled is not None:
-            (odds,) = recalled.signals
-            rows = recalled.rows
-            self._scaling.learn(odds, outcome.verified[rows], outcome.accepted[rows])
+        confidence, outcome = step.context.confidence, step.outcome
+        if self._calibrate and confidence is not None:
+            self._scaling.learn(log_odds(confidence), outcome.verified, outcome.accepted)
 
     def state(self) -> State:
         """The temperatures."""

@@ -44,7 +44,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import integers
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import FloatArray, IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _IMAGINED_ROUNDS = 1.0
 _PAIR = 2
@@ -170,13 +170,14 @@ class NightjarPolicy:
         propensity = np.full(context.batch_size, probability)
         return msgspec.structs.replace(plan, propensity=propensity)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Reward the arm that ran with tokens per request and second."""
+        outcome = step.outcome
         if outcome.draft_depth > 0:
             self._behind.reset(outcome.slots)
         else:
             self._behind[outcome.slots] += outcome.emitted
-        k = self._rounds.ran(outcome.step)
+        k = step.plan.memo
         if k is None or k not in self._arms or not outcome.seconds > 0.0:
             return
         reward = float(outcome.emitted.sum()) / outcome.batch_size / outcome.seconds

@@ -38,14 +38,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import (
-    FloatArray,
-    IntArray,
-    Level,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _KEEP = 0.85
 _MEMORY_MARGIN = 1.1
@@ -101,10 +94,10 @@ class TurboSpecPolicy:
         k = context.engine_k if self._k is None else self._k
         return self._rounds.next_round(context, k, f"acceptance {self._acceptance:.2f}, K = {k}")
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Move the acceptance rate; a step without drafts leaves it."""
+        outcome = step.outcome
         self._times.learn(outcome)
-        self._rounds.ran(outcome.step)
         judged = int((outcome.accepted + (outcome.accepted < outcome.verified)).sum())
         if judged:
             self._judged += judged

@@ -2,8 +2,8 @@
 
 In the engines these rules come from, a round drafts K and then verifies these K. Here drafting
 closes a step and verification opens the next one, so a round spans two steps. `BatchRounds` makes
-the plans and remembers which K each step really ran, so that an outcome, which may arrive one or
-two steps late, is credited to the K it belongs to.
+the plans. A plan's `memo` is the K of its round, which the step's results are credited to; None
+where it is no round of one K.
 
 Two ways to change K:
 
@@ -19,12 +19,9 @@ import numpy as np
 from adaptive_spec.policies.static import nearest_allowed, off_mode
 from adaptive_spec.step import Mode, SpecPlan, StepContext
 
-_REMEMBERED = 8
-"""Outcomes arrive at most two steps late; those of steps without decoding requests never do."""
-
 
 class BatchRounds:
-    """Makes uniform plans and knows which K a step ran.
+    """Makes uniform plans.
 
     Args:
         cold: at K = 0 leave the drafter out altogether where the engine can. Requests alive at
@@ -35,7 +32,6 @@ class BatchRounds:
         self._cold = cold
         self._drafted: int | None = None
         self._waiting: int | None = None
-        self._ran: dict[int, int] = {}
 
     def next_round(
         self, context: StepContext, k: int, reason: str, *, measuring: bool = False
@@ -65,10 +61,6 @@ class BatchRounds:
         k = nearest_allowed(k, context.capability.uniform_values)
         return k <= self._at_hand(context)
 
-    def ran(self, step: int) -> int | None:
-        """K of this step's round; None if it was no round of one K, or is not known."""
-        return self._ran.pop(step, None)
-
     def _at_hand(self, context: StepContext) -> int:
         capability = context.capability
         if self._drafted is not None:
@@ -80,10 +72,7 @@ class BatchRounds:
     def _plan(
         self, context: StepContext, now: int, following: int, reason: str, *, cold: bool
     ) -> SpecPlan:
-        if context.batch_size and now <= self._at_hand(context):
-            self._ran[context.step] = now
-            while len(self._ran) > _REMEMBERED:
-                del self._ran[next(iter(self._ran))]
+        is_round = context.batch_size > 0 and now <= self._at_hand(context)
         self._drafted = following
         verify = np.minimum(context.draft_available, now)
         on = following > 0 or bool(verify.any())
@@ -94,4 +83,5 @@ class BatchRounds:
             draft_depth=following,
             mode=Mode.ON if on else off,
             reason=reason,
+            memo=now if is_round else None,
         )

@@ -27,13 +27,13 @@ from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, su
 from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.step import (
     Capability,
+    FinishedStep,
     FloatArray,
     IntArray,
     Level,
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 _MEASURING_PERIOD = 4
@@ -74,8 +74,8 @@ class BudgetedVerification(ABC):
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """[B, Kmax] acceptance given that the drafts before are accepted, from max q."""
 
-    def learn(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step, beyond its duration."""
+    def learn(self, step: FinishedStep) -> None:
+        """Learn from a finished step, beyond its duration; its plan's note is `calibrated`."""
 
     def seconds(self, context: StepContext) -> FloatArray:
         """[B * Kmax + 1] step time by drafts verified, drafting included; never falling."""
@@ -94,28 +94,33 @@ class BudgetedVerification(ABC):
             # First, so that a saved state that doesn't fit is said once and not in every step.
             self._capability = context.capability
             self.begin(context.capability)
-        available = context.draft_available
         live = self.calibrated(context, context.confidence)
+        verify, reason = self._chosen(context, live)
+        return self._decided(context, verify, reason, live)
+
+    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str]:
+        """[B] the drafts to verify, and why."""
+        available = context.draft_available
         old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
         measured = self._measuring(context)
         if not self._cost.ready:
-            return self._decided(context, available, "no step measured yet")
+            return available, "no step measured yet"
         if measured is not None:
-            return self._decided(context, np.minimum(available, measured), "measuring")
+            return np.minimum(available, measured), "measuring"
         seconds = self.seconds(context)
         survival = survival_of(old)
         if context.capability.level is Level.UNIFORM:
             k = best_uniform(survival, available, seconds, context.capability.uniform_values)
-            return self._decided(context, np.minimum(available, k), f"one K, {k}")
+            return np.minimum(available, k), f"one K, {k}"
         budget = best_budget(survival, available, seconds)
         verify = most_likely(survival_of(live), available, budget)
-        return self._decided(context, verify, f"budget {budget} of {int(available.sum())}")
+        return verify, f"budget {budget} of {int(available.sum())}"
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Learn the step's duration and what was accepted."""
         if self._capability is not None:
-            self._cost.learn(outcome)
-            self.learn(outcome)
+            self._cost.learn(step.outcome)
+            self.learn(step)
 
     def forget(self, slots: IntArray) -> None:
         """A new request is expected to accept everything."""
@@ -125,7 +130,9 @@ class BudgetedVerification(ABC):
 
     # ---------------------------------------------------------------- internals
 
-    def _decided(self, context: StepContext, verify: IntArray, reason: str) -> SpecPlan:
+    def _decided(
+        self, context: StepContext, verify: IntArray, reason: str, live: FloatArray
+    ) -> SpecPlan:
         capability = context.capability
         if capability.level is Level.UNIFORM:
             rungs = capability.uniform_values
@@ -137,6 +144,7 @@ class BudgetedVerification(ABC):
             draft_depth=capability.uniform_values[-1],
             mode=Mode.ON,
             reason=reason,
+            notes=(live,),
         )
 
     def _shift(self, slots: IntArray, live: FloatArray) -> FloatArray:

@@ -30,7 +30,7 @@ from adaptive_spec.policies.baselines.stopping.live_stopping import (
     Stops,
 )
 from adaptive_spec.policy import Provenance
-from adaptive_spec.step import FloatArray, IntArray, Level, StepOutcome
+from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -85,8 +85,9 @@ class AdaEdlPolicy(LiveStoppingPolicy):
         """Fix lambda for the drafts that are made next."""
         self._frozen[slots] = self._threshold[slots]
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Move lambda of the requests that verified something."""
+        outcome = step.outcome
         drafted = outcome.verified > 0
         slots = outcome.slots[drafted]
         if not slots.size:

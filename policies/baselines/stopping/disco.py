@@ -31,9 +31,8 @@ from adaptive_spec.policies.baselines.stopping.live_stopping import (
     StoppingOptions,
     Stops,
 )
-from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import FloatArray, IntArray, Level, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _FEATURES = 4
 _REFIT_STEPS = 100
@@ -72,7 +71,6 @@ class DiscoPolicy(LiveStoppingPolicy):
         self._options = options
         self._weights: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
         self._frozen = self._weights
-        self._memory = RoundMemory()
         self._kmax = 1
         self._begin_round()
 
@@ -86,20 +84,18 @@ class DiscoPolicy(LiveStoppingPolicy):
         """Fix the weights for the drafts that are made next."""
         self._frozen = self._weights
 
-    def seen(self, context: StepContext) -> None:
-        """Keep the step's signals until its outcome."""
+    def plan(self, context: StepContext) -> SpecPlan:
+        """K_i: what the classifier kept of the drafts at hand."""
         self._kmax = context.capability.max_draft_tokens
-        if self._options.learn and context.confidence is not None and context.entropy is not None:
-            self._memory.remember(context.step, context.slots, context.confidence, context.entropy)
+        return super().plan(context)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Add the judged drafts; every 100 steps, one Newton step."""
-        recalled = self._memory.recall(outcome)
-        if recalled is None:
+        confidence, entropy = step.context.confidence, step.context.entropy
+        if not self._options.learn or confidence is None or entropy is None:
             return
-        confidence, entropy = recalled.signals
-        verified, accepted = outcome.verified[recalled.rows], outcome.accepted[recalled.rows]
-        seen, taken = observed(verified, accepted, confidence.shape[1])
+        outcome = step.outcome
+        seen, taken = observed(outcome.verified, outcome.accepted, confidence.shape[1])
         seen &= ~(np.isnan(confidence) | np.isnan(entropy))
         features = self._features(confidence, entropy)[seen]
         expected = sigmoid(features @ self._weights)

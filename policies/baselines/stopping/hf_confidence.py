@@ -34,16 +34,8 @@ from adaptive_spec.policies.baselines.stopping.live_stopping import (
     StoppingOptions,
     Stops,
 )
-from adaptive_spec.policies.round_memory import RoundMemory
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Level,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level
 
 _NEEDED = 5
 """More drafts than this must have been judged."""
@@ -84,7 +76,6 @@ class HfConfidencePolicy(LiveStoppingPolicy):
         super().__init__(options.max_drafts)
         self._options = options
         self._threshold = self._frozen = options.threshold
-        self._memory = RoundMemory()
         self._shown: FloatArray = np.zeros(0)
         self._taken: BoolArray = np.zeros(0, dtype=np.bool_)
 
@@ -97,19 +88,12 @@ class HfConfidencePolicy(LiveStoppingPolicy):
         """Fix the threshold for the drafts that are made next."""
         self._frozen = self._threshold
 
-    def seen(self, context: StepContext) -> None:
-        """Keep the step's signal until its outcome."""
-        if context.confidence is not None and self._options.refit:
-            self._memory.remember(context.step, context.slots, context.confidence)
-
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Add the judged drafts and refit the threshold."""
-        recalled = self._memory.recall(outcome)
-        if recalled is None:
+        confidence, outcome = step.context.confidence, step.outcome
+        if not self._options.refit or confidence is None:
             return
-        (confidence,) = recalled.signals
-        verified, accepted = outcome.verified[recalled.rows], outcome.accepted[recalled.rows]
-        seen, taken = observed(verified, accepted, confidence.shape[1])
+        seen, taken = observed(outcome.verified, outcome.accepted, confidence.shape[1])
         seen &= ~np.isnan(confidence)
         if not seen.any():
             return

@@ -24,7 +24,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import integers
 from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
 from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import IntArray, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 
 class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,8 +63,9 @@ class HfHeuristicPolicy:
         mean = round(float(k.mean())) if k.size else start
         return per_request_plan(context, k, "2 more or 1 less", empty=start, uniform=mean)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Move K of the requests that verified something."""
+        outcome = step.outcome
         drafted = outcome.verified > 0
         slots = outcome.slots[drafted]
         if not slots.size or self._most is None:

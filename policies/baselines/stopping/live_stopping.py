@@ -72,9 +72,6 @@ class LiveStoppingPolicy(StatelessPolicy, ABC):
     def freeze(self, slots: IntArray) -> None:
         """From now on the drafts of the next step are made: adapted values are fixed for them."""
 
-    def seen(self, context: StepContext) -> None:
-        """A step with the signal is planned; for rules that learn from it."""
-
     def plan(self, context: StepContext) -> SpecPlan:
         """K_i: what the rule kept of the drafts at hand."""
         capability = context.capability
@@ -90,7 +87,6 @@ class LiveStoppingPolicy(StatelessPolicy, ABC):
             unknown if confidence is None else confidence,
             unknown if entropy is None else entropy,
         )
-        self.seen(context)
         most = capability.max_draft_tokens
         if self._max_drafts is not None:
             most = min(most, self._max_drafts)

@@ -16,7 +16,7 @@ from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.step import StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, StepContext, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)
 
@@ -111,6 +111,7 @@ FAULTS = {
     "depth too deep": lambda c: plan(c, draft_depth=5),
     "depth negative": lambda c: plan(c, draft_depth=-1),
     "depth nan": lambda c: plan(c, draft_depth=float("nan")),
+    "a note of another batch": lambda c: plan(c, notes=(np.zeros(2),)),
     "infinite prediction": lambda c: plan(c, predicted_seconds=float("inf")),
 }
 
@@ -164,7 +165,7 @@ def test_a_clock_that_jumps_back_does_not_bench_for_ever() -> None:
 
 def test_observe_and_forget_that_raise_are_counted_not_raised() -> None:
     class Forgetful(Answer):
-        def observe(self, outcome: StepOutcome) -> None:
+        def observe(self, step: FinishedStep) -> None:
             raise ValueError("no")
 
         def forget(self, slots: np.ndarray) -> None:
@@ -172,6 +173,7 @@ def test_observe_and_forget_that_raise_are_counted_not_raised() -> None:
 
     forgetful = Controller(Forgetful(plan), FULL)
     forgetful.slots.assign("a")
+    forgetful.plan(context(0))
     forgetful.observe(outcome(0))
     forgetful.finish(["a", "unknown"])
     assert sum(forgetful.status()["fail_opens"].values()) == 2
@@ -187,6 +189,73 @@ def test_shadow_runs_the_engines_k_and_records_what_was_wanted(tmp_path: Path) -
     [record] = read_trace(tmp_path)
     assert record["wanted_k"] == [1, 1, 0]
     assert record["k"] == [3, 2, 0]
+
+
+class Listener(Answer):
+    """Notes the step's number for each request, and keeps what comes back."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda c: plan(c, notes=(np.full(3, c.step),), memo=c.step))
+        self.heard: list[FinishedStep] = []
+
+    def observe(self, step: FinishedStep) -> None:
+        self.heard.append(step)
+
+
+def test_a_policy_gets_back_what_it_planned_for_the_requests_that_are_alive() -> None:
+    policy = Listener()
+    target = Controller(policy, FULL)
+    for number in range(4):
+        target.plan(context(number))
+    alive = msgspec.structs.replace(
+        outcome(2),
+        slots=np.array([2, 0]),
+        verified=np.array([0, 1]),
+        accepted=np.array([0, 1]),
+        emitted=np.array([1, 2]),
+    )
+    target.observe(alive)
+    [step] = policy.heard
+    assert (step.plan.memo, step.plan.notes[0].tolist()) == (2, [2, 2])
+    assert step.context.request_ids == ["c", "a"]
+    assert step.plan.verify.tolist() == [0, 1]
+
+
+def test_in_shadow_a_policy_gets_its_own_plan_back() -> None:
+    policy = Listener()
+    target = Controller(policy, FULL, Config(mode="shadow"))
+    target.plan(context(0))
+    target.observe(outcome(0))
+    [step] = policy.heard
+    assert (step.plan.memo, step.plan.verify.tolist()) == (0, [1, 1, 0])
+    assert step.outcome.verified.tolist() == [3, 2, 0]
+
+
+def test_a_policy_sees_the_drafts_that_memory_left_it() -> None:
+    policy = Listener()
+    policy.answer = lambda c: plan(c, verify=np.zeros(3, dtype=np.int64))
+    target = Controller(policy, FULL)
+    target.plan(context(0, kv_free_tokens=3 + 3))
+    target.observe(outcome(0))
+    assert policy.heard[0].context.draft_available.tolist() == [1, 1, 0]
+
+
+def test_a_step_nobody_planned_is_counted_and_not_learned_from() -> None:
+    policy = Listener()
+    target = Controller(policy, FULL)
+    target.observe(outcome(5))
+    assert policy.heard == []
+    assert target.status()["accepted_tokens"] == 3
+
+
+def test_after_a_fault_the_plan_that_comes_back_is_the_engines_own() -> None:
+    policy = Listener()
+    policy.answer = lambda c: plan(c, draft_depth=99, memo="kept")
+    target = Controller(policy, FULL)
+    target.plan(context(0))
+    target.observe(outcome(0))
+    [step] = policy.heard
+    assert (step.plan.mode, step.plan.memo) == (Mode.ENGINE, None)
 
 
 def test_switched_off_at_run_time_the_policy_is_not_asked() -> None:

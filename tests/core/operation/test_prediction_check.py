@@ -44,8 +44,7 @@ def outcome(step: int, seconds: float = 0.025) -> StepOutcome:
 def test_both_goodputs_come_from_the_same_steps() -> None:
     check = PredictionCheck()
     for step in range(10):
-        check.plan(plan(step))
-        check.outcome(outcome(step))
+        check.finished(plan(step), outcome(step))
     assert check.snapshot() == pytest.approx({"predicted": 300.0, "measured": 200.0})
 
 
@@ -55,37 +54,25 @@ def test_both_goodputs_come_from_the_same_steps() -> None:
         {"prefill_tokens": 5},
         {"seconds": math.nan},
         {"batch_size": 3},  # a request ended in it; its tokens are not known
-        {"step": 77},
     ],
 )
 def test_steps_that_cannot_be_compared_are_left_out(changes: dict[str, float]) -> None:
     check = PredictionCheck()
-    check.plan(plan(0))
-    check.outcome(msgspec.structs.replace(outcome(0), **changes))
+    check.finished(plan(0), msgspec.structs.replace(outcome(0), **changes))
     assert check.snapshot() == {}
 
 
 @pytest.mark.parametrize("unknown", [math.nan, 0.0, math.inf])
 def test_plans_without_a_prediction_are_left_out(unknown: float) -> None:
     check = PredictionCheck()
-    check.plan(plan(0, seconds=unknown))
-    check.outcome(outcome(0))
+    check.finished(plan(0, seconds=unknown), outcome(0))
     assert check.snapshot() == {}
 
 
 def test_what_is_long_past_counts_less() -> None:
     check = PredictionCheck()
     for step in range(3000):
-        check.plan(plan(step))
-        check.outcome(outcome(step, seconds=0.05))
+        check.finished(plan(step), outcome(step, seconds=0.05))
     for step in range(3000, 8000):
-        check.plan(plan(step))
-        check.outcome(outcome(step, seconds=0.025))
+        check.finished(plan(step), outcome(step, seconds=0.025))
     assert check.snapshot()["measured"] == pytest.approx(200.0, rel=0.05)
-
-
-def test_steps_that_never_end_are_not_kept() -> None:
-    check = PredictionCheck()
-    for step in range(1000):
-        check.plan(plan(step))
-    assert len(check._under_way) <= 64

@@ -109,14 +109,6 @@ def test_going_back_to_the_first_policy_brings_its_options_back() -> None:
     [
         ({"policy": "no_such"}, ConfigError, "no_such"),
         ({"policy": "adaptive_spec.policies.static:StaticPolicy"}, ConfigError, "static:Static"),
-        (
-            {
-                "policy": "ensemble",
-                "options": {"members": ["adaptive_spec.policies.static:StaticPolicy"]},
-            },
-            PolicyError,
-            "static:Static",
-        ),
         ({"policy": "goodput", "options": {"profile": "/dev/zero"}}, ConfigError, "regular file"),
         ({"policy": "static", "options": {"k": -2}, "mode": "off"}, PolicyError, "$.k"),
         ({"options": {"unknown": 2}, "mode": "off"}, PolicyError, "unknown"),

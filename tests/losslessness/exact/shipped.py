@@ -21,7 +21,6 @@ from tests.losslessness.exact.server import Server, Signal
 OPTIONS: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 2], [3, 8, 1]]},
     "disco": {"threshold": 0.6, "learn": False},
-    "ensemble": {"members": ["goodput", "regression"]},
     "hf_confidence": {"threshold": 0.5, "refit": False},
     "llama_p_min": {"p_min": 0.5},
     "specdec_plus_plus": {"h": 0.5, "min_drafts": 1},
@@ -35,7 +34,6 @@ LIVE = frozenset(
         "arctic_suffix",
         "disco",
         "dspark",
-        "ensemble",
         "goodput",
         "hf_confidence",
         "llama_p_min",

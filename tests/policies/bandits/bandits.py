@@ -15,7 +15,6 @@ PATHS = {
     "linucb": "linucb:LinUcbPolicy",
     "linear_thompson": "linear_thompson:LinearThompsonPolicy",
 }
-FORMS = [(name, cascade) for name in PATHS for cascade in (True, False)]
 
 
 def bandit(name: str, seed: int = 0, **options: Any) -> Policy:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.bandits.hazards import HazardCounts, HazardWindow, seen_by_position
-from adaptive_spec.policies.bandits.plain_form import ArmWindow
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
-from tests.policies.bandits.bandits import FORMS, PATHS, bandit
+from tests.policies.bandits.bandits import PATHS, bandit
 from tests.policies.bandits.test_credit import drive
 
 KMAX = 5
@@ -58,13 +57,6 @@ def test_a_restored_window_leaves_as_a_whole() -> None:
     assert memory.seen[0] == 103.0
     memory.learn(one, one)
     assert memory.seen.tolist() == [4.0, 0.0, 0.0, 0.0, 0.0]
-    arms = ArmWindow(2, 4)
-    arms.count[0], arms.total[0] = 10.0, 5.0
-    arms.restored()
-    for reward in (1.0, 2.0, 3.0, 4.0):
-        arms.learn(0, 1, reward)
-    assert arms.count[0].tolist() == [0.0, 4.0]
-    assert arms.total[0].tolist() == [0.0, 10.0]
 
 
 def test_faded_counts_are_a_weighted_sum() -> None:
@@ -97,12 +89,12 @@ def test_regressions_find_the_coefficients_and_how_sure_they_are() -> None:
         )
 
 
-@pytest.mark.parametrize(("name", "cascade"), FORMS)
-def test_a_restored_bandit_goes_on_with_what_it_knew(name: str, cascade: bool) -> None:
-    policy = bandit(name, cascade=cascade)
+@pytest.mark.parametrize("name", PATHS)
+def test_a_restored_bandit_goes_on_with_what_it_knew(name: str) -> None:
+    policy = bandit(name)
     drive(policy, 60)
     saved = json.loads(json.dumps(policy.state(), allow_nan=False))
-    fresh = bandit(name, cascade=cascade)
+    fresh = bandit(name)
     fresh.restore(saved)
     assert fresh.state() == saved
     drive(fresh, 1)  # the engine's limits are known: the arrays are filled
@@ -116,9 +108,6 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     policy = bandit(name)
     drive(policy, 20)
     saved = policy.state()
-    other = bandit(name, cascade=False)
-    with pytest.raises(PolicyError, match="other form"):
-        other.restore(saved)
     for broken, message in (
         ({"schema": 2}, "schema 1"),
         (saved | {"learned": {}}, "is missing"),

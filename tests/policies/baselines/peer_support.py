@@ -13,6 +13,7 @@ import pytest
 
 from adaptive_spec import Capability, Level, build_policy, check_policy
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy, provenance_of
 from adaptive_spec.sim.options import EngineOptions
@@ -22,8 +23,10 @@ from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     FloatArray,
     IntArray,
+    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -82,6 +85,25 @@ def outcome(verified: Sequence[int], accepted: Sequence[int], **changes: Any) ->
         "seconds": 0.01,
     }
     return StepOutcome(**{**values, **changes})
+
+
+def finished(
+    verified: Sequence[int],
+    accepted: Sequence[int],
+    *,
+    seen: StepContext | None = None,
+    plan: SpecPlan | None = None,
+    **changes: Any,
+) -> FinishedStep:
+    """The same as a finished step of `seen` and `plan`; without them somebody else planned it."""
+    ran = outcome(verified, accepted, **changes)
+    if seen is None:
+        seen = context(len(ran.slots), step=ran.step, slots=ran.slots)
+    if plan is None:
+        plan = SpecPlan(
+            step=ran.step, verify=ran.verified, draft_depth=KMAX, mode=Mode.ENGINE, reason=""
+        )
+    return finished_step(seen, plan, ran)
 
 
 def live_drafts(policy: Any, confidence: FloatArray, entropy: FloatArray) -> tuple[list[int], int]:
@@ -151,7 +173,7 @@ def _drive(policy: Policy, capability: Capability) -> list[SpecPlan]:
     random = np.random.default_rng(5)
     slots = RequestSlots()
     alive: list[str] = []
-    waiting: list[StepOutcome] = []
+    waiting: list[FinishedStep] = []
     plans = []
     for step in range(150):
         while len(alive) < 2 + step % 4:
@@ -176,9 +198,11 @@ def _drive(policy: Policy, capability: Capability) -> list[SpecPlan]:
         plans.append(plan)
         accepted = np.minimum(random.integers(0, KMAX + 1, batch), plan.verify)
         waiting.append(
-            outcome(
+            finished(
                 plan.verify.tolist(),
                 accepted.tolist(),
+                seen=seen,
+                plan=plan,
                 step=step,
                 slots=seen.slots,
                 prefill_tokens=seen.prefill_tokens,

@@ -12,9 +12,9 @@ from .peer_support import (
     KMAX,
     check_peer,
     context,
+    finished,
     live_drafts,
     make,
-    outcome,
     simulated,
     stays_causal,
 )
@@ -57,7 +57,7 @@ def test_lambda_moves_as_in_the_paper() -> None:
     random = np.random.default_rng(0)
     for step in range(30):
         accepted = int(random.integers(3, 5)) if step % 7 else 1
-        policy.observe(outcome([4], [accepted], step=step))
+        policy.observe(finished([4], [accepted], step=step))
         running = 0.5 * running + 0.5 * accepted / 4
         moved = threshold + (0.01 if running <= 0.9 else -0.01)
         threshold = 0.9 * threshold + 0.1 * moved
@@ -67,15 +67,15 @@ def test_lambda_moves_as_in_the_paper() -> None:
 def test_rejections_raise_it_and_full_acceptance_lowers_it() -> None:
     worse, better = make(ADAEDL), make(ADAEDL)
     for step in range(50):
-        worse.observe(outcome([4], [0], step=step))
-        better.observe(outcome([4], [4], step=step))
+        worse.observe(finished([4], [0], step=step))
+        better.observe(finished([4], [4], step=step))
     assert threshold_of(better) < 0.5 < threshold_of(worse)
 
 
 def test_each_request_has_its_own_and_a_new_one_begins_afresh() -> None:
     policy = make(ADAEDL)
     for step in range(20):
-        policy.observe(outcome([4, 4], [0, 4], step=step))
+        policy.observe(finished([4, 4], [0, 4], step=step))
     first = threshold_of(policy)
     policy.forget(np.array([0]))
     assert first > 0.51
@@ -84,7 +84,7 @@ def test_each_request_has_its_own_and_a_new_one_begins_afresh() -> None:
 
 def test_rounds_without_drafts_change_nothing() -> None:
     policy = make(ADAEDL)
-    policy.observe(outcome([0], [0]))
+    policy.observe(finished([0], [0]))
     assert threshold_of(policy) == pytest.approx(0.5, abs=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_a_draft_is_not_taken_back_when_lambda_has_moved_since_it_was_made() -> 
     signal = np.full((1, KMAX), entropy_at(0.5 + 1e-4))
     policy.plan(context(entropy=signal))
     drafts, _ = live_drafts(policy, np.full((1, KMAX), np.nan), signal)
-    policy.observe(outcome([4], [0]))  # lambda rises above the bound
+    policy.observe(finished([4], [0]))  # lambda rises above the bound
     assert drafts == [KMAX]
     assert policy.plan(context(step=1, entropy=signal)).verify.tolist() == [KMAX]
     assert policy.plan(context(step=2, entropy=signal)).verify.tolist() == [1]

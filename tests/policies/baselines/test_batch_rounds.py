@@ -28,17 +28,18 @@ def test_the_next_round_verifies_what_was_drafted_and_drafts_the_new_k() -> None
     assert (first.verify.tolist(), first.draft_depth) == ([5] * 4, 2)
     second = rounds.next_round(context_of(machine, 1, 2), 4, "")
     assert (second.verify.tolist(), second.draft_depth) == ([2] * 4, 4)
-    assert [rounds.ran(0), rounds.ran(1), rounds.ran(2)] == [5, 2, None]
+    assert (first.memo, second.memo) == (5, 2)
 
 
 def test_this_round_is_credited_only_if_enough_was_drafted() -> None:
     rounds, machine = BatchRounds(), engine()
-    rounds.this_round(context_of(machine, 0, 5), 1, "")
+    first = rounds.this_round(context_of(machine, 0, 5), 1, "")
     context = context_of(machine, 1, 1)
     assert not rounds.prepared(context, 3)
-    assert rounds.this_round(context, 3, "").verify.tolist() == [1] * 4
-    assert rounds.this_round(context_of(machine, 2, 3), 3, "").verify.tolist() == [3] * 4
-    assert [rounds.ran(step) for step in range(3)] == [1, None, 3]
+    second = rounds.this_round(context, 3, "")
+    third = rounds.this_round(context_of(machine, 2, 3), 3, "")
+    assert [plan.verify.tolist() for plan in (first, second, third)] == [[1] * 4, [1] * 4, [3] * 4]
+    assert [plan.memo for plan in (first, second, third)] == [1, None, 3]
 
 
 def test_where_depth_is_fixed_k_takes_effect_at_once() -> None:
@@ -46,7 +47,7 @@ def test_where_depth_is_fixed_k_takes_effect_at_once() -> None:
     for step, k in enumerate((1, 4)):
         plan = rounds.next_round(context_of(machine, step, 5), k, "")
         assert plan.verify.tolist() == [k] * 4
-        assert rounds.ran(step) == k
+        assert plan.memo == k
 
 
 def test_where_depth_is_fixed_a_k_after_off_is_verified_one_step_later() -> None:
@@ -55,7 +56,7 @@ def test_where_depth_is_fixed_a_k_after_off_is_verified_one_step_later() -> None
     ran = []
     for step, k in enumerate(planned):
         plan = rounds.next_round(context_of(machine, step, 5), k, "")
-        ran.append((plan.verify.tolist()[0], rounds.ran(step)))
+        ran.append((plan.verify.tolist()[0], plan.memo))
     assert ran == [(3, 3), (0, 0), (0, 0), (4, 4), (0, 0), (2, 2)]
 
 
@@ -63,14 +64,6 @@ def test_where_depth_is_fixed_a_k_after_off_is_verified_one_step_later() -> None
 def test_off_is_cold_only_if_asked_for(cold: bool, mode: Mode) -> None:
     rounds, machine = BatchRounds(cold=cold), engine(cold_off=True)
     assert rounds.this_round(context_of(machine, 0, 5), 0, "").mode is mode
-
-
-def test_steps_whose_outcome_never_comes_are_not_remembered_for_ever() -> None:
-    rounds, machine = BatchRounds(), engine()
-    for step in range(1000):
-        rounds.this_round(context_of(machine, step, 5), 3, "")
-    assert rounds.ran(0) is None
-    assert rounds.ran(999) == 3
 
 
 def test_a_profile_gives_the_seconds_of_a_round(tmp_path) -> None:
@@ -98,8 +91,8 @@ def test_without_a_profile_each_new_load_is_measured_and_then_left_alone() -> No
             asked.append(k)
             return rounds.next_round(context, 2 if k is None else k, "")
 
-        def observe(self, outcome) -> None:
-            times.learn(outcome)
+        def observe(self, step) -> None:
+            times.learn(step.outcome)
 
     machine.policy = Profiling()
     machine.run(60)

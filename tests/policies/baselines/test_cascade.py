@@ -10,7 +10,7 @@ from adaptive_spec import Capability, Level, Mode
 from adaptive_spec.policy import Policy, provenance_of
 from adaptive_spec.step import SpecPlan
 
-from .peer_support import KMAX, check_peer, check_with_signal, context, make, outcome, simulated
+from .peer_support import KMAX, check_peer, check_with_signal, context, finished, make, simulated
 
 CASCADE = "cascade"
 QUICK = {"trial_steps": 2, "hold_steps": 6, "baseline_period": 1000}
@@ -35,20 +35,27 @@ def drive(
     capability = Capability(level=level, max_draft_tokens=KMAX)
     for step in range(first, first + steps):
         at_hand = KMAX if level is Level.VERIFY else depth
-        plan = policy.plan(
-            context(
-                batch,
-                step=step,
-                capability=capability,
-                draft_available=np.full(batch, at_hand),
-            )
+        seen = context(
+            batch,
+            step=step,
+            capability=capability,
+            draft_available=np.full(batch, at_hand),
         )
+        plan = policy.plan(seen)
         plans.append(plan)
         verify = plan.verify.tolist()
         taken = [min(accepted(k), k) if i == 0 else 0 for i, k in enumerate(verify)]
         seconds = 0.01 * slowdown(round(sum(verify) / batch))
         policy.observe(
-            outcome(verify, taken, step=step, seconds=seconds, draft_depth=plan.draft_depth)
+            finished(
+                verify,
+                taken,
+                seen=seen,
+                plan=plan,
+                step=step,
+                seconds=seconds,
+                draft_depth=plan.draft_depth,
+            )
         )
         depth = plan.draft_depth
     return plans
@@ -120,7 +127,7 @@ def test_steps_with_prompts_are_not_timed() -> None:
     for step in range(20):
         plan = policy.plan(context(step=step, prefill_tokens=500))
         assert plan.verify.tolist() == [1]
-        policy.observe(outcome([1], [0], step=step, prefill_tokens=500, seconds=9.0))
+        policy.observe(finished([1], [0], step=step, prefill_tokens=500, seconds=9.0))
 
 
 def test_the_baseline_is_timed_again_after_its_period() -> None:

@@ -13,9 +13,9 @@ from .peer_support import (
     check_peer,
     check_state,
     context,
+    finished,
     live_drafts,
     make,
-    outcome,
     simulated,
     stays_causal,
 )
@@ -43,11 +43,12 @@ def test_it_learns_that_a_drafter_is_overconfident() -> None:
     before, _ = live_drafts(policy, signal, np.ones_like(signal))
     for step in range(600):
         shown = random.uniform(0.55, 0.95, (1, KMAX))
-        plan = policy.plan(context(step=step, confidence=shown, entropy=2.0 * (1.0 - shown)))
+        seen = context(step=step, confidence=shown, entropy=2.0 * (1.0 - shown))
+        plan = policy.plan(seen)
         verified = int(plan.verify[0])
         hits = random.random(verified) < shown[0, :verified] - 0.4
         accepted = int(np.logical_and.accumulate(hits).sum())
-        policy.observe(outcome([verified], [accepted], step=step))
+        policy.observe(finished([verified], [accepted], step=step, seen=seen))
     after, _ = live_drafts(policy, signal, 2.0 * (1.0 - signal))
     assert before == [KMAX]
     assert after == [1]
@@ -56,8 +57,9 @@ def test_it_learns_that_a_drafter_is_overconfident() -> None:
 def test_without_learning_the_weights_stay() -> None:
     policy = make(DISCO, learn=False)
     for step in range(250):
-        policy.plan(context(step=step, confidence=[[0.9] * 5], entropy=[[0.1] * 5]))
-        policy.observe(outcome([5], [0], step=step))
+        seen = context(step=step, confidence=[[0.9] * 5], entropy=[[0.1] * 5])
+        policy.plan(seen)
+        policy.observe(finished([5], [0], step=step, seen=seen))
     assert policy.state() == {"weights": [0.0, 1.0, 0.0, 0.0]}
 
 

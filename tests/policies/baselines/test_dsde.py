@@ -11,7 +11,7 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.policies.baselines.papers.dsde import WINDOW, variance_ratio
 from adaptive_spec.policy import Policy, provenance_of
 
-from .peer_support import KMAX, check_peer, check_state, context, make, outcome, simulated
+from .peer_support import KMAX, check_peer, check_state, context, finished, make, simulated
 
 DSDE = "dsde"
 
@@ -58,7 +58,7 @@ def test_k_doubles_while_all_is_accepted_and_stays_otherwise_at_first() -> None:
     for step, full in enumerate([True, False, True]):
         (k,) = k_of(policy, step=step, engine_k=1)
         seen.append(k)
-        policy.observe(outcome([k], [k if full else 0], step=step))
+        policy.observe(finished([k], [k if full else 0], step=step))
     assert seen == [1, 2, 2]
     assert k_of(policy, step=3, engine_k=1) == [4]
 
@@ -66,9 +66,9 @@ def test_k_doubles_while_all_is_accepted_and_stays_otherwise_at_first() -> None:
 def warmed(confidence: float, accepted: int, *, rounds: int, **options: object) -> Policy:
     policy = make(DSDE, **options)
     for step in range(rounds):
-        plan = policy.plan(context(step=step, confidence=[[confidence] * KMAX]))
-        (k,) = plan.verify.tolist()
-        policy.observe(outcome([k], [min(accepted, k)], step=step))
+        seen = context(step=step, confidence=[[confidence] * KMAX])
+        (k,) = policy.plan(seen).verify.tolist()
+        policy.observe(finished([k], [min(accepted, k)], step=step, seen=seen))
     return policy
 
 
@@ -100,7 +100,7 @@ def test_temperature_softens_the_divergence() -> None:
                 step=step, confidence=[[0.97] * KMAX], temperature=np.array([temperature])
             )
             (k,) = policy.plan(seen).verify.tolist()
-            policy.observe(outcome([k], [k], step=step))
+            policy.observe(finished([k], [k], step=step, seen=seen))
     assert k_of(cold, step=12)[0] < k_of(warm, step=12)[0]
 
 
@@ -108,9 +108,9 @@ def test_the_cap_is_the_batchs_mean() -> None:
     for cap, expected in ((True, [4, 2]), (False, [5, 2])):
         policy = make(DSDE, cap=cap)
         for step in range(45):
-            plan = policy.plan(context(2, step=step, confidence=[[0.999] * 5, [0.99] * 5]))
-            first, second = plan.verify.tolist()
-            policy.observe(outcome([first, second], [first, 0], step=step))
+            seen = context(2, step=step, confidence=[[0.999] * 5, [0.99] * 5])
+            first, second = policy.plan(seen).verify.tolist()
+            policy.observe(finished([first, second], [first, 0], step=step, seen=seen))
         assert k_of(policy, 2, step=45) == expected
 
 
@@ -118,7 +118,7 @@ def test_one_k_per_batch_is_the_mean_rounded_up() -> None:
     uniform = Capability(level=Level.UNIFORM, max_draft_tokens=5)
     policy = make(DSDE)
     policy.plan(context(2, capability=uniform, engine_k=2))
-    policy.observe(outcome([2, 2], [2, 0]))  # 4 and 2
+    policy.observe(finished([2, 2], [2, 0]))  # 4 and 2
     plan = policy.plan(context(2, step=1, capability=uniform, engine_k=2))
     assert plan.verify.tolist() == [3, 3]
 

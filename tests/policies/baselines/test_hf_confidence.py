@@ -16,9 +16,9 @@ from .peer_support import (
     check_peer,
     check_state,
     context,
+    finished,
     live_drafts,
     make,
-    outcome,
     simulated,
     stays_causal,
 )
@@ -27,9 +27,9 @@ CONFIDENCE = "hf_confidence"
 
 
 def step(policy: Policy, number: int, shown: list[float], accepted: int) -> None:
-    plan = policy.plan(context(step=number, confidence=[shown]))
-    verified = int(plan.verify[0])
-    policy.observe(outcome([verified], [min(accepted, verified)], step=number))
+    seen = context(step=number, confidence=[shown])
+    verified = int(policy.plan(seen).verify[0])
+    policy.observe(finished([verified], [min(accepted, verified)], step=number, seen=seen))
 
 
 def test_it_keeps_the_contract() -> None:

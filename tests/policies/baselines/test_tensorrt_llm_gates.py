@@ -13,7 +13,8 @@ from adaptive_spec import Capability, Level, Mode, PolicyError, SpecPlan, build_
 from adaptive_spec.adapters.tensorrt_llm.ladder import ladder_of
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.sweep.config import load_sweep_config
-from adaptive_spec.step import StepContext, StepOutcome
+from adaptive_spec.step import StepContext
+from tests.policies.baselines.peer_support import finished
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "tensorrt_llm_sim.yaml"
 MODULE = "adaptive_spec.policies.baselines.engines.tensorrt_llm_gates"
@@ -44,24 +45,6 @@ def context(batch: int = 2, *, ladder: tuple[int, ...] = (0, 1, 2, 3, 5)) -> Ste
     )
 
 
-def outcome(verified: list[int], accepted: list[int]) -> StepOutcome:
-    taken = np.array(accepted)
-    return StepOutcome(
-        step=0,
-        slots=np.arange(len(verified)),
-        verified=np.array(verified),
-        accepted=taken,
-        emitted=taken + 1,
-        batch_size=len(verified),
-        batch_tokens=len(verified) + sum(verified),
-        context_tokens=100,
-        prefill_tokens=0,
-        draft_depth=5,
-        ragged=False,
-        seconds=0.01,
-    )
-
-
 def plan(policy: Policy, **changes: Any) -> SpecPlan:
     return policy.plan(context(**changes))
 
@@ -69,13 +52,8 @@ def plan(policy: Policy, **changes: Any) -> SpecPlan:
 def ended(policy: Policy, accepted: list[int], slot: int = 0) -> None:
     """A request of so many steps, with these accepted drafts, comes and goes."""
     for count in accepted:
-        step = outcome([5], [count])
-        policy.observe(StepOutcome(**{**_fields(step), "slots": np.array([slot])}))
+        policy.observe(finished([5], [count], slots=np.array([slot])))
     policy.forget(np.array([slot]))
-
-
-def _fields(step: StepOutcome) -> dict[str, Any]:
-    return {name: getattr(step, name) for name in step.__struct_fields__}
 
 
 @pytest.mark.parametrize(
@@ -105,9 +83,9 @@ def test_a_key_is_the_largest_batch_of_its_k_and_past_the_last_there_is_none(
 def test_the_window_gate_waits_for_a_full_window() -> None:
     policy = build_policy(WINDOW_GATE, {**WINDOW, "k": 3})
     for _ in range(2):
-        policy.observe(outcome([3, 3], [0, 0]))
+        policy.observe(finished([3, 3], [0, 0]))
         assert plan(policy).draft_depth == 3
-    policy.observe(outcome([3, 3], [0, 0]))
+    policy.observe(finished([3, 3], [0, 0]))
     closed = plan(policy)
     assert (closed.draft_depth, closed.verify.tolist(), closed.mode) == (0, [0, 0], Mode.OFF_COLD)
 
@@ -115,50 +93,50 @@ def test_the_window_gate_waits_for_a_full_window() -> None:
 def test_the_window_gate_stays_open_at_its_threshold_and_closes_below() -> None:
     policy = build_policy(WINDOW_GATE, WINDOW)
     for _ in range(3):
-        policy.observe(outcome([2, 2], [2, 0]))
+        policy.observe(finished([2, 2], [2, 0]))
     assert plan(policy).draft_depth == 5
-    policy.observe(outcome([4, 4], [2, 1]))
+    policy.observe(finished([4, 4], [2, 1]))
     assert plan(policy).draft_depth == 0
 
 
 def test_old_iterations_leave_the_window() -> None:
     policy = build_policy(WINDOW_GATE, WINDOW)
     for _ in range(50):
-        policy.observe(outcome([5], [5]))
+        policy.observe(finished([5], [5]))
     for _ in range(2):
-        policy.observe(outcome([5], [0]))
+        policy.observe(finished([5], [0]))
     assert plan(policy).mode is Mode.OFF_COLD
 
 
 def test_a_closed_gate_never_opens_again() -> None:
     policy = build_policy(WINDOW_GATE, WINDOW)
     for _ in range(3):
-        policy.observe(outcome([5], [0]))
+        policy.observe(finished([5], [0]))
     for _ in range(1000):
-        policy.observe(outcome([5], [5]))
+        policy.observe(finished([5], [5]))
     assert plan(policy).draft_depth == 0
 
 
 def test_iterations_without_drafts_are_no_samples_of_the_window_gate() -> None:
     policy = build_policy(WINDOW_GATE, WINDOW)
     for _ in range(10):
-        policy.observe(outcome([0, 0], [0, 0]))
+        policy.observe(finished([0, 0], [0, 0]))
     assert plan(policy).mode is Mode.ON
 
 
 def test_every_iteration_weighs_the_same_whatever_its_batch() -> None:
     # 2 of 3 iterations reject their one request's drafts, 64 requests of the third accept all.
     policy = build_policy(WINDOW_GATE, WINDOW)
-    policy.observe(outcome([5] * 64, [5] * 64))
-    policy.observe(outcome([5], [0]))
-    policy.observe(outcome([5], [0]))
+    policy.observe(finished([5] * 64, [5] * 64))
+    policy.observe(finished([5], [0]))
+    policy.observe(finished([5], [0]))
     assert plan(policy).draft_depth == 0
 
 
 def test_the_request_gate_only_learns_from_requests_that_have_ended() -> None:
     policy = build_policy(REQUEST_GATE, {**REQUESTS, "k": 3})
     for _ in range(100):
-        policy.observe(outcome([3, 3, 3, 3], [0, 0, 0, 0]))
+        policy.observe(finished([3, 3, 3, 3], [0, 0, 0, 0]))
     assert plan(policy).draft_depth == 3
     policy.forget(np.array([0, 1]))
     assert plan(policy).draft_depth == 3
@@ -195,7 +173,7 @@ def test_a_schedule_with_k_0_can_close_the_request_gate_but_not_the_window_gate(
     for policy in (requests, window):
         for _ in range(3):
             for _ in range(20):
-                policy.observe(outcome([0, 0, 0], [0, 0, 0]))
+                policy.observe(finished([0, 0, 0], [0, 0, 0]))
             policy.forget(np.array([0, 1, 2]))
     assert plan(requests, batch=2).draft_depth == 0
     assert plan(window, batch=2).draft_depth == 5
@@ -211,7 +189,7 @@ def test_a_gate_runs_the_schedule_while_it_is_open(name: str) -> None:
 def test_off_is_the_smallest_k_where_the_engine_cannot_run_none() -> None:
     policy = build_policy(WINDOW_GATE, WINDOW)
     for _ in range(3):
-        policy.observe(outcome([5], [0]))
+        policy.observe(finished([5], [0]))
     least = plan(policy, ladder=(1, 2, 3, 5))
     assert (least.draft_depth, least.mode) == (1, Mode.ON)
 
@@ -219,7 +197,7 @@ def test_off_is_the_smallest_k_where_the_engine_cannot_run_none() -> None:
 def test_a_restart_opens_the_gate_as_upstreams_does() -> None:
     closed = build_policy(WINDOW_GATE, WINDOW)
     for _ in range(3):
-        closed.observe(outcome([5], [0]))
+        closed.observe(finished([5], [0]))
     again = build_policy(WINDOW_GATE, WINDOW)
     again.restore(closed.state())
     assert plan(again).draft_depth == 5

@@ -26,8 +26,8 @@ from .peer_support import (
     check_with_signal,
     context,
     dear_tokens,
+    finished,
     make,
-    outcome,
     simulated,
     staircase,
     stays_causal,
@@ -201,8 +201,10 @@ def test_outcomes_teach_it_that_a_drafter_is_overconfident(dear: str) -> None:
     shown = [[0.9] * 5, [0.9] * 5]
     before = [sum(plan_of(policy, step, shown)) for step in range(2)][1]
     for step in range(2, 302):
-        plan = policy.plan(context(2, step=step, confidence=shown))
-        policy.observe(outcome(plan.verify.tolist(), [0, 0], step=step))
+        seen = context(2, step=step, confidence=shown)
+        plan = policy.plan(seen)
+        verified = plan.verify.tolist()
+        policy.observe(finished(verified, [0, 0], step=step, seen=seen, plan=plan))
     assert before > 0
     assert sum(plan_of(policy, 302, shown)) < before
 

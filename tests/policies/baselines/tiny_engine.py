@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import Capability, Level, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, Level, SpecPlan, StepContext, StepOutcome
 
 Seconds = Callable[[int, int], float]
 """Of verified tokens N and draft depth D."""
@@ -72,7 +73,7 @@ class TinyEngine:
         self.depth = 0
         self._step = 0
         self._delay = delay
-        self._late: deque[StepOutcome] = deque()
+        self._late: deque[FinishedStep] = deque()
         self._context_tokens = context_tokens
         self._kv_total_tokens = kv_total_tokens
 
@@ -97,7 +98,8 @@ class TinyEngine:
 
     def step(self) -> SpecPlan:
         """One step; the plan that ran."""
-        plan = self.policy.plan(self.context())
+        context = self.context()
+        plan = self.policy.plan(context)
         accepted = np.minimum(np.broadcast_to(self.accepts, self.batch), plan.verify)
         tokens = self.batch + int(plan.verify.sum())
         depth = plan.draft_depth
@@ -117,7 +119,7 @@ class TinyEngine:
             ragged=bool(np.ptp(plan.verify)),
             seconds=self.seconds(tokens, depth),
         )
-        self._late.append(self.outcome)
+        self._late.append(finished_step(context, plan, self.outcome))
         if len(self._late) > self._delay:
             self.policy.observe(self._late.popleft())
         self.depth = plan.draft_depth

@@ -1,4 +1,4 @@
-"""The cascade form: hazards by position, shared by all K; step times from a cost model.
+"""The learner of most bandits: hazards by position, shared by all K; step times from a cost model.
 
 The value of K is sum_i (1 + sum_{j <= K} s_j) / T(K), s_j the product of the first j hazards. What
 a bandit adds is the hazards it plans with: their upper confidence bounds, or a sample of their
@@ -21,9 +21,8 @@ from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _CEILING = 0.995
 _MEASURE_EVERY_DRAWS = 2
-_HAZARD_WIDTH = 0.2
-"""Small, because optimism multiplies: survival is a product of bounds."""
-_ARM_WIDTH = 0.7
+HAZARD_WIDTH = 0.2
+"""Of confidence bounds. Small, because optimism multiplies: survival is a product of bounds."""
 
 
 class HazardMemory(Protocol):
@@ -72,11 +71,7 @@ class CascadeLearner:
         self._after_restore = after_restore
         self._draws = 0
 
-    def features(self, context: StepContext) -> FloatArray:
-        """None."""
-        return np.zeros(0)
-
-    def draw(self, context: StepContext, load: int, features: FloatArray) -> Draw:
+    def draw(self, context: StepContext, load: int) -> Draw:
         """The best arm under the bounds, or under a sample."""
         self._draws += 1
         if not self._costs.ready:
@@ -92,12 +87,9 @@ class CascadeLearner:
             return Draw(int(np.argmax(goodput)), reason="largest bound")
         return self._sampled(goodput)
 
-    def learn(self, outcome: StepOutcome, decision: Decision | None, clean: bool) -> None:
+    def learn(self, outcome: StepOutcome, decision: Decision | None) -> None:
         """Whatever ran has shown its positions."""
         self.memory.learn(outcome.verified, outcome.accepted)
-
-    def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
 
     def arrays(self) -> Arrays:
         """Of the hazards."""
@@ -126,13 +118,6 @@ class CascadeLearner:
         probabilities = even / len(self._arms) + (1.0 - even) * share
         arm = int(self._random.choice(len(self._arms), p=probabilities / probabilities.sum()))
         return Draw(arm, probabilities, "drawn from samples")
-
-
-def bound_width(asked: float | None, cascade: bool) -> float:
-    """The width of confidence bounds by option, or what suits the form."""
-    if asked is not None:
-        return asked
-    return _HAZARD_WIDTH if cascade else _ARM_WIDTH
 
 
 def upper_bounds(exploration: float) -> Callable[[HazardMemory], FloatArray]:

@@ -1,0 +1,40 @@
+"""What went wrong: counted, said once, and the end of asking a policy that keeps failing."""
+
+from __future__ import annotations
+
+import logging
+
+from adaptive_spec.config import FailOpen
+from adaptive_spec.controller.breaker import Breaker
+from adaptive_spec.operation.status import Counters
+
+
+class Faults:
+    """Faults of one process, of the policy and of the hooks around it."""
+
+    def __init__(self, config: FailOpen, counters: Counters, logger: logging.Logger) -> None:
+        self._config = config
+        self._counters = counters
+        self._log = logger
+        self._said: set[str] = set()
+        self.breaker = Breaker(config)
+
+    def new_policy(self, config: FailOpen) -> None:
+        """Another policy is asked from now on: faults of the one before don't count."""
+        self._config = config
+        self.breaker = Breaker(config)
+
+    def happened(self, fault: str, now: float, policy_name: str) -> None:
+        """Count a fault, whose kind is its text up to a colon."""
+        kind = self._counters.failed(fault)
+        benched = self.breaker.failed(now)
+        if kind not in self._said:
+            self._said.add(kind)
+            self._log.warning("adaptive_spec: %s; the engine's own K is used", fault)
+        if benched and "benched" not in self._said:
+            self._said.add("benched")
+            self._log.warning(
+                "adaptive_spec: policy %s failed repeatedly and is benched for %.0f s at a time",
+                policy_name,
+                self._config.bench_seconds,
+            )

@@ -1,0 +1,87 @@
+"""What an operator asks for while the server runs: other modes, policies, options."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from adaptive_spec.config import Config
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from adaptive_spec.operation.control_file import ControlFile
+from adaptive_spec.operation.run_time_switch import SwitchRequest, changed_config
+from adaptive_spec.operation.status import Counters
+from adaptive_spec.policy import Policy, configured_policy, refuse_biased
+from adaptive_spec.step import Capability
+
+
+class OperatorRequests:
+    """Checks requests, and reads them from the control file.
+
+    Args:
+        config: the server was started with.
+        capability: of the engine.
+        only_watch: why mode ``on`` is refused here; empty if it is not.
+        counters: of the process.
+        logger: of the engine.
+
+    Attributes:
+        obeyed: requests that were.
+        error: why the last one in the control file was not; empty if it was.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        capability: Capability,
+        only_watch: str,
+        counters: Counters,
+        logger: logging.Logger,
+    ) -> None:
+        self.obeyed = 0
+        self.error = ""
+        self.only_watch = only_watch
+        self._start_config = config
+        self._capability = capability
+        self._counters = counters
+        self._log = logger
+        name = config.control_file
+        self._file = ControlFile(Path(name)) if name else None
+
+    def prepare(self, request: SwitchRequest, config: Config) -> tuple[Config, Policy | None]:
+        """The configuration after a request, and its policy if that is to be a new one.
+
+        Raises ConfigError or PolicyError, one line, if it cannot be obeyed.
+        """
+        changed = changed_config(config, request, self._start_config)
+        if changed.mode == "on" and self.only_watch:
+            raise ConfigError(f"mode `on` is refused, not tested with: {self.only_watch}")
+        if request.policy is None and request.options is None:
+            return changed, None
+        policy = configured_policy(changed)
+        refuse_biased(policy, self._capability)
+        return changed, policy
+
+    def obey(self, config: Config) -> None:
+        """The request is carried out: this is how the server runs now."""
+        self.obeyed += 1
+        self.error = ""
+        self._log.info("adaptive_spec: switched to mode=%s policy=%s", config.mode, config.policy)
+
+    def poll(self, now: float) -> SwitchRequest | None:
+        """A new request in the control file, looked for about once a second; None without one."""
+        if self._file is None:
+            return None
+        try:
+            return self._file.poll(now)
+        except Exception as error:
+            self.refused(error)
+            return None
+
+    def refused(self, error: Exception) -> None:
+        """Remember and say why what stands in the control file is not done."""
+        if isinstance(error, AdaptiveSpecError):
+            self.error = str(error)
+        else:
+            self.error = f"control file: {type(error).__name__}: {error}"
+            self._counters.failed("control file")
+        self._log.warning("adaptive_spec: %s; nothing is changed", self.error)
