@@ -1,6 +1,6 @@
 """A policy against every fixed K on a small, representative set of cells: for tuning.
 
-    python benchmarks/goodput_check.py [--policy goodput:explore=false] [--seeds 3] [--sets gsm8k]
+    python benchmarks/goodput_check.py [--policy goodput:confidence=false] [--seeds 3]
 
 Acceptance sets x closed loops, H100, 8B, EAGLE (n-gram for its own list), Kmax = 6. For each set it
 prints throughput over that of the best fixed K and over that of no speculation, by concurrency:

@@ -149,9 +149,7 @@ class AcceptanceModel:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
-        history, drafts = (
-            HazardModel(self.max_draft_tokens, self._prior_hazard) for _ in range(2)
-        )
+        history, drafts = (HazardModel(self.max_draft_tokens, self._prior_hazard) for _ in range(2))
         confidence = ConfidenceEffect(self.max_draft_tokens)
         history.restore(state)
         try:

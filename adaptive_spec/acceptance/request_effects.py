@@ -3,7 +3,7 @@
 The average of a request forgets within about four steps. Requests change that fast (a passage that
 the drafter copies, then one that it cannot), and an average over many steps was worth nothing
 besides. A request changes unobserved, too: in steps that verify nothing for it, u_i returns to the
-mean of all requests. Without that, a request that was bad for some steps would never be tried again.
+mean of all requests. Without that, nobody would try a request again that was bad for some steps.
 """
 
 from __future__ import annotations

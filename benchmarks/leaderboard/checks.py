@@ -30,7 +30,7 @@ HISTORY = (
 WITH_PEERS = (*HISTORY, "confidence")
 SETS = ("acceptance sets", "further acceptance sets")
 """Five seeds of the main ones, one of the rest."""
-STEADY = (*WITH_PEERS, *SETS, "further arrivals", "poor drafter, saturated", "ablations")
+STEADY = (*WITH_PEERS, *SETS, "further arrivals", "poor drafter, saturated")
 CONFIDENCE = {"closed:1": 1.06, "closed:64": 1.02, "closed:256": 1.04}
 
 
@@ -65,7 +65,6 @@ def check(results: SweepResults) -> list[Demand]:
         *_with_confidence(board),
         *_recovery(board),
         _first_steps(board),
-        *_ablations(board),
     ]
 
 
@@ -248,22 +247,6 @@ def _first_steps(board: Board) -> Demand:
     low = min(ratios, key=lambda place: ratios[place])
     found = f"worst {ratios[low]:.4f} at {where(low)}, mean {mean(ratios.values()):.4f}"
     return Demand(wanted, found, ratios[low] >= 0.95)
-
-
-def _ablations(board: Board) -> list[Demand]:
-    """For information: what each part is worth, points of the best fixed K."""
-    found = []
-    config = board.results.config
-    for label in config.policy_lists.get("ablations", ()):
-        parts = []
-        for group in ("ablations", "changes", "slow ragged graphs"):
-            full, less = board.best([group], OURS), board.best([group], label)
-            worth = [full[place] - less[place] for place in full.keys() & less.keys()]
-            if worth:
-                most = 100 * max(worth)
-                parts.append(f"{group}: {100 * mean(worth):+.2f} points, at most {most:+.2f}")
-        found.append(Demand(f"worth of what '{label}' lacks", "; ".join(parts) or "not run", None))
-    return found
 
 
 def plain_name(policy: str) -> str:

@@ -68,9 +68,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
             )
         else:
             self._model = load_model(options.model)
-        super().__init__(
-            options.profile or self._model.step_times, options.latency_strength, seed
-        )
+        super().__init__(options.profile or self._model.step_times, options.latency_strength, seed)
         self._options = options
 
     def _make_hazards(self, capability: Capability) -> FittedHazards:

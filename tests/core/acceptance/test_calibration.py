@@ -116,8 +116,8 @@ def test_it_tells_what_a_signal_is_worth() -> None:
     slots = np.arange(BATCH)
     for hazard, verified, accepted, hits in steps(300):
         shown = np.clip(hazard + 0.02 * random.standard_normal(hits.shape), 0.01, 0.99)
-        signal = model.signal(slots, shown.T)
-        model.see(slots, signal)
+        signal = model.confidence.signal(shown.T)
+        model.confidence.see(signal)
         model.learn(slots, verified, accepted, signal=signal)
     found = json.loads(json.dumps(model.quality.snapshot(), allow_nan=False))
     assert found["history"]["auc"] < 0.6
