@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
@@ -138,24 +139,23 @@ def watched(signal: str, *, at_hand: bool = False) -> tuple[Any, list[SpecPlan]]
         plan = policy.plan(context)
         plans.append(plan)
         lengths = np.minimum(np.logical_and.accumulate(accepted, axis=1).sum(axis=1), plan.verify)
-        policy.observe(
-            StepOutcome(
-                step=step,
-                slots=context.slots,
-                verified=plan.verify,
-                accepted=lengths,
-                emitted=lengths + 1,
-                batch_size=batch,
-                batch_tokens=batch + int(plan.verify.sum()),
-                context_tokens=batch * 50,
-                prefill_tokens=0,
-                draft_depth=plan.draft_depth,
-                ragged=False,
-                seconds=0.1 + 0.003 * int(plan.verify.sum()),
-                now=0.1 * step + 0.1,
-                confidence=confidence,
-            )
+        outcome = StepOutcome(
+            step=step,
+            slots=context.slots,
+            verified=plan.verify,
+            accepted=lengths,
+            emitted=lengths + 1,
+            batch_size=batch,
+            batch_tokens=batch + int(plan.verify.sum()),
+            context_tokens=batch * 50,
+            prefill_tokens=0,
+            draft_depth=plan.draft_depth,
+            ragged=False,
+            seconds=0.1 + 0.003 * int(plan.verify.sum()),
+            now=0.1 * step + 0.1,
+            confidence=confidence,
         )
+        policy.observe(finished_step(context, plan, outcome))
     return policy, plans
 
 

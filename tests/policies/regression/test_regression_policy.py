@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec import Level, check_policy
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import build_policy
 from tests.policies.closed_loop import GPU, LAPTOP, alike, run
@@ -56,8 +57,9 @@ def test_confident_drafts_are_verified_and_doubtful_ones_are_not(tmp_path: Path)
     policy.plan(warm)
     for step in range(8):
         now = context(8, 4, step)
-        policy.plan(now)
-        policy.observe(outcome(now, np.full(8, step % 5), np.minimum(step % 5, [1, 2, 0, 1] * 2)))
+        plan = policy.plan(now)
+        ran = outcome(now, np.full(8, step % 5), np.minimum(step % 5, [1, 2, 0, 1] * 2))
+        policy.observe(finished_step(now, plan, ran))
     shown = np.full((8, 4), 0.97)
     shown[4:] = 0.03
     plan = policy.plan(context(8, 4, 20, confidence=shown))
@@ -80,8 +82,9 @@ def test_whether_a_draft_is_verified_does_not_depend_on_what_follows_its_token(
         policy = regression(explore=False)
         for step in range(6):
             now = context(6, 4, step)
-            policy.plan(now)
-            policy.observe(outcome(now, np.full(6, step % 5), np.full(6, min(step % 5, 3))))
+            plan = policy.plan(now)
+            ran = outcome(now, np.full(6, step % 5), np.full(6, min(step % 5, 3)))
+            policy.observe(finished_step(now, plan, ran))
         plan = policy.plan(context(6, 4, 20, confidence=signal))
         admitted.append(plan.verify > position)
         depths.append(plan.draft_depth)
