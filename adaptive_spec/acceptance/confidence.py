@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.acceptance.confidence_kernels import follow_means, pool, weigh
 from adaptive_spec.acceptance.sampling_classes import CLASSES, GREEDY, Columns, columns
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.step import FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
@@ -59,7 +59,7 @@ class ConfidenceEffect:
         """Take up what the drafter showed in one step, z [Kmax, B], accepted or not."""
         # A new array: a round that is being drafted keeps the means it began with.
         self._mean = self._mean.copy()
-        active_kernel().follow_means(signal, columns(classes), self._mean, self._count, _MEMORY)
+        follow_means(signal, columns(classes), self._mean, self._count, _MEMORY)
 
     def logit(self, signal: FloatArray, classes: Columns) -> FloatArray:
         """w_cj z_ij [Kmax, B]; nan where z is."""
@@ -81,7 +81,7 @@ class ConfidenceEffect:
             information: h (1 - h); 0 where unseen.
             classes: of the requests.
         """
-        active_kernel().weigh(
+        weigh(
             signal,
             residual,
             information,
@@ -97,7 +97,7 @@ class ConfidenceEffect:
     def _combine(self) -> None:
         # A new array: a round that is being drafted keeps the weights it began with.
         self.weight = np.empty_like(self._own)
-        active_kernel().pool(self._own, self._evidence, self.weight, _PRIOR_EVIDENCE, _POOLING)
+        pool(self._own, self._evidence, self.weight, _PRIOR_EVIDENCE, _POOLING)
 
     def state(self) -> dict[str, Any]:
         """JSON-compatible; what is by position and class as a row for each class."""

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.acceptance.confidence_kernels import weigh
 from adaptive_spec.acceptance.sampling_classes import CLASSES, Columns, columns
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.kernels import kernel, sum_in_order
 from adaptive_spec.step import FloatArray, IntArray
 
 _DISCOUNT = 0.9
@@ -34,6 +35,32 @@ _CERTAINTY, _DOUBT = 3.0, 0.5
 more than a weight that is a little off: u_i has to take over each time."""
 _TASK_ROUNDS = 300.0
 _MOST_TASKS = 1024
+
+
+def _round_means_loop(signal: FloatArray) -> FloatArray:
+    kmax, batch = signal.shape
+    result = np.empty(batch, np.float64)
+    for i in range(batch):
+        total = 0.0
+        drafts = 0
+        for j in range(kmax):
+            if not np.isnan(signal[j, i]):
+                total += signal[j, i]
+                drafts += 1
+        result[i] = total / drafts if drafts > 0 else np.nan
+    return result
+
+
+@kernel(
+    "float64[:](float64[:, :])",
+    _round_means_loop,
+)
+def _round_means(signal: FloatArray) -> FloatArray:
+    """Mean [B] of what the drafts of a round have shown [Kmax, B]; nan where nothing is known."""
+    known = ~np.isnan(signal)
+    drafts = np.count_nonzero(known, axis=0)
+    total = sum_in_order(np.where(known, signal, 0.0))
+    return np.where(drafts > 0, total / np.maximum(drafts, 1), np.nan)
 
 
 class EarlierConfidence:
@@ -91,7 +118,7 @@ class EarlierConfidence:
             information: [Kmax, B] h (1 - h); 0 where unseen.
         """
         mean = self.mean(slots, task)
-        active_kernel().weigh(
+        weigh(
             mean[None],
             residual.sum(axis=0)[None],
             information.sum(axis=0)[None],
@@ -103,7 +130,7 @@ class EarlierConfidence:
             _LARGEST_WEIGHT,
         )
         self._judge()
-        round_mean = active_kernel().round_means(signal)
+        round_mean = _round_means(signal)
         shown = ~np.isnan(round_mean)
         if not shown.all():
             slots, round_mean = slots[shown], round_mean[shown]

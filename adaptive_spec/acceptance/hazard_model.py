@@ -19,13 +19,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from adaptive_spec.acceptance.hazard_kernels import logits_to_hazards
+from adaptive_spec.acceptance.learn_kernel import learn
 from adaptive_spec.acceptance.request_effects import RequestEffects
 from adaptive_spec.acceptance.sampling_classes import ClassOffsets, SamplingClasses
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
-HAZARD_FLOOR, HAZARD_CEILING = 0.01, 0.995
 _TASK_VARIANCE = 0.5
 _TASK_EVIDENCE_LIMIT = 300.0
 _MOST_TASKS = 1024
@@ -116,7 +116,7 @@ class HazardModel:
         hazard: FloatArray = self.position_effect[:, None] + self.request_logit(slots, task)
         if more is not None:
             hazard += more
-        active_kernel().hazards(hazard, HAZARD_FLOOR, HAZARD_CEILING)
+        logits_to_hazards(hazard)
         return hazard
 
     def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
@@ -145,7 +145,7 @@ class HazardModel:
         before = leading.of(slots)
         effect, information = before.copy(), leading.information[slots]
         seen_before = self._seen
-        active_kernel().learn(
+        learn(
             hazard,
             verified,
             accepted,

@@ -28,12 +28,13 @@ import numpy as np
 from adaptive_spec.acceptance.calibration import HazardQuality
 from adaptive_spec.acceptance.confidence import ConfidenceEffect
 from adaptive_spec.acceptance.earlier_confidence import EarlierConfidence
+from adaptive_spec.acceptance.hazard_kernels import logits_to_hazards, survive
 from adaptive_spec.acceptance.hazard_model import HazardModel, Observed
 from adaptive_spec.acceptance.model_selection import PredictionGain
+from adaptive_spec.acceptance.passed_over_kernel import passed_over
 from adaptive_spec.acceptance.request_effects import RequestEffects
 from adaptive_spec.acceptance.sampling_classes import SamplingClasses
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 
@@ -48,10 +49,11 @@ class PassHazards(NamedTuple):
     weight: FloatArray
     usual: FloatArray
 
-    def odds_against(self, position: int, log_odds: FloatArray) -> FloatArray:
-        """(1 - h) / h [B] of the drafts at one position; nan where x is."""
-        result: FloatArray = np.exp(-(self.logit[position] + self.weight[position] * log_odds))
-        return result
+    def hazard(self, position: int, log_odds: FloatArray) -> FloatArray:
+        """h [B] of the drafts at one position; nan where x is."""
+        hazard: FloatArray = self.logit[position] + self.weight[position] * log_odds
+        logits_to_hazards(hazard[None])
+        return hazard
 
 
 class AcceptanceModel:
@@ -139,7 +141,7 @@ class AcceptanceModel:
     ) -> FloatArray:
         """Predicted probability [Kmax, B] that all drafts up to a position are accepted."""
         hazard = self.hazard(slots, task, signal)
-        active_kernel().survive(hazard)
+        survive(hazard)
         return hazard
 
     def signal(self, slots: IntArray, confidence: FloatArray) -> FloatArray:
@@ -270,7 +272,7 @@ class AcceptanceModel:
         self.drafts.learn(hazard, slots, verified, accepted, task, step)
         residual, information = step.residual(of_history), step.information(of_history)
         if self.informative:
-            missed, uncertain, anything = active_kernel().passed_over(
+            missed, uncertain, anything = passed_over(
                 signal, verified, accepted, hazard, of_history
             )
             if anything:

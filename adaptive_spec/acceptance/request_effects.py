@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.acceptance.follow_kernel import follow
 from adaptive_spec.step import FloatArray, IntArray
 
 _PRIOR_VARIANCE_RANGE = (0.05, 3.0)
@@ -120,7 +120,7 @@ class RequestEffects:
         other = self.slow if quick_leads else self.quick
         theirs = other.of(slots)
         information = other.information[slots]
-        better = active_kernel().follow(
+        better = follow(
             hazard,
             verified,
             accepted,

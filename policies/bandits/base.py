@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.policies.bandits.arms import arms_of, bin_of, propensities
 from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_form, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
@@ -113,6 +114,7 @@ class BanditPolicy(ABC):
     name: ClassVar[str] = "bandit"
 
     def __init__(self, options: BanditOptions, *, seed: int = 0) -> None:
+        load_kernels()
         self.label: str = self.name
         """For errors."""
         self._bandit_options = options

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.planning.planner import best_admission
 from adaptive_spec.policies.bandits.arms import arms_of
 from adaptive_spec.policies.bandits.base import plan_of
@@ -73,6 +74,7 @@ class RequestCascade:
         profile: str | None,
         seed: int,
     ) -> None:
+        load_kernels()
         self.name = name
         self._exploration = exploration
         self._discount, self._ridge = discount, ridge

@@ -23,6 +23,7 @@ import numpy as np
 
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.planning.step_forecast import Outlook
 from adaptive_spec.policies.ensemble.hedge import Hedge
 from adaptive_spec.policies.ensemble.hindsight import tokens_in_hindsight
@@ -87,6 +88,7 @@ class EnsemblePolicy:
     Options: ClassVar[type[msgspec.Struct]] = EnsembleOptions
 
     def __init__(self, options: EnsembleOptions, *, seed: int = 0) -> None:
+        load_kernels()
         self._options = options
         self._seed = seed
         self._members = build_members(

@@ -24,11 +24,10 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.acceptance.confidence import log_odds
-from adaptive_spec.acceptance.hazard_model import HAZARD_CEILING, HAZARD_FLOOR
 from adaptive_spec.acceptance.model import AcceptanceModel
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.planning.planner import value_of
 from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.policies.goodput.judge_kernel import judge
 from adaptive_spec.policies.goodput.option_value import OptionValue
 from adaptive_spec.step import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
@@ -124,11 +123,9 @@ class LiveAdmission:
         if not self.useful:
             return DraftVerdict(draft.drafting, draft.drafting)
         return DraftVerdict(
-            *active_kernel().judge(
+            *judge(
                 position,
-                self._hazards.odds_against(position, shown),
-                HAZARD_FLOOR,
-                HAZARD_CEILING,
+                self._hazards.hazard(position, shown),
                 self._mean_hazard,
                 self._option.told,
                 self._draft_prices,

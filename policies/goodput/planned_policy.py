@@ -19,6 +19,7 @@ import numpy as np
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import Explorer
 from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, unpredicted
@@ -87,6 +88,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         self._probe_seconds = probe_seconds
         self._by_worth = by_worth
         self._latency = LatencyWeights(options.latency_strength)
+        load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None
