@@ -51,7 +51,7 @@ def _tally_loop(
     "void(float64[:, :], int64[:], int64[:], float64[:, :, :])",
     _tally_loop,
 )
-def _tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
+def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
     """Add a step's observed drafts to histograms of their predicted hazards, in place.
 
     `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were
@@ -94,7 +94,7 @@ class HazardQuality:
         self._steps[source] += 1
         if self._steps[source] % _FADES_EVERY == 0:
             counts *= _KEPT
-        _tally(hazard, verified, accepted, counts)
+        tally(hazard, verified, accepted, counts)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """JSON-compatible, by source: observations, `auc` and `ece` pooled and by position.

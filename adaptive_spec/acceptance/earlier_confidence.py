@@ -55,7 +55,7 @@ def _round_means_loop(signal: FloatArray) -> FloatArray:
     "float64[:](float64[:, :])",
     _round_means_loop,
 )
-def _round_means(signal: FloatArray) -> FloatArray:
+def round_means(signal: FloatArray) -> FloatArray:
     """Mean [B] of what the drafts of a round have shown [Kmax, B]; nan where nothing is known."""
     known = ~np.isnan(signal)
     drafts = np.count_nonzero(known, axis=0)
@@ -130,7 +130,7 @@ class EarlierConfidence:
             _LARGEST_WEIGHT,
         )
         self._judge()
-        round_mean = _round_means(signal)
+        round_mean = round_means(signal)
         shown = ~np.isnan(round_mean)
         if not shown.all():
             slots, round_mean = slots[shown], round_mean[shown]

@@ -14,7 +14,7 @@ def logits_to_hazards(logits: FloatArray) -> None:
     """Logits [Kmax, B] become hazards 1 / (1 + exp(-x)) within floor and ceiling, in place."""
     np.negative(logits, out=logits)
     np.exp(logits, out=logits)  # numpy's for both forms: another exp differs in the last bit
-    _odds_to_hazards(logits)
+    odds_to_hazards(logits)
 
 
 def _odds_to_hazards_loop(odds_against: FloatArray) -> None:
@@ -26,7 +26,7 @@ def _odds_to_hazards_loop(odds_against: FloatArray) -> None:
 
 
 @kernel("void(float64[:, ::1])", _odds_to_hazards_loop)
-def _odds_to_hazards(odds_against: FloatArray) -> None:
+def odds_to_hazards(odds_against: FloatArray) -> None:
     """Odds (1 - h) / h [Kmax, B] become hazards, in place."""
     odds_against += 1.0
     np.reciprocal(odds_against, out=odds_against)

@@ -6,6 +6,7 @@ only if nobody else can write there; otherwise each process compiles anew.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import stat
@@ -13,18 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
-
 _LOG = logging.getLogger(__name__)
 
 
 def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]:
     """Return the loop compiled for these types; from the disk cache if it is there."""
+    import numba
+
     folder = cache_folder()
     if folder is not None:
         before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(folder)
         try:
+            numba.config.CACHE_DIR = str(folder / _source_digest(loop))
             return _compiled(loop, signature, cache=True)
         except Exception as error:  # a cache that cannot be read or written is no reason to fail
             _LOG.debug("adaptive_spec: compiling without the disk cache: %s", error)
@@ -34,24 +35,28 @@ def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]
 
 
 def _compiled(loop: Callable[..., Any], signature: str, *, cache: bool) -> Callable[..., Any]:
+    import numba
+
     compiled: Callable[..., Any] = numba.njit(
         signature, cache=cache, nogil=True, error_model="numpy", boundscheck=False
     )(loop)
     return compiled
 
 
+def _source_digest(loop: Callable[..., Any]) -> str:
+    """Digest of the file of a loop; numba compares time and size, which images may hold fixed."""
+    return hashlib.sha256(Path(loop.__code__.co_filename).read_bytes()).hexdigest()[:16]
+
+
 def cache_folder() -> Path | None:
     """Return the folder of compiled loops, made if it is missing; None if it is not private.
 
-    It lies in ``$XDG_CACHE_HOME`` or ``~/.cache``, one folder per version of this package: numba
-    compares size and time of source files only, which images may fix.
+    It lies in ``$XDG_CACHE_HOME`` or ``~/.cache``.
     """
-    from adaptive_spec import __version__
-
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().resolve()
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = base / f"adaptive-spec-{__version__}"
+        folder = base / "adaptive-spec-kernels"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder if private(folder) else None
     except (OSError, RuntimeError):  # no home, or not writable

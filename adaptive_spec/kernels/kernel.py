@@ -1,9 +1,11 @@
 """One inner loop of a decision in two forms: numpy's, which defines it, and a compiled loop.
 
-Both forms return the same bits: sums run in the same order and ties are broken by counting.
+Both forms return the same bits, the sign of a zero aside: sums run in the same order, and ties are
+broken by counting.
+
 Declaring a kernel compiles nothing and does not import numba. Policies that use kernels call
-`load_kernels` when they are built, which compiles all kernels declared so far, or loads them from
-the disk cache; until then, and where numba is missing, numpy's forms run.
+`load_kernels` when they are built. It compiles all kernels declared so far, or loads them from the
+disk cache. Before that, and where numba is missing, numpy's forms run.
 
     @kernel("float64[:](float64[:, :], float64)", _scaled_loop)
     def scaled(values: FloatArray, factor: float) -> FloatArray:
@@ -21,6 +23,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.kernels.compiler import compile_loop
 
 KernelName = Literal["auto", "numpy", "numba"]
 _P = ParamSpec("_P")
@@ -60,8 +63,6 @@ class Kernel(Generic[_P, _R]):
     def compile(self) -> Callable[_P, _R]:
         """Return the compiled loop; it is compiled, or loaded from disk, by the first call."""
         if self._compiled is None:
-            from adaptive_spec.kernels.compiler import compile_loop
-
             self._compiled = compile_loop(self.loop, self._signature)
         return self._compiled
 
@@ -75,7 +76,8 @@ def kernel(signature: str, loop: Callable[_P, _R]) -> Callable[[Callable[_P, _R]
 
     Args:
         signature: types for numba, as in its documentation; ``float64[:, :]`` takes any layout.
-        loop: the same computation as a loop over numbers, which numba can compile.
+        loop: the same computation as a loop over numbers, which numba can compile. It may use
+            constants of its own file only: the disk cache goes by the content of that file.
     """
     return lambda reference: Kernel(reference, loop, signature)
 

@@ -50,7 +50,7 @@ def _worth_loop(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     "float64[:](float64[:, :], float64[:])",
     _worth_loop,
 )
-def _worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
+def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     """What a token of each request [B] counts for; see `adaptive_spec.planning.throughput_weights`.
 
     Args:
@@ -86,4 +86,4 @@ def token_worth(
     if not capability.steers_depth:
         draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
     uniform = verify_seconds[:: survival.shape[1]]
-    return _worth(survival, uniform + draft_seconds)
+    return worth(survival, uniform + draft_seconds)

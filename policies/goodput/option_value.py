@@ -55,7 +55,7 @@ def _tell_loop(
     " float64[:], float64)",
     _tell_loop,
 )
-def _tell(
+def tell(
     survival: FloatArray,
     given: FloatArray,
     known: BoolArray,
@@ -120,7 +120,7 @@ class OptionValue:
             known: the draft was made and has a confidence.
             prices: [Kmax] of a verified draft, in tokens.
         """
-        _tell(survival, given, known, prices, self._count, self._saved, self._span, _MEMORY)
+        tell(survival, given, known, prices, self._count, self._saved, self._span, _MEMORY)
         before = 0.0
         for position, (low, high) in enumerate(
             zip(self._saved.tolist(), self._span.tolist(), strict=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.goodput.option_value import OptionValue
+from adaptive_spec.kernels import numba_available
+from adaptive_spec.policies.goodput.option_value import OptionValue, tell
 
 KMAX, BATCH, PRICE = 3, 64, 0.4
 PRICES = np.full(KMAX, PRICE)
@@ -62,3 +63,18 @@ def test_a_price_that_no_draft_can_reach_does_no_harm() -> None:
     assert option.of(survival, dear) == pytest.approx(np.full((KMAX, BATCH), 2.7))
     assert (option.told >= 0.0).all()
     assert (option.told <= 1.0).all()
+
+
+@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
+@given(st.integers(0, 2**32 - 1), st.integers(0, 20), st.integers(1, 9))
+@settings(max_examples=100, deadline=None)
+def test_both_forms_learn_the_same_to_the_last_bit(seed: int, batch: int, kmax: int) -> None:
+    random = np.random.default_rng(seed)
+    survival, after = random.uniform(0.01, 0.995, (2, kmax, batch))
+    known, prices = random.random((kmax, batch)) < 0.7, np.linspace(0.1, 1.2, kmax)
+    found = []
+    for form in (tell.reference, tell.compile()):
+        told = np.random.default_rng(seed).uniform(0.0, 9.0, (3, kmax))
+        form(survival, after, known, prices, *told, 5.0)
+        found.append(told.tobytes())
+    assert found[0] == found[1]

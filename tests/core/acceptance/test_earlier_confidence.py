@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from adaptive_spec.acceptance.earlier_confidence import EarlierConfidence
+from adaptive_spec.acceptance.earlier_confidence import EarlierConfidence, round_means
 from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.errors import PolicyError
 
@@ -132,3 +132,19 @@ def test_the_state_round_trips() -> None:
 def test_a_state_that_does_not_fit_is_refused(state: object) -> None:
     with pytest.raises(PolicyError, match="earlier confidence"):
         EarlierConfidence().restore(state)
+
+
+@pytest.mark.usefixtures("each_form")
+def test_the_mean_of_a_round_is_that_of_the_drafts_that_showed_something() -> None:
+    signal = np.array([[1.0, np.nan, 4.0], [3.0, np.nan, np.nan]])
+    assert round_means(signal).tolist() == pytest.approx([2.0, np.nan, 4.0], nan_ok=True)
+
+
+@pytest.mark.usefixtures("needs_numba")
+def test_both_forms_return_the_same_means_to_the_last_bit() -> None:
+    random = np.random.default_rng(0)
+    for kmax in range(1, 9):
+        signal = random.normal(size=(kmax, 30))
+        signal[random.random(signal.shape) < 0.4] = np.nan
+        found = [form(signal).tobytes() for form in (round_means.reference, round_means.compile())]
+        assert found[0] == found[1]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from adaptive_spec.acceptance.learn_kernel import learn
 from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.acceptance.request_effects import EffectAverage, RequestEffects
-from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 
 _BATCH, _K = 16, 4
 _EASY, _HARD = 0.95, 0.08
@@ -87,7 +85,7 @@ def test_following_changes_nothing_while_the_slow_average_leads() -> None:
         hazard = both.hazard(slots)
         effect, information = alone.of(slots), alone.information[slots]
         scratch = np.empty(_K), np.empty(_K), np.zeros(_K, dtype=np.int64)
-        NUMPY.learn(hazard, verified, accepted, *scratch, effect, information, 0.3, 0.98)
+        learn(hazard, verified, accepted, *scratch, effect, information, 0.3, 0.98)
         alone.effect[slots], alone.information[slots] = effect, information
         both.learn(slots, verified, accepted)
     assert both.effects.leading is both.effects.slow
@@ -124,23 +122,3 @@ def test_memory_grows_with_slots_and_not_with_steps() -> None:
     assert [len(each.effect) for each in (model.effects.slow, model.effects.quick)] == sizes
     model.learn(np.array([500]), np.array([2]), np.array([1]))
     assert all(len(each.effect) > 500 for each in (model.effects.slow, model.effects.quick))
-
-
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(0, 40), kmax=st.integers(1, 9))
-def test_both_kernels_follow_the_same_to_the_last_bit(seed: int, batch: int, kmax: int) -> None:
-    compiled = select_kernel("numba")
-    select_kernel("numpy")
-    random = np.random.default_rng(seed)
-    hazard = random.uniform(0.01, 0.995, (kmax, batch))
-    verified = random.integers(0, kmax + 1, batch)
-    accepted = np.minimum(random.integers(0, kmax + 1, batch), verified)
-    ratio, effect = np.exp(random.normal(size=batch)), random.normal(size=batch)
-    evidence = random.exponential(size=batch)
-    found = []
-    for kernel in (NUMPY, compiled):
-        u, information = effect.copy(), evidence.copy()
-        better = kernel.follow(hazard, verified, accepted, ratio, u, information, 0.4, 0.75)
-        found.append((better, u.tobytes(), information.tobytes()))
-    assert found[0] == found[1]
