@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.acceptance.confidence_kernels import follow_means, pool, weigh
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
-from adaptive_spec.step import FloatArray, IntArray
+from adaptive_spec.step import FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
 _MEMORY = 5000.0
@@ -27,25 +27,23 @@ _LARGEST_WEIGHT = 4.0
 _LARGEST_SAVED = 1e9
 _LEAST_OBSERVED = 200
 """Drafts with a signal and an outcome before the signal is used."""
-_ONE_COLUMN: IntArray = np.zeros(1, dtype=np.int64)
 
 
 class ConfidenceEffect:
     """w_j, and the running mean of x_ij, for every draft position.
 
     Attributes:
-        weight: [Kmax, 1] w_j.
+        weight: [Kmax] w_j.
         observed: drafts with a signal and an outcome so far.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
-        shape = max_draft_tokens, 1
-        self.weight: FloatArray = np.zeros(shape)
+        self.weight: FloatArray = np.zeros(max_draft_tokens)
         self.observed = 0
-        self._mean: FloatArray = np.zeros(shape)
-        self._count: FloatArray = np.zeros(shape)
-        self._evidence: FloatArray = np.zeros(shape)
-        self._own: FloatArray = np.zeros(shape)
+        self._mean: FloatArray = np.zeros(max_draft_tokens)
+        self._count: FloatArray = np.zeros(max_draft_tokens)
+        self._evidence: FloatArray = np.zeros(max_draft_tokens)
+        self._own: FloatArray = np.zeros(max_draft_tokens)
 
     @property
     def informative(self) -> bool:
@@ -54,22 +52,22 @@ class ConfidenceEffect:
 
     @property
     def mean(self) -> FloatArray:
-        """Running mean of x, [Kmax, 1]."""
+        """[Kmax] running mean of x."""
         return self._mean
 
     def signal(self, confidence: FloatArray) -> FloatArray:
         """Return z [Kmax, B] for maximum probabilities [B, Kmax]; nan where they are unknown."""
-        return log_odds(confidence.T) - self._mean[: confidence.shape[1]]
+        return log_odds(confidence.T) - self._mean[: confidence.shape[1], None]
 
     def see(self, signal: FloatArray) -> None:
         """Take up the signal z [Kmax, B] of one step's drafts, accepted or not."""
         # A new array: a round that is being drafted keeps the means it began with.
         self._mean = self._mean.copy()
-        active_kernel().follow_means(signal, _ONE_COLUMN, self._mean, self._count, _MEMORY)
+        follow_means(signal, self._mean, self._count, _MEMORY)
 
     def logit(self, signal: FloatArray) -> FloatArray:
         """Return w_j z_ij [Kmax, B]; nan where z is."""
-        result: FloatArray = self.weight * signal
+        result: FloatArray = self.weight[:, None] * signal
         return result
 
     def learn(self, signal: FloatArray, residual: FloatArray, information: FloatArray) -> None:
@@ -82,11 +80,10 @@ class ConfidenceEffect:
         """
         if self.observed < _LEAST_OBSERVED:
             self.observed += int(np.count_nonzero((information > 0.0) & ~np.isnan(signal)))
-        active_kernel().weigh(
+        weigh(
             signal,
             residual,
             information,
-            _ONE_COLUMN,
             self._own,
             self._evidence,
             _PRIOR_EVIDENCE,
@@ -98,11 +95,11 @@ class ConfidenceEffect:
     def _combine(self) -> None:
         # A new array: a round that is being drafted keeps the weights it began with.
         self.weight = np.empty_like(self._own)
-        active_kernel().pool(self._own, self._evidence, self.weight, _PRIOR_EVIDENCE, _POOLING)
+        pool(self._own, self._evidence, self.weight, _PRIOR_EVIDENCE, _POOLING)
 
     def state(self) -> dict[str, Any]:
         """JSON-compatible; [Kmax] numbers each, and the number of drafts observed."""
-        values = {name: getattr(self, f"_{name}")[:, 0].tolist() for name in _SAVED}
+        values = {name: getattr(self, f"_{name}").tolist() for name in _SAVED}
         return {**values, "observed": self.observed}
 
     def restore(self, state: Any) -> None:
@@ -120,7 +117,7 @@ class ConfidenceEffect:
                 raise PolicyError(f"confidence state: {name} must not be negative")
             if np.abs(values).max(initial=0.0) > _LARGEST_SAVED:
                 raise PolicyError(f"confidence state: {name} is beyond {_LARGEST_SAVED:g}")
-            setattr(self, f"_{name}", values[:, None].copy())
+            setattr(self, f"_{name}", values.copy())
         self.observed = observed
         self._combine()
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from adaptive_spec.acceptance.hazard_kernels import logits_to_hazards
+from adaptive_spec.acceptance.learn_kernel import learn
 from adaptive_spec.acceptance.request_effects import DISCOUNT, RequestEffects
 from adaptive_spec.acceptance.task_effects import TaskEffects, any_label
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
-HAZARD_FLOOR, HAZARD_CEILING = 0.01, 0.995
 _EVIDENCE_LIMIT = 1000.0
 """Fisher information at which the memory of a position is capped."""
 _LARGEST_LOGIT = 50.0
@@ -92,7 +92,7 @@ class HazardModel:
         hazard: FloatArray = self.position_effect[:, None] + self.request_logit(slots, task)
         if more is not None:
             hazard += more
-        active_kernel().hazards(hazard, HAZARD_FLOOR, HAZARD_CEILING)
+        logits_to_hazards(hazard)
         return hazard
 
     def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
@@ -113,7 +113,7 @@ class HazardModel:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, seen_before = self.effects, self._seen
         effect, information = effects.of(slots), effects.information(slots)
-        active_kernel().learn(
+        learn(
             hazard,
             verified,
             accepted,

@@ -25,9 +25,10 @@ import numpy as np
 
 from adaptive_spec.acceptance.calibration import HazardQuality
 from adaptive_spec.acceptance.confidence import ConfidenceEffect
+from adaptive_spec.acceptance.hazard_kernels import logits_to_hazards, survive
 from adaptive_spec.acceptance.hazard_model import HazardModel, Observed
+from adaptive_spec.acceptance.passed_over_kernel import passed_over
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 _WIDE_EVIDENCE = 20.0
@@ -44,14 +45,15 @@ class PassHazards(NamedTuple):
     logit: FloatArray
     """[Kmax, B]"""
     weight: FloatArray
-    """[Kmax, 1]"""
+    """[Kmax]"""
     mean: FloatArray
-    """[Kmax, 1]"""
+    """[Kmax]"""
 
-    def odds_against(self, position: int, log_odds: FloatArray) -> FloatArray:
-        """(1 - h) / h [B] of the drafts at one position; nan where x is."""
-        result: FloatArray = np.exp(-(self.logit[position] + self.weight[position] * log_odds))
-        return result
+    def hazard(self, position: int, log_odds: FloatArray) -> FloatArray:
+        """Return h [B] of the drafts at one position; nan where x is."""
+        hazard: FloatArray = self.logit[position] + self.weight[position] * log_odds
+        logits_to_hazards(hazard[None])
+        return hazard
 
 
 class AcceptanceModel:
@@ -110,7 +112,7 @@ class AcceptanceModel:
         """Return the hazards of the drafts that a round makes for these requests, pass by pass."""
         weight, mean = self.confidence.weight, self.confidence.mean
         logit = self.drafts.position_effect[:, None] + self.drafts.request_logit(slots, task)
-        return PassHazards(logit - weight * mean, weight, mean)
+        return PassHazards(logit - (weight * mean)[:, None], weight, mean)
 
     def learn(
         self,
@@ -193,7 +195,7 @@ class AcceptanceModel:
         self.confidence.learn(signal, step.residual(hazard), step.information(hazard))
         self.drafts.learn(hazard, slots, verified, accepted, task)
         if self.informative:
-            missed, uncertain, anything = active_kernel().passed_over(
+            missed, uncertain, anything = passed_over(
                 signal, verified, accepted, hazard, by_history
             )
             if anything:
@@ -203,5 +205,5 @@ class AcceptanceModel:
 def survival_of(hazard: FloatArray) -> FloatArray:
     """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
     survival = hazard.copy()
-    active_kernel().survive(survival)
+    survive(survival)
     return survival

@@ -28,9 +28,10 @@ from bisect import bisect_right
 import numpy as np
 
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
+from adaptive_spec.cost.normal_equations import absorb, descend
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.cost.step_curve_kernel import step_curve
 from adaptive_spec.step import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
@@ -113,7 +114,7 @@ class CostModel:
         any_draft = (
             coefficients[self._any_draft] + coefficients[self._any_draft_request] * batch_size
         )
-        return active_kernel().step_curve(
+        return step_curve(
             tokens,
             self._knots,
             self._heights(),
@@ -174,7 +175,7 @@ class CostModel:
             cell.add(features, seconds)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
-        active_kernel().descend(self._gram, self._moment, self._coefficients, self._least)
+        descend(self._gram, self._moment, self._coefficients, self._least)
         if self._pull.size:
             self._follow_prompts()
 
@@ -251,7 +252,8 @@ class CostModel:
         return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
 
     def _absorb(self, cell: StepCell, weight: float) -> None:
-        active_kernel().absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
+        """Add a cell to the normal equations; a negative weight takes it out again."""
+        absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
 
     def _start_from_scale(self, seconds: float, outcome: StepOutcome) -> None:
         """No profile: the first step sets the scale of weak guesses."""

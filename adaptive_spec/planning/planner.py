@@ -23,7 +23,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.planning.admission_kernels import admit, rank
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 
@@ -117,8 +117,8 @@ class _Search:
         verify_seconds = self._verify_seconds
         if self._penalty > 1.0:
             verify_seconds = verify_seconds * self._penalty
-        verify, depth, value, ratio = active_kernel().admit(
-            self._values,
+        verify, depth, value, ratio = admit(
+            *rank(self._values, np.maximum(possible, available)),
             possible,
             available,
             self._base,

@@ -21,7 +21,6 @@ def forecast_step(
     survival: FloatArray,
     weights: FloatArray | None,
     cost: CostModel,
-    option_value: FloatArray | None = None,
 ) -> StepForecast:
     """Forecast a step from finished steps, and plan it.
 
@@ -30,21 +29,15 @@ def forecast_step(
         survival: [Kmax, B] s_ij.
         weights: [B] of requests with a latency target; None: all alike.
         cost: step times.
-        option_value: [Kmax, B] value of drafts beyond their survival, because they can be left out
-            once more is known.
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
     verify_seconds = cost.verify_seconds(context.batch_size, int(context.context_tokens.sum()), 0)
     draft_seconds = cost.draft_seconds(context.batch_size)
-    values = survival
-    if option_value is not None:
-        values = survival + option_value
-        np.minimum(np.minimum.accumulate(values, axis=0, out=values), 1.0, out=values)
 
     def admission(weights: FloatArray | None) -> Admission:
         return best_admission(
-            values if weights is None else values * weights,
+            survival if weights is None else survival * weights,
             weights,
             context.draft_possible,
             context.draft_available,

@@ -13,10 +13,6 @@ more than the plan expects without). Then
 Admission of (i, j) uses the request's confidences at 1..j and prices that are older than the
 round; whether a pass runs is decided before its tokens are drawn, from positions that were
 admitted. So the output distribution stays exact however drafts are sampled.
-
-Planning a depth beforehand has to count that poor drafts can be left out later
-(`adaptive_spec.policies.goodput.option_value`): with that added to s_ij, the planner's value of a
-depth is what admission will make of it.
 """
 
 from __future__ import annotations
@@ -24,12 +20,10 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.acceptance.confidence import log_odds
-from adaptive_spec.acceptance.hazard_model import HAZARD_CEILING, HAZARD_FLOOR
 from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
-from adaptive_spec.kernels import active_kernel
 from adaptive_spec.planning.planner import value_of
 from adaptive_spec.planning.step_forecast import StepForecast
-from adaptive_spec.policies.goodput.option_value import OptionValue
+from adaptive_spec.policies.goodput.judge_kernel import judge
 from adaptive_spec.step import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
 _GAIN_RATE = 0.02
@@ -44,7 +38,6 @@ class LiveAdmission:
         self.late = False
         """The engine tells the drafter's confidence only once the drafts have been verified."""
         kmax = acceptance.max_draft_tokens
-        self._option = OptionValue(kmax)
         self._draft_prices: FloatArray = np.zeros(kmax)
         self._pass_price = 0.0
         self._gain = 1.0
@@ -64,10 +57,6 @@ class LiveAdmission:
     def useful(self) -> bool:
         """Confidence tells something, and in time."""
         return self._acceptance.informative and not self.late
-
-    def option_value(self, survival: FloatArray) -> FloatArray:
-        """What these drafts [Kmax, B] are worth besides, because they can be left out."""
-        return self._option.of(survival, self._draft_prices)
 
     def set_prices(self, forecast: StepForecast, hazard: FloatArray) -> None:
         """Set the prices for the drafts of the round that begins, from finished rounds.
@@ -108,12 +97,6 @@ class LiveAdmission:
         survival = survival_of(
             self._acceptance.hazard_given(signal, hazard, context.slots, context.task)
         )
-        before = forecast.survival
-        if drafted_by_it:
-            # A draft was made only if those before it were sure enough: that is known, too.
-            before = before.copy()
-            before[1:] *= survival[:-1] / forecast.survival[:-1]
-        self._option.learn(before, survival, ~np.isnan(signal), self._draft_prices)
         verify = context.draft_available
         if not drafted_by_it:
             worth = survival if forecast.weights is None else survival * forecast.weights
@@ -136,13 +119,10 @@ class LiveAdmission:
         if not self.useful:
             return DraftVerdict(draft.drafting, draft.drafting)
         return DraftVerdict(
-            *active_kernel().judge(
+            *judge(
                 position,
-                self._hazards.odds_against(position, shown),
-                HAZARD_FLOOR,
-                HAZARD_CEILING,
+                self._hazards.hazard(position, shown),
                 self._by_history,
-                self._option.told,
                 self._draft_prices,
                 self._pass_price,
                 draft.drafting,
@@ -162,7 +142,7 @@ class LiveAdmission:
         drafted = self._drafted_for
         if not shown.size:
             return signal
-        shown = shown - self._hazards.mean
+        shown = shown - self._hazards.mean[:, None]
         if len(drafted) == len(slots) and bool((drafted == slots).all()):
             return shown
         order = np.argsort(drafted)

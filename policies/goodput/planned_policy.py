@@ -18,6 +18,7 @@ import numpy as np
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import Explorer
 from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, unpredicted
@@ -84,6 +85,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._seed = seed
         self._latency = LatencyWeights(latency_strength)
+        load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None

@@ -97,14 +97,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
 
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
         survival = survival_of(seen.hazard)
-        trimmed = self._trims and self._live.useful
-        return forecast_step(
-            context,
-            survival,
-            self._latency.weights(context),
-            self._cost,
-            self._live.option_value(survival) if trimmed else None,
-        )
+        return forecast_step(context, survival, self._latency.weights(context), self._cost)
 
     def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
         """What the planner wants, what confidence admits of it, and now and then one more."""
