@@ -110,10 +110,12 @@ class Controller:
 
         Raises PolicyError or ConfigError; this is start-up, where the user is told.
         """
-        from adaptive_spec.kernels import select_kernel
+        from adaptive_spec.kernels import kernel_in_use, select_kernel
 
         select_kernel(config.kernel)
         policy = configured_policy(config)
+        # From here on nothing may compile: a policy switched to while serving takes what is loaded.
+        select_kernel(kernel_in_use())
         return cls(
             policy,
             capability,

@@ -28,9 +28,10 @@ from bisect import bisect_right
 import numpy as np
 
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
+from adaptive_spec.cost.normal_equations import absorb, descend
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.cost.step_curve_kernel import step_curve
 from adaptive_spec.step import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
@@ -113,7 +114,7 @@ class CostModel:
         any_draft = (
             coefficients[self._any_draft] + coefficients[self._any_draft_request] * batch_size
         )
-        return active_kernel().step_curve(
+        return step_curve(
             tokens,
             self._knots,
             self._heights(),
@@ -138,7 +139,11 @@ class CostModel:
         """Predicted duration of a step that has run."""
         if not self.ready:
             return math.nan
-        return float(np.dot(self._coefficients, self._features(outcome)))
+        seconds = float(np.dot(self._coefficients, self._features(outcome)))
+        if outcome.ragged:
+            drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+            seconds += self._capability.ragged_penalty * (seconds - drafting)
+        return seconds
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> None:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
@@ -150,6 +155,7 @@ class CostModel:
             return
         if not self.samples and self._profile is None:
             self._start_from_scale(seconds, outcome)
+        seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
             self._compare_with_prompts()
@@ -169,7 +175,7 @@ class CostModel:
             cell.add(features, seconds)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
-        active_kernel().descend(self._gram, self._moment, self._coefficients, self._least)
+        descend(self._gram, self._moment, self._coefficients, self._least)
         if self._pull.size:
             self._follow_prompts()
 
@@ -206,6 +212,16 @@ class CostModel:
         np.cumsum(self._coefficients[1 : self._request - 1], out=heights[1:])
         return heights
 
+    def _ragged_share(self, outcome: StepOutcome, seconds: float, *, cold: bool) -> float:
+        """Seconds that a ragged batch took longer; the planner adds them to ragged plans."""
+        penalty = self._capability.ragged_penalty
+        if not outcome.ragged or penalty <= 0.0:
+            return 0.0
+        drafting = 0.0
+        if not cold:
+            drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+        return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
+
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
         features = np.zeros(len(self._coefficients))
         features[0] = 1.0
@@ -236,7 +252,8 @@ class CostModel:
         return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
 
     def _absorb(self, cell: StepCell, weight: float) -> None:
-        active_kernel().absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
+        """Add a cell to the normal equations; a negative weight takes it out again."""
+        absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
 
     def _start_from_scale(self, seconds: float, outcome: StepOutcome) -> None:
         """No profile: the first step sets the scale of weak guesses."""

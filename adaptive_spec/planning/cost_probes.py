@@ -19,7 +19,7 @@ import numpy as np
 from adaptive_spec.cost.coverage import load_bin, near_bin
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.untimed_depths import UntimedDepths
-from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
 _PERIOD = 4
@@ -67,22 +67,22 @@ class CostProbes:
                 verify[np.arange(len(verify)) % _SHARE != 0] = 0
         return verify
 
-    def to_draft(self, context: StepContext, outlook: Outlook | None) -> int | None:
+    def to_draft(self, context: StepContext, forecast: StepForecast | None) -> int | None:
         """A K to draft to in this step, so that the next can verify it.
 
         Args:
             context: the step.
-            outlook: of it, where step times are known: a K that looks hopeless is not timed,
+            forecast: of it, where step times are known: a K that looks hopeless is not timed,
                 but for the smallest. Its time may be a guess from steps of a much larger K, and
                 nothing else would ever tell.
         """
         if context.step % _PERIOD or _measures_prompts(context):
             return None
         least = _smallest(context.capability)
-        worthwhile = None if outlook is None else lambda k: k == least or not outlook.hopeless(k)
+        worthwhile = None if forecast is None else lambda k: k == least or not forecast.hopeless(k)
         self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)
-        if self._drafted is None and outlook is not None and outlook.best.verify.any():
-            self._drafted = self._beside(outlook)
+        if self._drafted is None and forecast is not None and forecast.best.verify.any():
+            self._drafted = self._beside(forecast)
         return self._drafted
 
     def leaves_drafting_out(self, context: StepContext) -> bool:
@@ -100,12 +100,12 @@ class CostProbes:
         self._without_drafting[load] = made + 1
         return True
 
-    def _beside(self, outlook: Outlook) -> int | None:
-        batch_size = outlook.context.batch_size
-        load, best = near_bin(batch_size), float(outlook.best.verify.mean())
+    def _beside(self, forecast: StepForecast) -> int | None:
+        batch_size = forecast.context.batch_size
+        load, best = near_bin(batch_size), float(forecast.best.verify.mean())
         for k in self._cost.missing_beside(batch_size, best):
             offered = self._offered_beside.get((load, k), 0)
-            if offered < _ATTEMPTS and not outlook.hopeless(k):
+            if offered < _ATTEMPTS and not forecast.hopeless(k):
                 self._offered_beside[load, k] = offered + 1
                 return k
         return None

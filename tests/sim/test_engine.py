@@ -251,8 +251,8 @@ def test_the_policy_learns_of_a_step_so_many_steps_later(delay):
                 reason="",
             )
 
-        def observe(self, outcome):
-            self.latest = outcome.step
+        def observe(self, step):
+            self.latest = step.outcome.step
 
     server(open_load([(0.0, 1, 60)]), Watching(), delay=delay).run()
     assert set(seen[6:]) == {1 + delay}
