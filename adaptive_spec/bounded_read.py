@@ -1,4 +1,4 @@
-"""Reading a file that a request or an operator has named, without waiting and without end."""
+"""Bounded, non-blocking reading of a file that a request or an operator has named."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 
 def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
-    Raises OSError if it cannot be read, is a pipe or a device, or is larger than `most_bytes`.
+    Raises OSError if the file cannot be read, is a pipe or a device, or is larger than
+    `most_bytes`.
     """
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file")

@@ -1,7 +1,8 @@
-"""The configuration tree, and where it comes from.
+"""The configuration tree and its sources.
 
-It is one JSON object, given as ``--additional-config '{"adaptive_spec": {...}}'`` (vLLM) or as a
-YAML or JSON file named by ``ADAPTIVE_SPEC_CONFIG``. Without either, nothing is switched on.
+The configuration is one JSON object, given as ``--additional-config '{"adaptive_spec": {...}}'``
+(vLLM) or as a YAML or JSON file named by ``ADAPTIVE_SPEC_CONFIG``. Without either, the plugin stays
+inactive.
 """
 
 from __future__ import annotations
@@ -21,53 +22,54 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class FailOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """When to stop asking a policy that fails."""
+    """Limits after which a failing policy is benched."""
 
     max_decision_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
-    """A decision that takes longer is not used, and counts as a failure."""
+    """Longest decision that is used (ms); a slower one counts as a failure."""
     failures_to_bench: Annotated[int, msgspec.Meta(ge=1)] = 5
     """Failures, without 100 good decisions in between, after which the policy is benched."""
     bench_seconds: Seconds = 60.0
-    """How long the engine's own K runs before the policy is tried again."""
+    """Time that the engine's own K runs before the policy is tried again (seconds)."""
 
 
 class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where step records go. Off without a directory."""
+    """Destination of the step records; without a directory nothing is recorded."""
 
     directory: str | None = None
     segment_mb: Annotated[float, msgspec.Meta(gt=0)] = 64.0
-    """Size at which a new segment is begun."""
+    """Size at which a new segment begins (MB)."""
     max_segments: Annotated[int, msgspec.Meta(ge=1)] = 8
-    """Segments kept per process; the oldest goes first."""
+    """Segments kept per process; the oldest is deleted first."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything an operator can set.
+    """All settings of an operator.
 
     Attributes:
-        mode: ``on`` acts, ``shadow`` decides and records only, ``off`` leaves the engine alone.
+        mode: ``on`` applies decisions, ``shadow`` only records them, ``off`` leaves the engine
+            alone.
         policy: name of an installed policy, or ``module:Class``.
-        options: the policy's own options.
+        options: options of the policy.
         seed: seed of the policy's randomness (exploration).
         kernel: ``numba`` compiles the inner loops of policies that have some at start-up, and keeps
             them in ``~/.cache/adaptive-spec-kernels``; ``numpy`` never compiles; ``auto`` compiles
             where numba is installed. A policy switched to while the server runs compiles nothing.
         profile: JSON file with a cost profile of this model on this hardware; optional.
         memory_guard: shrink K before the KV pool runs out.
-        confidence: read the drafter's confidence, where the engine shows it (vLLM; SGLang has a
-            switch of its own).
-        status_file: JSON file that is rewritten about once a second with counters and the
-            last decision; ``{pid}`` in the name is replaced.
-        control_file: JSON file with which mode, policy and options are switched while the server
-            runs (`adaptive_spec.operation.run_time_switch`); vLLM and SGLang.
-        state_directory: folder in which what the policy has learned is kept for the next start of
-            a server with the same model, drafter, hardware and versions; without it, each start
-            learns anew. vLLM.
+        confidence: read the drafter's confidence where the engine exposes it (vLLM; SGLang has its
+            own switch).
+        status_file: JSON file with counters and the last decision, rewritten about once a second;
+            ``{pid}`` in the name becomes the process id.
+        control_file: JSON file that switches mode, policy and options while the server runs
+            (`adaptive_spec.operation.run_time_switch`); vLLM and SGLang.
+        state_directory: folder that keeps the learned state for the next start of a server with the
+            same model, drafter, hardware and versions; without a folder, every start learns from
+            scratch. vLLM only.
         ragged_penalty: measured extra time of a verification whose K differ between requests,
-            relative to a uniform one (0.2: 20 % more). vLLM with captured graphs gives requests
-            their own K only if it is set; without it, one K per batch.
+            relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
+            value to give requests their own K; without it, the batch shares one K.
         trace: step records.
-        fail_open: when to stop asking a policy that fails.
+        fail_open: limits after which a failing policy is benched.
     """
 
     mode: Literal["off", "shadow", "on"] = "on"
@@ -91,14 +93,14 @@ def parse_config(value: object, *, source: str) -> Config:
 
     Args:
         value: the decoded JSON or YAML object.
-        source: where it came from, for the error message.
+        source: origin of the object, for the error message.
 
-    Raises ConfigError: one line naming the key at fault and the keys there are.
+    Raises ConfigError: one line with the offending key and the known keys.
     """
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
     value = dict(value)
-    # YAML reads a bare `on` or `off` as true or false.
+    # YAML parses a bare `on` or `off` as true or false.
     if isinstance(value.get("mode"), bool):
         value["mode"] = "on" if value["mode"] else "off"
     if value.get("policy") is False:
@@ -116,7 +118,7 @@ def parse_config(value: object, *, source: str) -> Config:
 
 
 def _known_keys(message: str) -> str:
-    """The keys of the object that a msgspec message speaks of."""
+    """List the keys of the object that a msgspec message refers to."""
     struct: type[msgspec.Struct] = Config
     for key, nested in (("$.trace", Trace), ("$.fail_open", FailOpen)):
         if key in message:
@@ -127,7 +129,7 @@ def _known_keys(message: str) -> str:
 def load_config_file(path: str | os.PathLike[str]) -> Config:
     """Read a YAML or JSON configuration file.
 
-    Raises ConfigError if the file is missing, unreadable, not YAML/JSON or not valid.
+    Raises ConfigError if the file is missing, unreadable, malformed or invalid.
     """
     file = Path(path)
     try:
@@ -147,7 +149,7 @@ def load_config_file(path: str | os.PathLike[str]) -> Config:
 
 
 def config_from_environment(environ: Mapping[str, str] = os.environ) -> Config | None:
-    """The configuration named by ``ADAPTIVE_SPEC_CONFIG``, or None if it is not set.
+    """Load the configuration named by ``ADAPTIVE_SPEC_CONFIG``; return None if it is not set.
 
     Raises ConfigError, beginning with the variable's name, if the file cannot be used.
     """

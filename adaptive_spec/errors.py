@@ -1,4 +1,4 @@
-"""Every error the package raises on purpose.
+"""Exceptions that the package raises on purpose.
 
     AdaptiveSpecError
     ├── ConfigError              a key, file or value the user can correct
@@ -6,7 +6,7 @@
     ├── PolicyError              a policy that cannot be found, built or restored
     └── UnsupportedEngineError   an engine version or set-up we have not tested
 
-The messages are one line, name the key or file at fault and say what to do.
+Messages are one line, name the offending key or file and give the remedy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ConfigError(AdaptiveSpecError):
 
 
 class DataError(AdaptiveSpecError):
-    """A data file cannot be read; the message names the file and, where there is one, the row."""
+    """A data file cannot be read; the message names the file and, where possible, the row."""
 
 
 class PolicyError(AdaptiveSpecError):

@@ -1,9 +1,9 @@
-"""Request slots, and arrays with a row per slot: all that is kept per live request.
+"""Request slots and arrays with a row per slot: all state kept per live request.
 
-`RequestSlots` gives each request a small integer when it is first seen and takes it back when the
-request has ended, so that memory is bounded by the number of requests alive at once. A freed row is
-reused last, never first: an outcome that is still under way when its request ends cannot reach a
-new request's row. `SlotArray` keeps rows for these slots and grows with them.
+`RequestSlots` assigns a small integer to a request at first sight and takes the integer back when
+the request ends, so that memory is bounded by the number of simultaneous requests. A freed row is
+reused last: a late outcome of an ended request cannot reach a new request's row. `SlotArray` keeps
+rows for these slots and grows with them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class RequestSlots:
 
     @property
     def capacity(self) -> int:
-        """Rows handed out so far; every slot is below it."""
+        """Number of rows handed out so far; every slot is below it."""
         return self._size
 
     def assign(self, request_id: str) -> int:
-        """The request's slot; a new request gets one."""
+        """Return the request's slot; a new request gets one."""
         slot = self._slot_of.get(request_id)
         if slot is None:
-            # Keep a reserve of free rows so that none is reused at once.
+            # Keep a reserve of free rows so that a freed row is not reused at once.
             if len(self._free) > 16:
                 slot = self._free.popleft()
             else:
@@ -57,11 +57,11 @@ class RequestSlots:
         return slot
 
     def get(self, request_id: str) -> int | None:
-        """The request's slot, or None if it is not known."""
+        """Return the request's slot, or None for an unknown request."""
         return self._slot_of.get(request_id)
 
     def release(self, request_id: str) -> int | None:
-        """Give a request's slot back; returns it, or None if the request was not known."""
+        """Free a request's slot and return it; None for an unknown request."""
         slot = self._slot_of.pop(request_id, None)
         if slot is not None:
             self._free.append(slot)
@@ -69,11 +69,11 @@ class RequestSlots:
 
 
 class SlotArray(Generic[_Number]):
-    """Rows [slots, *shape] that begin at `fill`, grow with the slots in use and can be reset.
+    """Rows [slots, *shape] that start at `fill`, grow with the slots in use and can be reset.
 
     Args:
-        fill: value of a slot nobody has written to; its type is the array's.
-        shape: of one row; empty: a number per slot.
+        fill: value of an unwritten slot; its type is the array's.
+        shape: shape of one row; empty for a number per slot.
     """
 
     def __init__(self, fill: _Number, shape: tuple[int, ...] = ()) -> None:
@@ -96,7 +96,7 @@ class SlotArray(Generic[_Number]):
             self._rows[slots] = values
 
     def reset(self, slots: IntArray, fill: _Number | None = None) -> None:
-        """These slots begin anew, at the array's fill or this one."""
+        """Reset these slots to the array's fill or to the given one."""
         self[slots] = self._fill if fill is None else fill
 
     def _reach(self, slots: IntArray) -> None:
@@ -107,10 +107,10 @@ class SlotArray(Generic[_Number]):
 
 
 def floats(fill: float, *shape: int) -> SlotArray[np.float64]:
-    """A slot array of float64."""
+    """Create a slot array of float64."""
     return SlotArray(np.float64(fill), shape)
 
 
 def integers(fill: int, *shape: int) -> SlotArray[np.int64]:
-    """A slot array of int64."""
+    """Create a slot array of int64."""
     return SlotArray(np.int64(fill), shape)

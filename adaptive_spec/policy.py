@@ -1,7 +1,7 @@
-"""The contract of a policy, and how one is found by name.
+"""Contract of a policy, and look-up by name.
 
-A policy sees `StepContext` and `FinishedStep` and nothing of the engine. Third parties add one
-under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
+A policy sees `StepContext` and `FinishedStep` and nothing of the engine. Third parties register a
+policy under the entry-point group ``adaptive_spec.policies`` or name a dotted path,
 ``package.module:Class``.
 """
 
@@ -29,22 +29,22 @@ from adaptive_spec.step import (
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
 
 GRANULARITY = {Level.UNIFORM: "L0", Level.VERIFY: "L1", Level.FULL: "L2"}
-"""How a capability level is written in tables."""
+"""Abbreviations of the capability levels in tables."""
 
 State: TypeAlias = dict[str, Any]
 """JSON-compatible state of a policy: numbers, strings, lists and dicts of them."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a policy comes from. Optional: a class attribute `provenance`.
+    """Origin of a policy's rule; an optional class attribute `provenance`.
 
     Attributes:
-        source: paper and section, or upstream file; empty for our own.
-        granularity: what its decisions differ by: UNIFORM one K per batch, VERIFY K_i per request
-            after a fixed draft, FULL draft depth as well.
-        faults: known ones, kept as they are in the original; empty if there are none.
-        greedy_drafts_only: its rule uses the probability of a sampled token or another live value
-            that the contract forbids; it changes the output distribution if drafts are sampled.
+        source: paper and section, or upstream file; empty for our own rules.
+        granularity: finest level the rule decides at: UNIFORM one K per batch, VERIFY K_i per
+            request after a fixed draft, FULL draft depth as well.
+        faults: known faults of the original, kept as they are; empty if none are known.
+        greedy_drafts_only: the rule uses the probability of a sampled token or another live value
+            that the contract forbids, so sampled drafts would change the output distribution.
     """
 
     source: str = ""
@@ -54,13 +54,16 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def provenance_of(policy: type[Policy] | Policy) -> Provenance:
-    """Where a policy comes from; our own, if it doesn't say. Options may change an instance's."""
+    """Return a policy's provenance; the default one if the policy declares none.
+
+    Options may change an instance's provenance.
+    """
     found = getattr(policy, "provenance", None)
     return found if isinstance(found, Provenance) else Provenance()
 
 
 def refuse_biased(policy: Policy, capability: Capability) -> None:
-    """Raise PolicyError, one line, if the policy would change what this engine's output is like."""
+    """Raise PolicyError, one line, if the policy would change this engine's output distribution."""
     if capability.sampled_drafts and provenance_of(policy).greedy_drafts_only:
         raise PolicyError(
             f"policy {policy.name!r} is for greedy drafts only: with this engine's sampled drafts "
@@ -71,26 +74,26 @@ def refuse_biased(policy: Policy, capability: Capability) -> None:
 
 @runtime_checkable
 class DraftStopper(Protocol):
-    """A policy that can end drafting early. Optional; only some engines ask."""
+    """A policy that can stop drafting early. Optional; only some engines support early stops."""
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Keep this position, go on to the next? Called after each pass, position 0 first."""
+        """Decide on this position and the next pass. Called after each pass, position 0 first."""
         ...
 
 
 def stopper(policy: Any) -> Callable[[DraftPass], DraftVerdict] | None:
-    """What to ask after each pass of the drafter; None if the policy is no `DraftStopper`.
+    """Return the policy's method for draft passes; None if the policy is no `DraftStopper`.
 
-    For every pass of a server: an instance check against a protocol takes 20 microseconds.
+    A server calls this on every pass, and an instance check against a protocol takes 20 us.
     """
     found = getattr(policy, "after_draft_pass", None)
     return found if callable(found) else None
 
 
 def reads_entropy(policy: Any) -> bool:
-    """Whether it uses the entropy of draft distributions, for which engines would compute it.
+    """Whether the policy uses the entropy of draft distributions, which engines compute on demand.
 
-    It does, unless it says `reads_entropy = False`.
+    True unless the policy sets `reads_entropy = False`.
     """
     return getattr(policy, "reads_entropy", True) is not False
 
@@ -99,9 +102,9 @@ def reads_entropy(policy: Any) -> bool:
 class Policy(Protocol):
     """Decides K per request and per step.
 
-    A policy class names its options as a `msgspec.Struct` and is built as
-    ``PolicyClass(options, seed=...)``. It may keep state by slot; `forget` is called when slots
-    are freed and must reset them. Exceptions are caught by the controller (fail-open).
+    A policy class declares its options as a `msgspec.Struct` and is built as ``PolicyClass(options,
+    seed=...)``. A policy may keep state by slot; the controller calls `forget` when slots are
+    freed, and `forget` must reset them. The controller catches exceptions (fail-open).
     """
 
     name: ClassVar[str]
@@ -113,28 +116,28 @@ class Policy(Protocol):
         ...
 
     def observe(self, step: FinishedStep) -> None:
-        """Learn from a finished step. They come in step order, up to two steps late, or never.
+        """Learn from a finished step.
 
-        There is no need to remember steps in flight: `step.plan` brings back what `plan` returned,
-        with its `notes` and `memo`.
+        Steps arrive in step order, up to two steps late, or never. A policy need not remember steps
+        in flight: `step.plan` is the plan that `plan` returned, with its `notes` and `memo`.
         """
         ...
 
     def forget(self, slots: IntArray) -> None:
-        """These slots are free; drop what belongs to their requests."""
+        """Reset the state of these slots; their requests have ended."""
         ...
 
     def state(self) -> State:
-        """What is worth keeping over a restart, as JSON-compatible values."""
+        """Return the state worth keeping over a restart, as JSON-compatible values."""
         ...
 
     def restore(self, state: State) -> None:
-        """Take up a state saved by `state`. Raises PolicyError if it does not fit."""
+        """Adopt a state saved by `state`. Raises PolicyError if the state does not fit."""
         ...
 
 
 def available_policies() -> dict[str, str]:
-    """Names of the installed policies, and where each one lives."""
+    """Return the names of the installed policies and their import paths."""
     from importlib.metadata import entry_points  # a third of this package's import time
 
     return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
@@ -143,7 +146,7 @@ def available_policies() -> dict[str, str]:
 def policy_class(name: str) -> type[Policy]:
     """Find a policy class by entry-point name or dotted path ``package.module:Class``.
 
-    Raises PolicyError with the list of known names if there is none.
+    Raises PolicyError with the list of known names if no policy has this name.
     """
     known = available_policies()
     target = known.get(name, name if ":" in name else "")
@@ -185,9 +188,9 @@ def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: i
 
 
 def configured_policy(config: Config) -> Policy:
-    """Build the policy a configuration names, with its options and cost profile.
+    """Build the policy that a configuration names, with its options and cost profile.
 
-    Raises PolicyError or ConfigError naming what is wrong.
+    Raises PolicyError or ConfigError naming the fault.
     """
     options = dict(config.options)
     if config.profile is not None:

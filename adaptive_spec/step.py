@@ -1,15 +1,15 @@
-"""The values that cross the seam between an engine, the controller and a policy.
+"""Values exchanged between an engine, the controller and a policy.
 
 Three values describe one engine step, each with arrays over the batch:
 
-* `StepContext`: what is known before the step (adapter -> policy);
-* `SpecPlan`: what to verify now and how deep to draft next (policy -> adapter);
-* `StepOutcome`: what really ran and what was accepted (adapter -> controller), one or two
+* `StepContext`: the state before the step (adapter -> policy);
+* `SpecPlan`: the drafts to verify now and the next draft depth (policy -> adapter);
+* `StepOutcome`: the drafts that were verified and accepted (adapter -> controller), one or two
   steps later where the engine schedules ahead.
 
-`FinishedStep` is all three together, row by row (controller -> policy).
+`FinishedStep` joins all three, row by row (controller -> policy).
 
-A policy that ends drafting early sees each pass of the drafter as a `DraftPass` and answers with a
+A policy that stops drafting early receives each pass of the drafter as a `DraftPass` and returns a
 `DraftVerdict`.
 
 Units: seconds, tokens. Shapes: `[B]` is one entry per decoding request of the step. Arrays are
@@ -33,53 +33,54 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 class Level(enum.IntEnum):
-    """How finely an engine can be steered."""
+    """Granularity of control that an engine offers."""
 
     UNIFORM = 0
-    """L0: one K for the whole batch, out of the ladder."""
+    """L0: one K for the whole batch, from the ladder."""
     VERIFY = 1
-    """L1: draft depth is fixed, the verified K_i is free per request."""
+    """L1: fixed draft depth, free K_i per request."""
     FULL = 2
-    """L2: draft depth per step and verified K_i per request are both free."""
+    """L2: free draft depth per step and free K_i per request."""
 
 
 class Mode(enum.StrEnum):
-    """What speculation does in a step."""
+    """State of speculation in a step."""
 
     ON = "on"
     SHADOW = "shadow"
     """The engine's own K runs; the decision is only recorded."""
     OFF_WARM = "off_warm"
-    """K = 0, the drafter still runs the pass that keeps its state in step."""
+    """K = 0; the drafter still runs the pass that keeps its state in step."""
     OFF_COLD = "off_cold"
     """K = 0 and no drafter pass."""
     ENGINE = "engine"
-    """Fail-open: the engine's own K, because our decision could not be used."""
+    """Fail-open: the engine's own K, because the decision could not be used."""
 
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine allows. Fixed for the life of a server.
+    """Control options of an engine, fixed for the life of a server.
 
     Attributes:
         level: granularity of control.
         max_draft_tokens: Kmax, the K the engine was configured with (>= 1).
-        ladder: the K values that may run at level UNIFORM, ascending. Empty means 0..Kmax.
+        ladder: K values that may run at level UNIFORM, ascending. Empty means 0..Kmax.
         token_buckets: captured batch-token sizes, ascending. A batch of N verified tokens runs
             as the smallest bucket >= N; beyond the last one it runs unpadded. Empty: no padding.
-        depth_follows: the drafter drafts as deep as it is told. False where it always drafts Kmax,
+        depth_follows: the drafter drafts to the planned depth. False where it always drafts Kmax,
             so that only verification can be trimmed; never true at level VERIFY.
-        stops_drafting: the engine asks after each pass of the drafter whether to go on
-            (`adaptive_spec.policy.DraftStopper`), so that D is the most it may run.
+        stops_drafting: the engine calls the policy after each pass of the drafter
+            (`adaptive_spec.policy.DraftStopper`); D is then an upper limit.
         off_pass: K = 0 still runs one drafter pass (OFF-warm). False for drafters without a
             model, such as n-gram.
-        sampled_drafts: drafts are drawn from the drafter's distribution, so that verification
-            uses their probability. False where each is the drafter's likeliest token, or a copied
-            one, and is verified as such. Policies for greedy drafts only are refused if true.
-        cold_off: the engine can leave that pass out as well (OFF-cold). Requests alive at that
-            time are not drafted for any more if the drafter has a state. Not where the depth is
-            fixed: what its passes cost can't be told there from steps that all have them.
-        ragged_penalty: relative extra verify time of a batch whose K differ from each other,
-            where a uniform batch runs a faster graph. 0 where it makes no difference.
+        sampled_drafts: drafts are sampled from the drafter's distribution, so that verification
+            uses their probability. False where each draft is the drafter's likeliest token, or a
+            copied token, and is verified as such. If true, policies for greedy drafts only are
+            refused.
+        cold_off: the engine can also skip the OFF-warm pass (OFF-cold). A drafter with a state
+            cannot resume requests that were alive at that time. Never true where the depth is
+            fixed: every step then runs the drafter's passes, so their cost cannot be measured.
+        ragged_penalty: extra verify time of a batch whose K differ, relative to a uniform batch,
+            which runs a faster graph. 0 without a difference.
     """
 
     level: Level
@@ -107,42 +108,43 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steers_depth(self) -> bool:
-        """The draft depth D of a plan has an effect."""
+        """Whether the draft depth D of a plan has an effect."""
         return self.depth_follows and self.level is not Level.VERIFY
 
     @property
     def uniform_values(self) -> tuple[int, ...]:
-        """The K values a uniform plan may take, ascending."""
+        """K values that a uniform plan may take, ascending."""
         return self.ladder or tuple(range(self.max_draft_tokens + 1))
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What is known before a step.
+    """State of the engine before a step.
 
     Attributes:
         step: number of the step, ascending.
-        capability: what the engine allows.
+        capability: control options of the engine.
         request_ids: [B] the engine's own names, for records only.
         slots: [B] small integers that identify the requests; see `RequestSlots`.
         context_tokens: [B] tokens in the KV cache.
-        draft_available: [B] drafts at hand for this verification, 0..Kmax, after every limit of
-            the engine (grammar, max tokens, model length, what was drafted) and the cap or opt-out
-            that came with the request.
-        draft_possible: [B] drafts that could still be used by the step after this one, 0..Kmax,
-            under the same limits and caps.
-        engine_k: K the engine itself would use for this batch (its static K or its own table).
-        tpot_target: [B] seconds per output token asked for; inf if none.
+        draft_available: [B] drafts ready for this verification, 0..Kmax, after every limit of the
+            engine (grammar, max tokens, model length, drafted tokens) and the request's cap or
+            opt-out.
+        draft_possible: [B] drafts that the next step could use, 0..Kmax, under the same limits and
+            caps.
+        engine_k: K that the engine itself would use for this batch (its static K or its own table).
+        tpot_target: [B] requested seconds per output token; inf without a target.
         task: [B] number of the request's task label, -1 without one.
         temperature: [B] sampling temperature of the target.
-        confidence: [B, Kmax] maximum probability of the draft distribution at each drafted
-            position (nan where unknown), or None without such a signal.
-        entropy: [B, Kmax] entropy of that distribution in nats, likewise.
+        confidence: [B, Kmax] maximum probability of the draft distribution at each drafted position
+            (nan where unknown); None without such a signal.
+        entropy: [B, Kmax] entropy of the draft distribution in nats; nan and None as above.
         waiting: requests in the queue.
         prefill_tokens: prompt tokens that share this step.
         kv_free_tokens: free tokens of the KV pool.
         kv_total_tokens: size of the KV pool in tokens.
         kv_draft_limit: [B] drafts for which the engine finds KV blocks in this step without
-            preempting a request, where it can say so block by block; None: go by `kv_free_tokens`.
+            preempting a request; None where the engine gives no such limit and `kv_free_tokens`
+            applies.
         now: monotonic clock of the deciding process, seconds.
     """
 
@@ -173,21 +175,21 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A decision for one step.
+    """Decision for one step.
 
     Attributes:
-        step: the step it was made for.
+        step: the step that the plan is for.
         verify: [B] K_i, drafts of each request to verify in this step; <= draft_available.
-        draft_depth: D, how deep to draft at the end of this step, for the next one.
-        mode: what speculation does.
-        reason: a few words for people: why this K.
-        propensity: [B] probability with which the randomised policy chose these K_i
-            (1 where it did not randomise), for off-policy evaluation.
-        predicted_tokens: tokens this step is expected to emit; nan if not predicted.
+        draft_depth: D, draft depth at the end of this step, for the next one.
+        mode: state of speculation.
+        reason: reason of this K in a few words, for people.
+        propensity: [B] probability with which a randomised policy chose these K_i (1 where it did
+            not randomise), for off-policy evaluation.
+        predicted_tokens: tokens that this step is expected to emit; nan if not predicted.
         predicted_seconds: expected duration of the step; nan if not predicted.
-        notes: arrays [B, ...] that the policy wants back in `FinishedStep.plan`, with the rows of
-            the requests that are still alive. Nobody else reads them.
-        memo: any other value that the policy wants back; None if nothing.
+        notes: arrays [B, ...] that the policy gets back in `FinishedStep.plan`, with the rows of
+            the requests that are still alive. Only the policy reads them.
+        memo: any other value that the policy gets back; None without one.
     """
 
     step: int
@@ -203,30 +205,29 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def acts(self) -> bool:
-        """The plan changes what the engine does: it neither fails open nor only watches."""
+        """Whether the plan changes the engine's behaviour (neither fail-open nor shadow)."""
         return self.mode is not Mode.ENGINE and self.mode is not Mode.SHADOW
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What really ran in a step, as far as the engine says.
+    """Measured results of a step, as reported by the engine.
 
     Attributes:
-        step: the step it belongs to.
-        slots: [B] the decoding requests that were alive when results arrived.
-        verified: [B] drafts really verified, without grammar-invalid ones and padding.
+        step: the step that the results belong to.
+        slots: [B] decoding requests that were alive when the results arrived.
+        verified: [B] verified drafts, without grammar-invalid ones and padding.
         accepted: [B] accepted drafts, 0..verified.
-        emitted: [B] tokens emitted (accepted + 1, less what a stop cut off).
+        emitted: [B] emitted tokens (accepted + 1, less tokens cut off by a stop).
         batch_size: requests that decoded in the step, finished ones included.
-        batch_tokens: N, verified tokens of the step, bonus positions included, prompt
-            tokens excluded.
+        batch_tokens: N, verified tokens of the step, with bonus positions, without prompt tokens.
         context_tokens: sum of context lengths of the decoding requests.
         prefill_tokens: prompt tokens that ran in the same step.
         draft_depth: D that the drafter ran at the end of the step.
         ragged: K differed between the requests.
-        seconds: duration of the step; nan if it could not be measured cleanly.
+        seconds: duration of the step; nan without a clean measurement.
         now: monotonic clock of the deciding process when results arrived, seconds.
-        confidence: [B, Kmax] confidence of the verified drafts, where it came too late for the
-            step's `StepContext`; None where it was there, or isn't known.
+        confidence: [B, Kmax] confidence of the verified drafts where it arrived too late for the
+            step's `StepContext`; None where the context has it or it is unknown.
         entropy: [B, Kmax] entropy of the draft distributions in nats, likewise.
     """
 
@@ -248,18 +249,18 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class FinishedStep(msgspec.Struct, frozen=True, eq=False):
-    """A step whose results have arrived: what was known, what was planned, what came of it.
+    """A step whose results have arrived: context, plan and outcome.
 
-    All arrays [B, ...] of the three values have the same rows, those of the requests that were
-    alive when the results arrived. So `context.batch_size` may be below `outcome.batch_size`,
-    which counts all that decoded.
+    All arrays [B, ...] of the three values have the same rows: the requests that were alive when
+    the results arrived. `context.batch_size` may therefore be below `outcome.batch_size`, which
+    counts all decoded requests.
 
     Attributes:
-        context: as the policy saw it.
-        plan: the policy's own plan for this step, which may not be what ran (shadow mode, an engine
-            that clips). The engine's own K, mode ENGINE, without notes or memo, where the policy
-            made no usable plan. Without notes and memo, too, where another policy made it.
-        outcome: what ran.
+        context: the context that the policy saw.
+        plan: the policy's own plan for this step; another plan may have run (shadow mode, an engine
+            that clips). Mode ENGINE, without notes and memo, where the policy made no usable plan.
+            Without notes and memo where another policy made the plan.
+        outcome: the measured results.
     """
 
     context: StepContext
@@ -268,15 +269,15 @@ class FinishedStep(msgspec.Struct, frozen=True, eq=False):
 
 
 class DraftPass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One pass of the drafter, while it runs: what is known before its token decides anything.
+    """One running pass of the drafter, before its token takes effect.
 
     Attributes:
         step: the step at whose end the drafter runs.
-        position: j, from 0: the draft position this pass is for.
+        position: j, the draft position of this pass, from 0.
         slots: [B] the requests.
-        drafting: [B] those that are still being drafted for.
-        confidence: [B, j + 1] maximum probability of the draft distribution at each position so
-            far (nan where unknown).
+        drafting: [B] requests that are still being drafted for.
+        confidence: [B, j + 1] maximum probability of the draft distribution at each position so far
+            (nan where unknown).
         entropy: [B, j + 1] entropy of that distribution in nats.
     """
 
@@ -289,11 +290,11 @@ class DraftPass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class DraftVerdict(msgspec.Struct, frozen=True, eq=False):
-    """What follows from a pass.
+    """Decision after a draft pass.
 
     Attributes:
-        admitted: [B] the draft of this position is kept, to be verified.
-        drafting: [B] the request is drafted for in the next pass; implies `admitted`.
+        admitted: [B] keep the draft of this position for verification.
+        drafting: [B] draft for the request in the next pass; implies `admitted`.
     """
 
     admitted: BoolArray

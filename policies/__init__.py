@@ -1,6 +1,6 @@
 """Policies, one per file behind the contract of `adaptive_spec.policy`."""
 
 if not __name__.startswith("adaptive_spec."):
-    # Seen as a top-level package: the working directory is on sys.path. Two copies of the same
-    # module would be two different sets of classes.
+    # A top-level import means that the working directory is on sys.path. A second copy of the
+    # module would define a second set of classes.
     raise ImportError("import adaptive_spec.policies, not policies")

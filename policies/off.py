@@ -1,4 +1,4 @@
-"""Never speculate: K = 0 for everyone."""
+"""Policy without speculation: K = 0 for all requests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from adaptive_spec.step import SpecPlan, StepContext
 
 
 class OffOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """None."""
+    """Empty options of `off`."""
 
 
 class OffPolicy(StatelessPolicy):
-    """K = 0 always, without a drafter pass where the engine can leave it out."""
+    """K = 0 always, without a drafter pass where the engine can skip it."""
 
     name: ClassVar[str] = "off"
     summary: ClassVar[str] = "no speculation (K = 0)"
@@ -26,5 +26,5 @@ class OffPolicy(StatelessPolicy):
         del options, seed
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K = 0 for every request, or the least the engine can run."""
+        """Plan K = 0 for every request, or the smallest K that the engine can run."""
         return fixed_plan(context, 0, self.name)

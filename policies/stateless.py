@@ -1,4 +1,4 @@
-"""A base for policies that learn nothing."""
+"""Base class of policies that learn nothing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from adaptive_spec.step import FinishedStep, IntArray
 
 
 class StatelessPolicy:
-    """Implements the learning half of the contract as nothing."""
+    """Empty implementations of the contract's learning methods."""
 
     def observe(self, step: FinishedStep) -> None:
-        """Nothing to learn."""
+        """Ignore the step."""
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """Empty."""
+        """Return an empty state."""
         return {}
 
     def restore(self, state: State) -> None:
-        """Only an empty state fits."""
+        """Accept an empty state only."""
         if state:
             raise PolicyError(f"this policy keeps no state, got keys {sorted(state)}")

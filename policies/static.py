@@ -1,4 +1,4 @@
-"""The same K for every request and step: what engines do without us."""
+"""Static K: the same K for every request and step, the engines' default."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class StaticOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of `static`."""
 
     k: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """K for everyone; above the engine's Kmax it is Kmax. Absent: the engine's own K."""
+    """K for all requests, capped at the engine's Kmax; absent: the engine's own K."""
 
 
 class StaticPolicy(StatelessPolicy):
-    """One K for all."""
+    """One K for all requests."""
 
     name: ClassVar[str] = "static"
     summary: ClassVar[str] = "one fixed K (option k; default: the engine's own)"
@@ -30,13 +30,13 @@ class StaticPolicy(StatelessPolicy):
         self._k = options.k
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K = k, or what the request has if that is less."""
+        """Verify k drafts of each request, or all of a request's drafts if fewer are available."""
         wanted = context.engine_k if self._k is None else self._k
         return fixed_plan(context, wanted, f"static {wanted}")
 
 
 def fixed_plan(context: StepContext, wanted: int, reason: str) -> SpecPlan:
-    """The same K for all, the nearest to `wanted` that the engine can run."""
+    """Plan the same K for all requests: the nearest to `wanted` that the engine can run."""
     k = nearest_allowed(wanted, context.capability.uniform_values)
     return SpecPlan(
         step=context.step,
@@ -48,10 +48,10 @@ def fixed_plan(context: StepContext, wanted: int, reason: str) -> SpecPlan:
 
 
 def off_mode(capability: Capability) -> Mode:
-    """The cheapest way to run without speculation for good: no drafter pass, where one can."""
+    """Return the cheapest permanent off mode: no drafter pass where the engine can skip it."""
     return Mode.OFF_COLD if capability.cold_off else Mode.OFF_WARM
 
 
 def nearest_allowed(k: int, ladder: tuple[int, ...]) -> int:
-    """The largest K of an ascending ladder that is not above `k`; its smallest if all are."""
+    """Return the largest K of an ascending ladder that is not above `k`, else its smallest."""
     return max((value for value in ladder if value <= k), default=ladder[0])

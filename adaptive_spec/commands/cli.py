@@ -1,7 +1,7 @@
-"""The command `adaptive-spec`.
+"""The command-line program `adaptive-spec`.
 
-Commands import what they need when they run. Errors of this package are one line on stderr and
-exit code 2; `doctor` exits with 1 if it found something to act on.
+Commands import their dependencies when they run. An error of this package prints one line on stderr
+and exits with code 2; `doctor` exits with 1 if it found a problem.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from adaptive_spec.commands.doctor import Report, SourceReport
 
 COMMANDS = "adaptive_spec.commands"
-"""Entry-point group of commands; a value is a function for typer, or a `typer.Typer`."""
+"""Entry-point group of commands; a value is a function for typer or a `typer.Typer`."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 @functools.cache
 def with_installed_commands() -> typer.Typer:
-    """The app with the commands of other parts and packages, found by entry point."""
+    """Return the app with the commands of other parts and packages, found by entry point."""
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         try:
             command = point.load()
@@ -61,7 +61,7 @@ def with_installed_commands() -> typer.Typer:
 
 
 def _broken_command(name: str, error: Exception) -> Callable[[], None]:
-    """Stands for a command that cannot be loaded: the others still work."""
+    """Build a stand-in for a command that cannot be loaded; the other commands still work."""
     problem = f"command {name!r} cannot be loaded: {type(error).__name__}: {error}"
 
     def broken() -> None:
@@ -91,7 +91,7 @@ def doctor(
         Path | None, typer.Option(help="Check this vLLM source tree instead of the environment.")
     ] = None,
 ) -> None:
-    """Say what is installed, what is supported and what is switched on."""
+    """Report what is installed, what is supported and what is switched on."""
     from adaptive_spec.commands.doctor import examine, source_report
 
     trees = {"tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
@@ -115,7 +115,7 @@ def doctor(
 
 @app.command()
 def policies(json: Json = False) -> None:
-    """List the installed policies, one line each: ours, and peers with their source."""
+    """List the installed policies, one line each: ours, and baselines with their source."""
     from adaptive_spec.commands.doctor import installed_policies
 
     found = installed_policies()
@@ -147,7 +147,7 @@ def config(
     from adaptive_spec.policy import configured_policy
 
     loaded = load_config_file(file)
-    configured_policy(loaded)  # its options are checked by building it
+    configured_policy(loaded)  # building the policy validates its options
     if json:
         _print_json(loaded)
     else:

@@ -1,7 +1,7 @@
-"""What `adaptive-spec doctor` says: what is installed, what is supported, what is switched on.
+"""Report of `adaptive-spec doctor`: installed versions, supported engines, active configuration.
 
-Adapters report on their engine through the entry-point group ``adaptive_spec.engine_reports``:
-a function without arguments that returns an `EngineReport`. Nothing here imports an engine.
+Adapters report on their engine through the entry-point group ``adaptive_spec.engine_reports``: a
+function without arguments that returns an `EngineReport`. This module imports no engine.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from adaptive_spec.policy import (
 ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
 
 SOURCE_CHECKS_GROUP = "adaptive_spec.source_checks"
-"""Functions that compare an engine's source tree with what its adapter relies on."""
+"""Entry-point group of functions that check an engine's source tree against the adapter's facts."""
 
 
 class Interplay(msgspec.Struct, frozen=True):
-    """What becomes of speculation together with another feature of an engine.
+    """Behaviour of speculation together with another feature of an engine.
 
     Attributes:
         feature: the engine's feature or option.
-        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or who refuses it.
-        rule: what happens, in one line.
-        shown_by: how it was tested; empty if it was not executed.
+        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or the component that
+            refuses.
+        rule: behaviour in one line.
+        shown_by: test of the rule; empty if it was not executed.
     """
 
     feature: str
@@ -50,15 +51,15 @@ class Interplay(msgspec.Struct, frozen=True):
 
 
 class EngineReport(msgspec.Struct, frozen=True):
-    """What an adapter says about its engine.
+    """An adapter's report on its engine.
 
     Attributes:
         engine: name of the engine.
         installed_version: None if it is not installed.
-        supported: the installed version is one that was tested.
-        detail: a few words on what works, or on what to do.
-        enabled: what is switched on there, in a few words.
-        interplay: what works together with what.
+        supported: the installed version was tested.
+        detail: working features or the remedy, in a few words.
+        enabled: active configuration, in a few words.
+        interplay: behaviour together with other features.
     """
 
     engine: str
@@ -70,16 +71,16 @@ class EngineReport(msgspec.Struct, frozen=True):
 
 
 class SourceReport(Protocol):
-    """What a source check returns; a `msgspec.Struct`, so that it can be printed as JSON."""
+    """Result of a source check; a `msgspec.Struct`, so that it can be printed as JSON."""
 
     routes: dict[str, str]
-    """Way of steering the engine -> ``usable``, or what differs."""
+    """Route of steering the engine -> ``usable``, or its first problem."""
     problems: list[str]
-    """What somebody should act on."""
+    """Problems to act on."""
 
     @property
     def rows(self) -> Sequence[tuple[str, ...]]:
-        """Route, what is relied on, file, what was found."""
+        """Table rows: route, fact, file, result."""
         ...
 
 
@@ -87,14 +88,14 @@ class PolicyReport(msgspec.Struct, frozen=True):
     """An installed policy.
 
     Attributes:
-        name: as it is written in the configuration.
-        summary: its own one line.
+        name: name in the configuration.
+        summary: the policy's own summary, one line.
         location: ``module:Class``.
-        distribution: the package it came with.
-        source: where its rule was published; empty for our own.
+        distribution: package that installs the policy.
+        source: publication of its rule; empty for our own rules.
         granularity: L0 one K per batch, L1 K per request at verification, L2 draft depth as well.
-        greedy_drafts_only: it would change the output's distribution if drafts were sampled.
-        problem: why it cannot be used; empty if it can.
+        greedy_drafts_only: with sampled drafts, the policy would change the output distribution.
+        problem: reason that the policy cannot be used; empty if it can.
     """
 
     name: str
@@ -108,13 +109,13 @@ class PolicyReport(msgspec.Struct, frozen=True):
 
 
 class Configured(msgspec.Struct, frozen=True):
-    """What ``ADAPTIVE_SPEC_CONFIG`` switches on.
+    """Configuration named by ``ADAPTIVE_SPEC_CONFIG``.
 
     Attributes:
-        source: its value; empty if it is not set.
-        mode: mode that is configured; empty without a valid configuration.
-        policy: policy that is configured, likewise.
-        problem: why the configuration cannot be used; empty if it can.
+        source: value of the variable; empty if it is not set.
+        mode: configured mode; empty without a valid configuration.
+        policy: configured policy, likewise.
+        problem: reason that the configuration cannot be used; empty if it can.
     """
 
     source: str
@@ -124,7 +125,7 @@ class Configured(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything the doctor found; `problems` is what somebody should act on."""
+    """Complete report of the doctor, with the problems to act on."""
 
     version: str
     python: str
@@ -137,7 +138,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def examine(environ: Mapping[str, str] = os.environ) -> Report:
-    """Look at this environment. Never raises for what it finds."""
+    """Examine this environment. Never raises for its findings."""
     engines, problems = _engines()
     configured = _configured(environ)
     policies = installed_policies()
@@ -157,9 +158,9 @@ def examine(environ: Mapping[str, str] = os.environ) -> Report:
 
 
 def source_report(engine: str, tree: Path) -> SourceReport:
-    """Compare a source tree with what the adapter of that engine relies on.
+    """Check a source tree against the facts that the engine's adapter relies on.
 
-    Raises DataError if the tree is none of that engine, ConfigError if there is no such check.
+    Raises DataError if the tree is not of that engine, ConfigError if no check is installed.
     """
     for point in entry_points(group=SOURCE_CHECKS_GROUP, name=engine):
         report: SourceReport = point.load()(tree)
@@ -168,7 +169,7 @@ def source_report(engine: str, tree: Path) -> SourceReport:
 
 
 def installed_policies() -> list[PolicyReport]:
-    """Policies of all installed packages, by name."""
+    """Return the policies of all installed packages, by name."""
     points = entry_points(group=ENTRY_POINT_GROUP)
     return [_policy(point) for point in sorted(points, key=lambda point: point.name)]
 
@@ -179,7 +180,7 @@ def _engines() -> tuple[list[EngineReport], list[str]]:
         try:
             report = msgspec.convert(point.load()(), EngineReport, from_attributes=True)
         except Exception as error:
-            # An adapter or an engine that is broken must not hide the rest of the report.
+            # A broken adapter or engine must not hide the rest of the report.
             problem = f"{type(error).__name__}: {_first_line(error)}"
             report = EngineReport(point.name, None, False, problem, "unknown")
             problems.append(f"engine {point.name}: {problem}")

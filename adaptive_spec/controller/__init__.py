@@ -1,4 +1,4 @@
-"""What an adapter talks to: `plan` before a step, `observe` after it.
+"""The controller: an adapter calls `plan` before a step and `observe` after it.
 
-Around the policy it checks plans, limits them to the free KV blocks, and fails open.
+The folder holds the checks around a policy: plan validation, KV memory guard, fail-open.
 """

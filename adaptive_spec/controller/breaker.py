@@ -1,15 +1,15 @@
-"""The breaker that benches a policy which keeps failing."""
+"""Breaker that benches a policy after repeated failures."""
 
 from __future__ import annotations
 
 from adaptive_spec.config import FailOpen
 
 FORGIVEN_AFTER = 100
-"""Good decisions in a row that clear the count of failures."""
+"""Good decisions in a row that reset the failure count."""
 
 
 class Breaker:
-    """Counts failures; opens after too many, closes again after a while."""
+    """Counts failures; opens after too many and closes again after a while."""
 
     def __init__(self, config: FailOpen) -> None:
         self._config = config
@@ -19,14 +19,14 @@ class Breaker:
 
     @property
     def benched(self) -> bool:
-        """The policy is not asked at present."""
+        """Whether the policy is benched at present."""
         return self._benched_until is not None
 
     def closed(self, now: float) -> bool:
-        """May the policy be asked at `now`? Ends a bench whose time is over."""
+        """Whether the policy may decide at `now`. Ends a bench whose time is over."""
         if self._benched_until is None:
             return True
-        # A clock that jumped backwards must not keep the policy out for ever.
+        # A clock that jumps backwards must not bench the policy for ever.
         remaining = self._benched_until - now
         if 0 < remaining <= self._config.bench_seconds:
             return False
@@ -35,13 +35,13 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """A decision was usable."""
+        """Count a usable decision."""
         self._good += 1
         if self._good >= FORGIVEN_AFTER:
             self._failures = self._good = 0
 
     def failed(self, now: float) -> bool:
-        """A decision failed; True if this benches the policy."""
+        """Count a failed decision; return True if this failure benches the policy."""
         self._good = 0
         self._failures += 1
         if self._failures < self._config.failures_to_bench or self.benched:

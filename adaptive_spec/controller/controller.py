@@ -1,7 +1,7 @@
-"""What an adapter talks to: plan before a step, observe after it, never an exception.
+"""The engine-independent controller: plans before a step, observes after it, never raises.
 
-The controller asks the policy, checks the answer against the engine's limits, and falls back to
-the engine's own K (fail-open) when the answer is missing, wrong or late. It knows no engine.
+The controller calls the policy, checks the plan against the engine's limits, and falls back to the
+engine's own K (fail-open) when the plan is missing, invalid or late.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Controller:
         identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> None:
-        """Build it, and let the policy go on from what an earlier run has saved.
+        """Build the controller and load the policy's saved state.
 
         Args:
-            policy: decides.
-            capability: of the engine.
-            config: as the operator gave it.
-            only_watch: why mode ``on`` is refused here; empty if it is not.
-            identity: what is learned here belongs to: model, drafter, hardware, versions and so
-                on. None: nothing is kept for later.
-            logger: of the engine.
+            policy: makes the decisions.
+            capability: control options of the engine.
+            config: the operator's configuration.
+            only_watch: reason to refuse mode ``on``; empty if allowed.
+            identity: model, drafter, hardware, versions and other facts that the learned state
+                belongs to. None: no state is saved.
+            logger: logger of the engine.
 
         Raises PolicyError for a policy that is biased with this engine's drafts.
         """
@@ -94,7 +94,7 @@ class Controller:
         self._saved = SavedState.from_config(self.config, identity, logger)
         self._saved.take_up(policy, self.config)
         self._now = 0.0
-        """Of the last context."""
+        """Time of the last context (seconds)."""
 
     @classmethod
     def from_config(
@@ -106,9 +106,9 @@ class Controller:
         identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> Controller:
-        """Build the policy the configuration names, and a controller around it.
+        """Build the policy that the configuration names, and a controller around it.
 
-        Raises PolicyError or ConfigError; this is start-up, where the user is told.
+        Raises PolicyError or ConfigError: a fault at start-up must reach the user.
         """
         from adaptive_spec.kernels import kernel_in_use, select_kernel
 
@@ -126,7 +126,7 @@ class Controller:
         )
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The decision for a step. On any fault it is the engine's own K, mode ENGINE."""
+        """Return the decision for a step; on any fault the engine's own K, mode ENGINE."""
         self._now = context.now
         engine = engine_plan(context)
         if self.mode == "off" or not self._faults.breaker.closed(context.now):
@@ -139,7 +139,7 @@ class Controller:
                 self.counters.event("steps_cut_for_memory")
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
-            if self._live_stops.stopped and not fault:  # whoever plans now
+            if self._live_stops.stopped and not fault:  # even if another policy stopped the drafts
                 wanted = msgspec.structs.replace(wanted, verify=seen.draft_available)
         except Exception as error:
             fault = f"plan raised {type(error).__name__}: {error}"
@@ -157,28 +157,29 @@ class Controller:
         return self._decided(StepInFlight(context, ran, seen, wanted))
 
     def _guards_memory(self, context: StepContext) -> bool:
-        """An even share of the pool depends on what others have kept.
+        """Whether the KV memory guard applies.
 
-        Where drafts were stopped live, how many others have kept tells what their drafts showed:
-        only limits of the requests' own may cut then.
+        Without per-request limits, the guard shares the pool evenly, so the limit of one request
+        depends on the drafts kept of the others. After live stops, those drafts depend on live
+        signals; only per-request limits may cut then.
         """
         shared = context.kv_draft_limit is None
         return self.config.memory_guard and not (shared and self._live_stops.stopped)
 
     @property
     def reads_entropy(self) -> bool:
-        """The policy or the trace uses the entropy of draft distributions."""
+        """Whether the policy or the trace uses the entropy of draft distributions."""
         return self._trace.on or reads_entropy(self.policy)
 
     @property
     def stops_drafting(self) -> bool:
-        """The policy wants to see each pass of the drafter."""
+        """Whether the policy decides after each pass of the drafter."""
         if self.mode != "on" or self._faults.breaker.benched:
             return False
         return stopper(self.policy) is not None
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Keep this draft position, go on to the next? On any fault all is drafted."""
+        """Decide on this draft position and the next pass; on any fault drafting goes on."""
         whole = DraftVerdict(draft.drafting, draft.drafting)
         ask = stopper(self.policy)
         if ask is None:
@@ -190,11 +191,11 @@ class Controller:
             return whole
 
     def drafted_whole(self) -> None:
-        """The drafts at hand were made without asking after each pass: a plan may trim them."""
+        """Record that the drafts were made without early stops, so that a plan may trim them."""
         self._live_stops.drafted_whole()
 
     def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step; one that was never planned is only counted."""
+        """Learn from a finished step; an unplanned step is only counted."""
         step = self._in_flight.take(outcome.step)
         self.counters.outcome(outcome, None if step is None else step.plan)
         if step is not None:
@@ -213,7 +214,7 @@ class Controller:
             self._trace.write(finished_step(step.context, step.plan, outcome), wanted)
 
     def finish(self, request_ids: Iterable[str]) -> None:
-        """These requests have ended; nothing about them is kept."""
+        """Release these requests' slots and make the policy forget them."""
         slots = [self.slots.release(request_id) for request_id in request_ids]
         known = np.array([slot for slot in slots if slot is not None], dtype=np.int64)
         if known.size == 0:
@@ -224,9 +225,9 @@ class Controller:
             self.fault(f"forget raised {type(error).__name__}: {error}")
 
     def switch(self, request: SwitchRequest) -> None:
-        """Change mode, policy or options, between two steps; all of it or nothing.
+        """Change mode, policy or options between two steps; all of the request or nothing.
 
-        Raises ConfigError or PolicyError, one line, if it cannot be; nothing has changed then.
+        Raises ConfigError or PolicyError, one line, if the request cannot be obeyed.
         """
         config, policy = self._operator.prepare(request, self.config)
         if policy is not None:
@@ -240,9 +241,9 @@ class Controller:
         self._operator.obey(config)
 
     def poll_control_file(self, now: float) -> None:
-        """Look at the control file, about once a second; never raises.
+        """Check the control file about once a second; never raises.
 
-        For adapters whose controllers decide alone: ranks that must agree would read it at
+        For adapters whose controllers decide alone: ranks that must agree would read the file at
         different steps.
         """
         request = self._operator.poll(now)
@@ -254,7 +255,7 @@ class Controller:
             self._operator.refused(error)
 
     def start_over(self, why: str) -> None:
-        """Forget what was learned: the model has changed. Never raises."""
+        """Discard the learned state because the model has changed. Never raises."""
         try:
             self.policy = configured_policy(self.config)
             self._in_flight.change_policy()
@@ -270,7 +271,7 @@ class Controller:
             )
 
     def status(self) -> dict[str, Any]:
-        """Counters and the last decision, JSON-compatible."""
+        """Return counters and the last decision, JSON-compatible."""
         return {
             "mode": self.mode,
             "policy": self.policy.name,
@@ -286,16 +287,16 @@ class Controller:
         }
 
     def fault(self, what: str, now: float | None = None) -> None:
-        """Count a fault of the policy or of an adapter's hooks, and say it once."""
+        """Count a fault of the policy or of an adapter's hooks, and log it once."""
         self._faults.happened(what, self._now if now is None else now, self.policy.name)
 
     def flush(self) -> None:
-        """Write what is buffered, and go on."""
+        """Write all buffered output."""
         self._status.write(self.status())
         self._trace.flush()
 
     def close(self) -> None:
-        """Write what is buffered, for the last time."""
+        """Write all buffered output for the last time, with the saved state."""
         self._status.write(self.status())
         self._saved.save(self.policy, self.config)
         self._trace.close()
@@ -307,7 +308,7 @@ class Controller:
 
 
 def engine_plan(context: StepContext, mode: Mode = Mode.ENGINE) -> SpecPlan:
-    """The engine's own K as a plan."""
+    """Build a plan with the engine's own K."""
     return SpecPlan(
         step=context.step,
         verify=np.minimum(context.draft_available, context.engine_k),

@@ -1,4 +1,4 @@
-"""What went wrong: counted, said once, and the end of asking a policy that keeps failing."""
+"""Faults of the policy and the hooks: counted, logged once, passed to the breaker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from adaptive_spec.operation.status import Counters
 
 
 class Faults:
-    """Faults of one process, of the policy and of the hooks around it."""
+    """Fault counts of one process and the breaker of its policy."""
 
     def __init__(self, config: FailOpen, counters: Counters, logger: logging.Logger) -> None:
         self._config = config
@@ -20,12 +20,12 @@ class Faults:
         self.breaker = Breaker(config)
 
     def new_policy(self, config: FailOpen) -> None:
-        """Another policy is asked from now on: faults of the one before don't count."""
+        """Start a new breaker: faults of the previous policy do not count."""
         self._config = config
         self.breaker = Breaker(config)
 
     def happened(self, fault: str, now: float, policy_name: str) -> None:
-        """Count a fault, whose kind is its text up to a colon."""
+        """Count a fault; its kind is the text before the first colon."""
         kind = self._counters.failed(fault)
         benched = self.breaker.failed(now)
         if kind not in self._said:

@@ -1,20 +1,20 @@
-"""The memory guard: K shrinks where drafts alone would make the engine preempt a request.
+"""KV memory guard: trims K where drafts alone would make the engine preempt a request.
 
 A speculating request needs K + 1 new KV positions in a step instead of one. Where the pool has room
-for the bonus tokens of this step but not for its drafts, the drafts would preempt a request, which
-then repays its whole prompt; giving up some drafts of one step costs less. In all other cases
-nothing is cut:
+for the bonus tokens of a step but not for its drafts, the drafts would preempt a request, which
+then recomputes its whole prompt; trimming the drafts of one step costs less. The guard trims
+nothing in two cases:
 
-* Without room for the bonus tokens a request is preempted whatever K is.
-* While requests wait, admission keeps the pool full, and the blocks that drafts leave free are
-  given away. Slower requests then hold their blocks for longer, so that cutting K brings as many
-  preemptions per token, or more.
+* Without room for the bonus tokens, a preemption happens at any K.
+* While requests wait, admission keeps the pool full and takes the blocks that drafts leave free.
+  Slower requests then hold their blocks for longer, so trimming K causes as many preemptions per
+  token, or more.
 
-KV memory is given out in blocks. An engine that says for how many drafts of each request there are
-blocks (`StepContext.kv_draft_limit`) has only those requests cut whose drafts would begin a block
-that isn't there. Those drafts would preempt for certain, so they are cut whether or not requests
-wait; tests/vllm/test_tight_memory.py has fewer preemptions by it and the same answers. Without
-such a limit, what is free is shared evenly, token by token.
+The pool hands out KV memory in blocks. Where an engine reports the drafts that fit per request
+(`StepContext.kv_draft_limit`), the guard trims only requests whose drafts would need a missing
+block. These drafts would certainly preempt, so they are trimmed even while requests wait;
+tests/vllm/test_tight_memory.py counts fewer preemptions with the same output. Without such a limit,
+the guard shares the free tokens evenly.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from adaptive_spec.step import StepContext
 
 
 def affordable_drafts(context: StepContext) -> int:
-    """The largest K that the free KV pool affords to every request in this step.
+    """Return the largest K that the free KV pool affords to every request in this step.
 
-    What the bonus positions of the B requests leave of the free tokens, shared evenly; Kmax where
-    cutting is of no use, see the module.
+    Free tokens minus B bonus positions, shared evenly; Kmax where trimming does not help (see the
+    module).
     """
     kmax = context.capability.max_draft_tokens
     left = context.kv_free_tokens - context.batch_size
@@ -39,7 +39,7 @@ def affordable_drafts(context: StepContext) -> int:
 
 
 def limit_to_memory(context: StepContext) -> StepContext:
-    """The same context with the drafts at hand cut to what memory affords; unchanged if it does."""
+    """Trim the available drafts to the free memory; return the same context if they fit."""
     limit = context.kv_draft_limit
     if limit is not None:
         if (limit >= context.draft_available).all():

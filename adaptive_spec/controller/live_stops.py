@@ -1,4 +1,4 @@
-"""Asking the policy after each pass of the drafter, and what a plan may still change then."""
+"""Early stops: the policy's verdicts on draft passes, and their effect on the plan."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from adaptive_spec.step import DraftPass, DraftVerdict
 
 
 class LiveStops:
-    """The verdicts on the drafts at hand.
+    """Verdicts on the drafts of the next verification.
 
     Attributes:
-        stopped: the drafts at hand are what the policy has left of them while they were made. How
-            much was left tells what the drafts showed, so all of it is verified: taking some back
-            would bias sampled output.
+        stopped: the policy stopped the current drafts early. The number of kept drafts depends on
+            their signals, so all of them are verified: trimming some would bias sampled output.
     """
 
     def __init__(self) -> None:
@@ -24,7 +23,10 @@ class LiveStops:
         self._seconds = 0.0
 
     def ask(self, policy: Callable[[DraftPass], DraftVerdict], draft: DraftPass) -> DraftVerdict:
-        """The policy's verdict on a pass. Raises what the policy raises; TypeError for none."""
+        """Return the policy's verdict on a pass.
+
+        Raises what the policy raises, and TypeError for a malformed verdict.
+        """
         began = time.perf_counter()
         try:
             verdict = policy(draft)
@@ -41,10 +43,10 @@ class LiveStops:
             self._seconds += time.perf_counter() - began
 
     def drafted_whole(self) -> None:
-        """The drafts at hand were made without asking after each pass: a plan may trim them."""
+        """Record that the drafts were made without early stops, so that a plan may trim them."""
         self.stopped = False
 
     def take_seconds(self) -> float:
-        """Seconds spent on verdicts since the last call: part of the decision for their step."""
+        """Return the seconds spent on verdicts since the last call, part of the decision time."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds

@@ -1,4 +1,4 @@
-"""What an operator asks for while the server runs: other modes, policies, options."""
+"""Operator requests at run time: another mode, policy or options."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from adaptive_spec.step import Capability
 
 
 class OperatorRequests:
-    """Checks requests, and reads them from the control file.
+    """Checks operator requests and reads them from the control file.
 
     Args:
-        config: the server was started with.
-        capability: of the engine.
-        only_watch: why mode ``on`` is refused here; empty if it is not.
-        counters: of the process.
-        logger: of the engine.
+        config: configuration at the start of the server.
+        capability: control options of the engine.
+        only_watch: reason to refuse mode ``on``; empty if allowed.
+        counters: counters of the process.
+        logger: logger of the engine.
 
     Attributes:
-        obeyed: requests that were.
-        error: why the last one in the control file was not; empty if it was.
+        obeyed: number of executed requests.
+        error: reason to refuse the last request of the control file; empty if it was executed.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class OperatorRequests:
         self._file = ControlFile(Path(name)) if name else None
 
     def prepare(self, request: SwitchRequest, config: Config) -> tuple[Config, Policy | None]:
-        """The configuration after a request, and its policy if that is to be a new one.
+        """Return the configuration after a request, and its policy if the request sets a new one.
 
-        Raises ConfigError or PolicyError, one line, if it cannot be obeyed.
+        Raises ConfigError or PolicyError, one line, if the request cannot be obeyed.
         """
         changed = changed_config(config, request, self._start_config)
         if changed.mode == "on" and self.only_watch:
@@ -62,13 +62,13 @@ class OperatorRequests:
         return changed, policy
 
     def obey(self, config: Config) -> None:
-        """The request is carried out: this is how the server runs now."""
+        """Record that the server now runs with this configuration."""
         self.obeyed += 1
         self.error = ""
         self._log.info("adaptive_spec: switched to mode=%s policy=%s", config.mode, config.policy)
 
     def poll(self, now: float) -> SwitchRequest | None:
-        """A new request in the control file, looked for about once a second; None without one."""
+        """Return a new request from the control file, or None; checks about once a second."""
         if self._file is None:
             return None
         try:
@@ -78,7 +78,7 @@ class OperatorRequests:
             return None
 
     def refused(self, error: Exception) -> None:
-        """Remember and say why what stands in the control file is not done."""
+        """Record and log the reason to refuse the control file's request."""
         if isinstance(error, AdaptiveSpecError):
             self.error = str(error)
         else:

@@ -1,4 +1,4 @@
-"""Is a plan one that the engine can run?"""
+"""Validation of plans against the engine's limits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 
 def plan_fault(plan: object, context: StepContext) -> str:
-    """What is wrong with a plan, in a few words; empty if it can run.
+    """Describe the fault of a plan in a few words; empty if the engine can run the plan.
 
-    Checked: type, shape, integer K within 0..draft_available, depth within 0..Kmax, one K of the
-    ladder at level UNIFORM (requests with fewer drafts available take what they have), finite
-    predictions where given, a row of each note per request.
+    Checks: type, shape, integer K within 0..draft_available, depth within 0..Kmax, one K of the
+    ladder at level UNIFORM (requests with fewer available drafts use all of theirs), finite
+    predictions where given, one row per request in each note.
     """
     if not isinstance(plan, SpecPlan):
         return f"plan is a {type(plan).__name__}, not a SpecPlan"

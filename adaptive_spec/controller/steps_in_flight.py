@@ -1,9 +1,8 @@
-"""Steps that were planned and whose results have not arrived yet.
+"""Planned steps whose results have not arrived yet.
 
-Engines that schedule ahead report a step one or two steps late, without the requests that have
-ended meanwhile; a step in which nothing decodes may never be reported. This is the one place that
-remembers steps by number: everybody else gets a `FinishedStep`, whose arrays have been brought to
-the rows of its outcome.
+Engines that schedule ahead report a step one or two steps late, without the requests that ended
+meanwhile; a step without decoding requests may never be reported. Only this module remembers steps
+by number: all other code gets a `FinishedStep` whose arrays have the rows of its outcome.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from adaptive_spec.step import (
 )
 
 _MOST_IN_FLIGHT = 64
-"""Far more than any engine schedules ahead: steps that are never reported must not add up."""
+"""Most steps kept (steps): far more than engines schedule ahead; unreported steps must not pile up.
+"""
 
 _CONTEXT_ROWS = (
     "slots",
@@ -47,11 +47,11 @@ class StepInFlight(NamedTuple):
     """A planned step.
 
     Attributes:
-        context: as the engine gave it.
-        plan: what the engine was told to run.
-        seen: the context as the policy saw it, which is `context` but for the memory guard.
-        wanted: the policy's own plan, which is `plan` but in shadow mode; where the policy made
-            none, `plan`.
+        context: the engine's context.
+        plan: the plan given to the engine.
+        seen: the context as the policy saw it, after the memory guard.
+        wanted: the policy's own plan, which differs from `plan` in shadow mode only; `plan` where
+            the policy made none.
     """
 
     context: StepContext
@@ -61,7 +61,7 @@ class StepInFlight(NamedTuple):
 
 
 class StepsInFlight:
-    """The planned steps by number; bounded."""
+    """Bounded table of planned steps by number."""
 
     def __init__(self) -> None:
         self._steps: dict[int, StepInFlight] = {}
@@ -70,28 +70,28 @@ class StepsInFlight:
         return len(self._steps)
 
     def add(self, step: StepInFlight) -> None:
-        """Keep a step until `take`; the oldest falls out where there are too many."""
+        """Keep a step until `take`; beyond the limit the oldest step is dropped."""
         self._steps[step.context.step] = step
         if len(self._steps) > _MOST_IN_FLIGHT:
             del self._steps[next(iter(self._steps))]
 
     def take(self, number: int) -> StepInFlight | None:
-        """The step of this number, once; None without it. Older ones have no results any more."""
+        """Remove and return the step of this number, or None; drop older steps without results."""
         for older in [step for step in self._steps if step < number]:
             del self._steps[older]
         return self._steps.pop(number, None)
 
     def change_policy(self) -> None:
-        """Another policy observes from now on: it must not get the notes of the one before."""
+        """Remove notes and memos, which the new policy must not see."""
         for number, step in self._steps.items():
             wanted = msgspec.structs.replace(step.wanted, notes=(), memo=None)
             self._steps[number] = step._replace(wanted=wanted)
 
 
 def finished_step(context: StepContext, plan: SpecPlan, outcome: StepOutcome) -> FinishedStep:
-    """The three values of a step with the same rows: those of `outcome` that `context` knows.
+    """Join the values of a step on the rows of `outcome` that `context` has.
 
-    Nothing is copied where all requests are still alive.
+    Copies nothing while all requests are still alive.
     """
     planned, alive = context.slots, outcome.slots
     if len(planned) == len(alive) and (planned == alive).all():
@@ -109,7 +109,7 @@ def finished_step(context: StepContext, plan: SpecPlan, outcome: StepOutcome) ->
 
 
 def _places(slots: IntArray, among: IntArray) -> tuple[IntArray, BoolArray]:
-    """[B] where each slot is in `among`; [B] whether it is there at all."""
+    """Return [B] the index of each slot in `among`, and [B] whether it was found."""
     if not len(among):
         return np.zeros(len(slots), dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
     order = np.argsort(among)
@@ -119,7 +119,7 @@ def _places(slots: IntArray, among: IntArray) -> tuple[IntArray, BoolArray]:
 
 
 def _taken(value: _Rows, names: tuple[str, ...], rows: IntArray, **changes: Any) -> _Rows:
-    """The value with these rows of its arrays."""
+    """Select these rows of a value's arrays."""
     for name in names:
         array = getattr(value, name)
         if array is not None:

@@ -1,4 +1,5 @@
-"""What the adapters of several engines share.
+"""Building blocks shared by the adapters of all engines.
 
-Hints of a request, facts about an engine's source, tested versions.
+Request hints, request table, step clock, pending steps, fail-open hooks, ladder rounding, facts
+about engine sources, tested versions.
 """

@@ -1,4 +1,4 @@
-"""Hooks that never raise: an exception of ours is counted, said once, and the engine goes on."""
+"""Fail-open hooks: an exception of ours is counted and logged once; the engine continues."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ R = TypeVar("R")
 
 
 class TakesFaults(Protocol):
-    """The part of a controller that faults are reported to: it counts them and says each once."""
+    """The part of a controller that counts faults and logs each kind once."""
 
     def fault(self, what: str, now: float | None = None) -> None:
-        """An adapter reports a fault of its own hooks."""
+        """Report a fault of an adapter's own hooks."""
         ...
 
 
 class Guarded:
     """Base of objects whose methods an engine calls; `fail_open` guards each of them.
 
-    Args:
-        controller: counts the faults; None where this process has none, and `log` says them.
-        log: the adapter's logger.
-        clock: monotonic seconds.
+    controller: counts the faults; None where this process has none, and `log` reports them.
     """
 
     def __init__(
@@ -41,7 +38,7 @@ class Guarded:
         self._said: set[str] = set()
 
     def report_to(self, controller: TakesFaults) -> None:
-        """Report to this controller from now on."""
+        """Set the controller that receives the faults."""
         self._takes_faults = controller
 
     def fault(self, hook: str, error: Exception) -> None:
@@ -53,7 +50,7 @@ class Guarded:
             elif hook not in self._said:
                 self._said.add(hook)
                 self._fault_log.error("adaptive_spec: %s; the engine's own K is used", what)
-        except Exception:  # not even the report may reach the engine
+        except Exception:  # no report may reach the engine either
             return
 
 
@@ -63,7 +60,7 @@ _Guarded = TypeVar("_Guarded", bound=Guarded)
 def fail_open(
     method: Callable[Concatenate[_Guarded, P], R],
 ) -> Callable[Concatenate[_Guarded, P], R | None]:
-    """Return None from a method that raises, and report the fault by the method's name."""
+    """Wrap a method: an exception is reported under the method's name, and None returned."""
     name = method.__name__.lstrip("_")
 
     @functools.wraps(method)

@@ -1,17 +1,17 @@
-"""Hints: what a client may ask of speculation for one request.
+"""Hints: a client's wishes about speculation for one request.
 
-An engine carries them as flat keys among others (`FlatHints`) or as one dict (`NestedHints`).
+Engines pass hints as flat keys among others (`FlatHints`) or as one dict (`NestedHints`).
 
 ===========  ==========================================================
 ``off``      0 or 1, or a boolean: no speculation for this request
 ``k_cap``    integer >= 0: most drafts per step
-``tpot_ms``  number > 0: milliseconds per output token asked for
-``task``     text of 1 to 64 characters: label of requests that are alike
+``tpot_ms``  number > 0: requested milliseconds per output token
+``task``     text of 1 to 64 characters: label of similar requests
 ===========  ==========================================================
 
-Clients write what they like, so nothing here raises, and nothing grows with the number of requests:
-a value that can't be used is ignored and counted as if its key were absent, and both the task
-labels and the unknown keys that are kept by name are limited in number and in length.
+Clients may send anything, so the reader never raises and its memory is bounded. An unusable value
+is counted and ignored, as if its key were absent. The number and the length of task labels and of
+named unknown keys are limited.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ KEY = "adaptive_spec"
 """Name of our hints among a client's other parameters."""
 
 NO_CAP = 1 << 30
-"""Draft cap of a request without one."""
+"""Draft cap of a request without a cap (drafts)."""
 
 MAX_TASKS = 64
-"""Task labels that get a number of their own; later ones are ignored and counted."""
+"""Most task labels with a number of their own; later labels are ignored and counted."""
 
 MAX_TASK_CHARACTERS = 64
 
 MAX_UNKNOWN_KEYS = 16
-"""Unknown keys that are counted by name, so that a typing error can be seen."""
+"""Most unknown keys counted by name, which makes typing errors visible."""
 
 MAX_KEY_CHARACTERS = 64
 
 OTHER_KEYS = "(other keys)"
-"""What the ones beyond that are counted as."""
+"""Name under which further unknown keys are counted."""
 
 
 class Hints(NamedTuple):
-    """What a request asked for.
+    """Parsed wishes of one request.
 
     Attributes:
         draft_cap: most drafts per step; `NO_CAP` without a cap.
-        tpot_seconds: seconds per output token asked for; inf if none.
+        tpot_seconds: requested seconds per output token; inf without a target.
         task: number of the task label; -1 without one.
     """
 
@@ -58,11 +58,11 @@ NO_HINTS = Hints()
 
 
 class HintParser:
-    """Turns keys and values into `Hints`; one per process, since it numbers the task labels.
+    """Parser of keys and values into `Hints`; one per process, because it numbers the task labels.
 
     Args:
-        ignored: told the key of every value that could not be used, `prefix` before it.
-        prefix: how the engine's clients write the keys, such as ``adaptive_spec_``.
+        ignored: called with the prefixed key of every unusable value.
+        prefix: the clients' prefix of the keys, such as ``adaptive_spec_``.
     """
 
     def __init__(self, ignored: Callable[[str], None], *, prefix: str) -> None:
@@ -72,7 +72,7 @@ class HintParser:
         self._unknown: set[str] = set()
 
     def parse(self, given: Iterable[tuple[object, object]]) -> Hints:
-        """The hints among keys, without prefix, and values. Never raises."""
+        """Return the hints among pairs of key, without prefix, and value. Never raises."""
         cap, tpot, task = NO_CAP, math.inf, -1
         for key, value in given:
             if key == "off" and (flag := _flag(value)) is not None:
@@ -88,12 +88,12 @@ class HintParser:
         return Hints(cap, tpot, task)
 
     def ignore(self, key: object) -> None:
-        """Count a key, without prefix, whose value can't be used."""
+        """Count a key, without prefix, whose value cannot be used."""
         self._ignored(self._prefix + self._shown(key))
 
     def _shown(self, key: object) -> str:
-        """The name it is counted by; a client must not make a counter of its own each time."""
-        # What is not a plain name would not even go into the status file's JSON at times.
+        """Return the name that a key is counted by; clients cannot create unlimited counters."""
+        # A key that is no plain name may even break the status file's JSON.
         if not isinstance(key, str) or not (key.isascii() and key.isidentifier()):
             return OTHER_KEYS
         if key in ("off", "k_cap", "tpot_ms", "task") or key in self._unknown:
@@ -148,7 +148,7 @@ class NestedHints(HintParser):
 
 
 def _number(value: object) -> float | None:
-    """A finite number that is no boolean; an integer too large for a float is none."""
+    """Convert to a finite float; None for a boolean, for other types and on overflow."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -174,5 +174,5 @@ def _flag(value: object) -> bool | None:
 
 def _seconds(value: object) -> float | None:
     number = _number(value)
-    # What is too small for a float of seconds is no target either.
+    # A number too small for a float of seconds is no target either.
     return number / 1e3 if number is not None and number / 1e3 > 0 else None

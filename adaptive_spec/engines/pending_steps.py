@@ -1,8 +1,8 @@
-"""Steps that an engine has launched and whose results have not arrived, oldest first.
+"""Launched engine steps whose results have not arrived, oldest first.
 
-Results arrive in the order of launching, but some steps never have any: they ran nothing, or a
-fault overtook them. So results are matched to their step by what the engine says about both, and
-the steps before that one are given up.
+Results arrive in launch order, but some steps never report: they ran nothing or a fault dropped
+them. The adapter therefore matches results to a step by facts of both and drops the steps before
+the match.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Step = TypeVar("_Step")
 
 
 class PendingSteps(Generic[_Step]):
-    """The adapter's own record of each step under way, such as the engine's output object."""
+    """The adapter's own records of the steps under way, such as the engine's output objects."""
 
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque()
@@ -38,12 +38,12 @@ class PendingSteps(Generic[_Step]):
         self._steps.append(step)
 
     def take(self, matches: Callable[[_Step], bool]) -> _Step | None:
-        """Remove and return the oldest step that matches the results, and give up those before it.
+        """Remove and return the oldest step that matches the results; drop the steps before it.
 
         Args:
-            matches: whether the results that have arrived are those of a step.
+            matches: whether the arrived results belong to a step.
 
-        Returns None, and changes nothing, if no step matches.
+        Returns None and changes nothing if no step matches.
         """
         for place, step in enumerate(self._steps):
             if matches(step):
@@ -53,6 +53,6 @@ class PendingSteps(Generic[_Step]):
         return None
 
     def keep(self, count: int) -> None:
-        """Give up all but the youngest `count` steps."""
+        """Drop all but the youngest `count` steps."""
         while len(self._steps) > count:
             self._steps.popleft()

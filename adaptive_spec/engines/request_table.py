@@ -1,8 +1,7 @@
-"""What never changes about a live request, in columns with a row per request slot.
+"""Constants of live requests, in columns with a row per request slot.
 
-An adapter reads a request once, when it first sees the request in the running batch, so that a
-step costs one dict look-up per request. A freed slot's row is overwritten by its next request:
-nothing is left of a finished one.
+An adapter reads a request once, when the request first appears in the running batch, so that a step
+costs one dict look-up per request. The next request of a freed slot overwrites the whole row.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from adaptive_spec.step import IntArray
 
 
 class RequestConstants(NamedTuple):
-    """One row; what an adapter doesn't read keeps its fill.
+    """Constants of one request; a field that an adapter does not read keeps its default.
 
     Attributes:
-        hints: what the client asked for.
+        hints: the client's hints.
         temperature: sampling temperature; 0 where decoding is greedy.
         prompt_tokens: length of the prompt.
         most_output: most tokens that the request may emit.
@@ -38,13 +37,14 @@ class RequestTable:
     """Constants of live requests.
 
     Args:
-        slots: the controller's.
-        read: the adapter's reader of one engine request. A request is read before it gets a slot,
-            so that a reader that raises never leaves the row of the slot's previous owner.
+        slots: slots of the controller.
+        read: the adapter's reader of one engine request. The table reads a request before it
+            assigns the slot, so that a reader that raises never leaves the row of the slot's
+            previous owner.
 
     Attributes:
         draft_cap: [slot] most drafts to verify, `NO_CAP` without a cap.
-        tpot_target: [slot] seconds per output token asked for; inf if none.
+        tpot_target: [slot] requested seconds per output token; inf without a target.
         task: [slot] number of the task label; -1 without one.
         temperature: [slot] sampling temperature; 0 where decoding is greedy.
         prompt_tokens: [slot] length of the prompt.
@@ -63,13 +63,13 @@ class RequestTable:
         self._own_columns: list[SlotArray[np.int64]] = []
 
     def add_column(self, fill: int) -> SlotArray[np.int64]:
-        """Return a column of the adapter's own, which begins at `fill` for each new request."""
+        """Add and return an adapter's own column, which starts at `fill` for each new request."""
         column = integers(fill)
         self._own_columns.append(column)
         return column
 
     def slot_of(self, name: str, request: Any) -> int:
-        """Return a request's slot; a request seen for the first time is read and gets one.
+        """Return a request's slot; read the request at first sight.
 
         Args:
             name: the engine's own id of the request.
@@ -79,7 +79,7 @@ class RequestTable:
         return self.enter(name, request) if slot is None else slot
 
     def enter(self, name: str, request: Any) -> int:
-        """Read a request and give it a slot. Raises what the adapter's reader raises."""
+        """Read a request and assign a slot to it. Raises what the adapter's reader raises."""
         constants = self._read(request)
         slot = self._slots.assign(name)
         row = np.array([slot])
@@ -95,7 +95,7 @@ class RequestTable:
         return slot
 
     def stop_drafting(self, slots: IntArray) -> int:
-        """Cap these requests at no drafts, to their end; return how many had drafts before."""
+        """Cap these requests at no drafts until they end; return how many had a cap above 0."""
         stopped = int(np.count_nonzero(self.draft_cap[slots]))
         self.draft_cap[slots] = 0
         return stopped

@@ -1,8 +1,8 @@
-"""Facts about an engine's source: does a tree still have what an adapter relies on?
+"""Facts that an adapter relies on, checked against an engine's source tree.
 
-Adapters list facts in their own words: functions with their parameters, names that code uses, the
-order of calls. They are looked for in the syntax tree of the few files they name, so nothing of the
-engine is imported: the tree may be a checkout, an unpacked wheel or the installed package.
+Adapters list facts of three kinds: functions with their parameters, names that code uses, the order
+of calls. The check parses the few files that the facts name and imports nothing of the engine, so
+the tree may be a checkout, an unpacked wheel or the installed package.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A function or method, and its first parameters.
 
     Attributes:
-        files: files it may be in, relative to the package; any one will do.
+        files: candidate files, relative to the package; one match suffices.
         name: ``function``, ``Class.method``, or ``*.method`` for a method of any class.
         parameters: the leading parameters, by name.
-        more: parameters that may follow. Any other that has no default is a mismatch.
-        why: what it is relied on for.
+        more: parameters that may follow. Any other required parameter is a mismatch.
+        why: the adapter's use of the function.
     """
 
     files: tuple[str, ...]
@@ -42,10 +42,10 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """Names that a file's code must define or use.
 
     Attributes:
-        files: files they may be in; all names in one of them.
+        files: candidate files; one file must hold all names.
         names: the names.
-        within: a class, in whose code they must be; empty: anywhere in the file.
-        why: what they are relied on for.
+        within: class whose code must hold the names; empty for anywhere in the file.
+        why: the adapter's use of the names.
     """
 
     files: tuple[str, ...]
@@ -55,13 +55,13 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that a function makes, in the order they are written in.
+    """Calls in a function's body, in source order.
 
     Attributes:
         file: the file.
         function: ``Class.method``.
         calls: last part of the called names; other calls may stand in between.
-        why: what the order is relied on for.
+        why: the adapter's reason to rely on the order.
     """
 
     file: str
@@ -74,12 +74,12 @@ Fact: TypeAlias = Function | Names | Order
 
 
 class Found(NamedTuple):
-    """What became of a fact.
+    """Result of looking up one fact.
 
     Attributes:
         what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
+        file: file that holds the fact, or the candidate files.
+        problem: the mismatch; empty if the fact holds.
     """
 
     what: str
@@ -88,7 +88,7 @@ class Found(NamedTuple):
 
 
 def look_up(fact: Fact, package: Path) -> Found:
-    """Look for a fact in a package folder. Raises DataError if a file isn't Python."""
+    """Look up a fact in a package folder. Raises DataError if a file is not Python."""
     if isinstance(fact, Function):
         what = f"{fact.name}({', '.join(fact.parameters)})"
         return Found(what, *_function_problem(fact, package))
@@ -100,7 +100,7 @@ def look_up(fact: Fact, package: Path) -> Found:
 
 
 def forget_files() -> None:
-    """Let go of the files read so far: a server has no use for them once it has started."""
+    """Drop the cached syntax trees; a running server has no use for them."""
     _parse.cache_clear()
 
 
@@ -159,7 +159,7 @@ def _order_problem(fact: Order, package: Path) -> str:
 
 
 def _functions(file: Path, name: str) -> Iterator[_Def]:
-    """Functions of that qualified name; ``*.method`` is a method of any class."""
+    """Yield the functions of a qualified name; ``*.method`` matches a method of any class."""
     owner, _, own_name = name.rpartition(".")
     for node in _parsed(file).body:
         if not owner and isinstance(node, _Def) and node.name == own_name:
@@ -171,7 +171,7 @@ def _functions(file: Path, name: str) -> Iterator[_Def]:
 
 
 def _names_in(file: Path, within: str) -> set[str]:
-    """Names that code defines, uses or imports, keyword arguments and parameters included."""
+    """Return the names that code defines, uses or imports, keywords and parameters included."""
     module = _parsed(file)
     places: list[ast.AST] = [module]
     if within:
@@ -205,7 +205,7 @@ def _parse(file: Path, modified: float) -> ast.Module:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """A file's syntax tree, empty if there is no such file. Raises DataError if it isn't Python."""
+    """Parse a file; a missing file is an empty module. Raises DataError for invalid Python."""
     if not file.is_file():
         return ast.Module(body=[], type_ignores=[])
     try:
@@ -215,14 +215,14 @@ def _parsed(file: Path) -> ast.Module:
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One fact, looked up.
+    """One looked-up fact, with the route that needs it.
 
     Attributes:
-        route: the way of steering, or the feature, that does not work without it.
+        route: the way of steering, or the feature, that needs the fact.
         what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
-        why: what it is relied on for.
+        file: file that holds the fact, or the candidate files.
+        problem: the mismatch; empty if the fact holds.
+        why: the adapter's use of the fact.
     """
 
     route: str
@@ -233,15 +233,15 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class SourceReport(msgspec.Struct, frozen=True):
-    """What was found in a tree.
+    """Findings of one source tree.
 
     Attributes:
         engine: name of the engine.
-        version: of the tree; empty if it does not say.
-        tree: the package folder that was looked at.
+        version: version of the tree; empty if unknown.
+        tree: the checked package folder.
         findings: all facts.
         routes: route -> ``usable``, or its first problem.
-        problems: what somebody should act on; empty if K can be steered.
+        problems: problems to act on; empty if K can be steered.
     """
 
     engine: str
@@ -253,5 +253,5 @@ class SourceReport(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """For a table: route, fact, file, outcome."""
+        """Table rows: route, fact, file, result."""
         return [(f.route, f.what, f.file, f.problem or "as expected") for f in self.findings]

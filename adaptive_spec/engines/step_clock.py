@@ -1,8 +1,8 @@
 """Durations of engine steps.
 
 Steps overlap where an engine schedules ahead, so the time from a step's launch to its results
-counts part of the step before it. A step really costs the time from the previous completion to its
-own, as long as the engine had work all the time; after a pause it costs the time since its launch.
+includes part of the step before. The cost of a step is the time from the previous completion to its
+own while the engine has work; after a pause, the time since its launch.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 
 MAX_GAP_SECONDS = 0.02
-"""Longest time from a completion to the next launch of an engine that has work (seconds)."""
+"""Longest time from a completion to the next launch of a busy engine (seconds)."""
 
 
 class StepClock:
-    """Turns times of launch and completion into step durations. All times in seconds.
+    """Converts launch and completion times into step durations. All times in seconds.
 
-    The caller knows which steps are under way (`PendingSteps`); the clock keeps no count of them.
+    The caller counts the steps under way (`PendingSteps`); the clock does not.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,12 @@ class StepClock:
         return now if idle else -math.inf
 
     def completed(self, not_before: float, now: float) -> float:
-        """Return the duration of the step whose results arrived at `now`; nan if it isn't clean.
+        """Return the duration of the step whose results arrived at `now`.
+
+        nan without a clean measurement.
 
         Args:
-            not_before: what `launched` returned for that step.
+            not_before: the value that `launched` returned for the step.
             now: time of completion.
         """
         began = max(not_before, self._completed)
@@ -49,13 +51,13 @@ class StepClock:
         return seconds if 0 < seconds < math.inf else math.nan
 
     def other_work_ended(self, now: float) -> None:
-        """A batch that is no followed step, such as one of prompts, completed at `now`."""
+        """Record the completion of an untracked batch, such as a batch of prompts."""
         self._completed = now
 
     def interrupted(self, *, under_way: int) -> None:
-        """The steps under way and the one after them give no sample: the engine was paused."""
+        """Discard the samples of the steps under way and of the next: the engine was paused."""
         self._not_clean = under_way + 1
 
     def reset(self) -> None:
-        """The results of the steps under way will not come; the next step starts anew."""
+        """Start anew: the results of the steps under way will not arrive."""
         self._completed = -math.inf

@@ -1,4 +1,4 @@
-"""What every adapter says about versions of its engine: a table, a comparison and a refusal."""
+"""Engine versions: parsing, the refusal of an untested version, the table for the documentation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from adaptive_spec.errors import UnsupportedEngineError
 
 
 def release(version: str) -> str:
-    """The version without its local part: ``0.32.0+cpu`` is ``0.32.0``."""
+    """Strip the local part of a version: ``0.32.0+cpu`` becomes ``0.32.0``."""
     return version.partition("+")[0]
 
 
 def release_number(version: str) -> tuple[int, int, int] | None:
-    """Major, minor and patch number of a final or post-release, None of anything else."""
+    """Return major, minor and patch number of a final or post-release; None for other versions."""
     match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?", release(version))
     if match is None:
         return None
@@ -25,13 +25,13 @@ def release_number(version: str) -> tuple[int, int, int] | None:
 
 
 def untested(engine: str, version: str, tested: str, switch_off: str) -> UnsupportedEngineError:
-    """The refusal, one line with the remedies.
+    """Build the one-line refusal of an untested version, with the remedies.
 
     Args:
-        engine: its name.
-        version: the one that is installed.
-        tested: versions that would do, and where more is said, as text.
-        switch_off: how the user goes on without us, such as ``unset VARIABLE``.
+        engine: name of the engine.
+        version: the installed version.
+        tested: tested versions and a pointer to more, as text.
+        switch_off: command that disables the plugin, such as ``unset VARIABLE``.
     """
     return UnsupportedEngineError(
         f"{engine} {version} is untested by adaptive-spec; install a tested version ({tested}), "
@@ -40,7 +40,7 @@ def untested(engine: str, version: str, tested: str, switch_off: str) -> Unsuppo
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[msgspec.Struct]) -> str:
-    """A table for the documentation: one column per field of a row, under its heading."""
+    """Render a table for the documentation: one column per field of a row, under its heading."""
     lines = [headings, ["---"] * len(headings)]
     for row in rows:
         values = [str(value) for value in msgspec.structs.astuple(row)]

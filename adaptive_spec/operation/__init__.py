@@ -1,4 +1,4 @@
-"""What operators touch while a server runs.
+"""Operators' interfaces to a running server.
 
 Status, metrics, step trace, saved state, control file, run-time switch.
 """

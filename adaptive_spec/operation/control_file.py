@@ -1,9 +1,9 @@
-"""A file through which an operator switches a running server: the same object as over HTTP.
+"""Control file: an operator's switch requests to a running server, in the same format as over HTTP.
 
-It reaches what HTTP does not: engines behind another front end, on other nodes, or offline. The
-file is looked at about once a second while the engine has work; when it is new or has changed, it
-is read. Content that cannot be used changes nothing, is said once and stands in the status. A file
-that is there at start-up counts; one that is taken away changes nothing.
+A control file also reaches engines without our HTTP route: behind another front end, on other
+nodes, or offline. While the engine has work, the controller checks the file about once a second and
+reads a new or changed file. Unusable content changes nothing, is logged once and appears in the
+status. A file that exists at start-up counts; deleting the file changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LARGEST_BYTES = 1 << 16
 
 
 class ControlFile:
-    """Reads a file of switch requests when it changes."""
+    """Reader of switch requests from a file that may change."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,10 +30,10 @@ class ControlFile:
         self._seen: tuple[int, int] | None = None
 
     def poll(self, now: float) -> SwitchRequest | None:
-        """The request in the file, if it is time to look and it has changed.
+        """Return the request of a new or changed file; None before the next check is due.
 
-        Raises ConfigError, one line beginning with the file's name, if it cannot be used; once
-        per change.
+        Raises ConfigError, one line beginning with the file's name, if the file cannot be used;
+        once per change.
         """
         if 0 <= self._next - now <= _LOOK_SECONDS:
             return None

@@ -1,12 +1,12 @@
-"""A controller's status as Prometheus figures, named ``adaptive_spec_*``.
+"""Prometheus metrics of a controller's status, named ``adaptive_spec_*``.
 
-There is one catalogue and two ways to show it: `families` for a collector that is asked at each
-scrape, and `LiveFigures` for processes whose figures `prometheus_client` gathers from files
-(``PROMETHEUS_MULTIPROC_DIR``). Both read the object that `Controller.status` returns, so that it
-may come from another process. All figures carry the labels ``model_name`` and ``engine``.
+One catalogue feeds two forms: `families` for a collector that runs at each scrape, and
+`LiveFigures` for processes whose metrics `prometheus_client` gathers from files
+(``PROMETHEUS_MULTIPROC_DIR``). Both read the result of `Controller.status`, which may come from
+another process. All metrics carry the labels ``model_name`` and ``engine``.
 
-`prometheus_client` is imported only where figures are made: it decides at import whether it works
-across processes.
+The functions import `prometheus_client` late, because its import decides between single-process and
+multi-process mode.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ COMMON_LABELS = ("model_name", "engine")
 
 Status: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
-"""Values of the figure's own labels, and the figure."""
+"""Pairs of own label values and metric value."""
 
 
 class Figure(msgspec.Struct, frozen=True):
     """One counter or gauge.
 
     Attributes:
-        name: without ``_total``, which Prometheus adds to counters.
+        name: name without ``_total``, which Prometheus adds to counters.
         kind: ``counter`` or ``gauge``.
-        text: what it is.
-        labels: its own labels.
-        read: its values in a status.
+        text: help text.
+        labels: own labels.
+        read: reader of the values in a status.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Distribution(msgspec.Struct, frozen=True):
     """One histogram.
 
     Attributes:
-        name: without ``_bucket``, ``_sum``, ``_count``.
-        text: what it is.
+        name: name without ``_bucket``, ``_sum``, ``_count``.
+        text: help text.
         bounds: upper bounds of its buckets, without infinity.
-        counts: number in each bucket, in the bounds' order, and beyond the last one.
+        counts: count of each bucket in the bounds' order, and of the bucket beyond the last bound.
         total: sum of the observed values.
     """
 
@@ -77,7 +77,7 @@ def _decisions(status: Status) -> Values:
 
 
 def _hazards(figure: str) -> Callable[[Status], Values]:
-    """By what was predicted from, and by position from 1, ``all`` of them together."""
+    """Read a calibration figure by prediction source and by position, from 1 and ``all``."""
 
     def read(status: Status) -> Values:
         for source, quality in status.get("hazards", {}).items():
@@ -215,10 +215,10 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 
 
 def families(statuses: Sequence[tuple[tuple[str, str], Status]]) -> Iterator[Any]:
-    """Metric families of `prometheus_client` for engines that each have a status.
+    """Yield the metric families of `prometheus_client` for several engines.
 
     Args:
-        statuses: values of the common labels, and the status, of each engine.
+        statuses: common label values and status of each engine.
     """
     from prometheus_client.core import (
         CounterMetricFamily,
@@ -251,12 +251,12 @@ def families(statuses: Sequence[tuple[tuple[str, str], Status]]) -> Iterator[Any
 
 
 class LiveFigures:
-    """The same figures as objects of `prometheus_client`, brought up to date now and then.
+    """The same metrics as live objects of `prometheus_client`, refreshed from time to time.
 
     Args:
-        status: a first status; it says how many drafts there can be.
-        model_name: value of that label.
-        engine: value of that label.
+        status: a first status, for the number of drafts.
+        model_name: value of the label ``model_name``.
+        engine: value of the label ``engine``.
     """
 
     def __init__(self, status: Status, *, model_name: str, engine: str) -> None:
@@ -288,7 +288,7 @@ class LiveFigures:
         }
 
     def refresh(self, status: Status) -> None:
-        """Bring the figures up to a later status of the same controller."""
+        """Update the metrics to a later status of the same controller."""
         for figure in FIGURES:
             seen = set()
             for own, value in figure.read(status):
@@ -317,9 +317,9 @@ class LiveFigures:
 
 
 def _add(histogram: Any, counts: Sequence[int], total: float) -> None:
-    """So many more in each bucket, the last one unbounded, and the sum of their values.
+    """Add counts to a histogram's buckets, the last one unbounded, and to the sum of its values.
 
-    `prometheus_client` takes one observation at a time; thousands come together in a second.
+    `prometheus_client` accepts only single observations; a refresh adds thousands.
     """
     for bucket, count in zip(histogram._buckets, counts, strict=True):
         if count:
@@ -329,7 +329,7 @@ def _add(histogram: Any, counts: Sequence[int], total: float) -> None:
 
 
 def markdown_table() -> str:
-    """The catalogue for an engine's page: name, its own labels, what it is."""
+    """Render the catalogue for an engine's page: name, own labels, help text."""
     rows = [("figure", "labels", ""), ("---", "---", "---")]
     for figure in FIGURES:
         name = figure.name + ("_total" if figure.kind == "counter" else "")

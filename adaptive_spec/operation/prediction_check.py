@@ -1,9 +1,8 @@
-"""Predicted against measured goodput, over the steps of the last minutes.
+"""Comparison of predicted and measured goodput over recent steps.
 
-A policy may say how many tokens a step will emit and how long it will take. Both sides are summed
-over the same steps: those that were predicted, whose duration could be measured, and that ran no
-prompts, whose time is the least predictable. A policy whose two goodputs drift apart decides by a
-wrong picture of the engine.
+A policy may predict the tokens and the duration of a step. Both sides sum the same steps: predicted
+steps with a measured duration and without prompts, whose time is the least predictable. Diverging
+sums mean that the policy decides by a wrong model of the engine.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ import math
 from adaptive_spec.step import SpecPlan, StepOutcome
 
 _MEMORY_STEPS = 1000.0
-"""Older steps count less by 1/e per this many."""
+"""Time constant of the exponential averages (steps)."""
 
 
 class PredictionCheck:
-    """Sums of what was predicted and of what was measured, the last steps counting most."""
+    """Exponentially weighted sums of predictions and measurements."""
 
     def __init__(self) -> None:
         self._predicted_tokens = self._predicted_seconds = 0.0
         self._tokens = self._seconds = 0.0
 
     def finished(self, plan: SpecPlan, outcome: StepOutcome) -> None:
-        """Take up a step: the plan that ran, and what came of it."""
+        """Add a step: the plan that ran and its outcome."""
         tokens, seconds = plan.predicted_tokens, plan.predicted_seconds
         if not (0.0 < tokens < math.inf and 0.0 < seconds < math.inf):
             return
@@ -38,7 +37,7 @@ class PredictionCheck:
         self._seconds = keep * self._seconds + outcome.seconds
 
     def snapshot(self) -> dict[str, float]:
-        """Tokens per second, `predicted` and `measured`; empty before there is anything."""
+        """Return tokens per second, `predicted` and `measured`; empty without data."""
         if not self._seconds:
             return {}
         return {

@@ -1,14 +1,14 @@
-"""What an operator may change while the server runs: mode, policy, the policy's options.
+"""Run-time switch: an operator's change of mode, policy or options of a running server.
 
-A request is one JSON object, the same over HTTP and in a control file:
+A request is one JSON object, over HTTP or in a control file:
 
     {"mode": "shadow"}
     {"policy": "static", "options": {"k": 2}}
     {"mode": "on", "policy": "goodput"}
 
-A key that is left out leaves its value alone; a new policy starts with its default options and
-knows nothing yet. Modes are those of the configuration: ``off`` leaves the engine alone, with its
-own K; the policy ``off`` switches speculation off.
+A missing key keeps its value; a new policy starts with its default options and without learned
+state. Modes are those of the configuration: ``off`` runs the engine's own K; the policy ``off``
+disables speculation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from adaptive_spec.policy import available_policies
 
 
 class SwitchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is to change; None leaves it alone."""
+    """A requested change; None keeps the present value."""
 
     mode: Literal["off", "shadow", "on"] | None = None
     policy: str | None = None
@@ -36,9 +36,9 @@ def parse_switch(value: object, *, source: str) -> SwitchRequest:
 
     Args:
         value: the decoded JSON object.
-        source: where it came from, for the error message.
+        source: origin of the object, for the error message.
 
-    Raises ConfigError, one line with the keys there are.
+    Raises ConfigError: one line with the known keys.
     """
     keys = "keys are mode, policy, options"
     if not isinstance(value, Mapping):
@@ -53,14 +53,14 @@ def parse_switch(value: object, *, source: str) -> SwitchRequest:
 
 
 def changed_config(config: Config, request: SwitchRequest, start: Config) -> Config:
-    """The configuration after a request.
+    """Return the configuration after a request.
 
     Args:
-        config: the present one.
-        request: what is to change.
-        start: the one the server started with. A policy that is not installed under a name
-            (``module:Class``) can be chosen only if it stands there, so that the right to switch
-            is not the right to import.
+        config: present configuration.
+        request: requested change.
+        start: configuration at the start of the server. Only a policy named there may be a
+            ``module:Class`` without an installed name, so that permission to switch is not
+            permission to import code.
 
     Raises ConfigError if the policy may not be chosen.
     """

@@ -1,10 +1,9 @@
-"""What a policy has learned, kept from one run of a server to the next.
+"""Saved state: a policy's learned state, kept from one run of a server to the next.
 
-A file is named by the policy and by a digest of everything that what was learned belongs to: model,
-drafter, hardware, versions, Kmax and ladder, as the adapter tells, the policy's options, and the
-content of the cost profile it started from. So a server that differs in any of it finds no file and
-starts from the prior, and none overwrites what another has learned. The file is JSON; the policy
-checks its own part when it takes it up.
+A file name consists of the policy's name and a digest of the identity of the state: model, drafter,
+hardware, versions, Kmax and ladder as reported by the adapter, the policy's options, and the
+content of the cost profile. A server with any difference finds no file, starts from the prior and
+never overwrites another server's state. Files are JSON; each policy validates its own part on load.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _PROFILE = "profile"
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of a file.
+    """Content of a state file.
 
     Attributes:
         schema: version of this format.
-        identity: what the state belongs to.
-        policy, options: whose it is.
-        state: of `Policy.state`.
+        identity: model, drafter, hardware and so on that the state belongs to.
+        policy, options: policy that learned the state.
+        state: result of `Policy.state`.
     """
 
     schema: int
@@ -47,15 +46,15 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedState:
-    """Keeps the state of a controller's policy in a directory.
+    """Store of a policy's state in a directory.
 
-    No method raises: a server runs without what was learned before. A disk that fails ends the
-    saving, said once.
+    No method raises: a server can run without saved state. A disk error ends saving and is logged
+    once.
 
     Args:
-        directory: made if missing; None: nothing is kept.
-        identity: names and values of what the state belongs to.
-        logger: of the engine.
+        directory: folder, created if missing; None: no state is saved.
+        identity: names and values that the state belongs to.
+        logger: logger of the engine.
     """
 
     def __init__(
@@ -71,20 +70,20 @@ class SavedState:
     def from_config(
         cls, config: Config, identity: Mapping[str, str] | None, logger: logging.Logger
     ) -> SavedState:
-        """As configured; an adapter that tells no identity keeps nothing, and that is said."""
+        """Build from the configuration; without an identity nothing is saved, with a warning."""
         name = config.state_directory
         if name and identity is None:
             logger.warning("adaptive_spec: `state_directory` is not used with this engine")
         return cls(Path(name) if name and identity is not None else None, identity or {}, logger)
 
     def _path(self, directory: Path, config: Config) -> Path:
-        """Where the state of this configuration's policy is kept."""
+        """Return the state file of this configuration's policy."""
         digest = _digest(msgspec.json.encode(self._owner(config), order="sorted"))
         policy = config.policy.rpartition(":")[2]
         return directory / f"{policy}-{digest}.json"
 
     def take_up(self, policy: Policy, config: Config) -> bool:
-        """Let a new policy go on from what was learned, if there is a file that fits."""
+        """Load the saved state into a new policy; return whether a matching file was used."""
         if self._directory is None:
             return False
         path = self._directory
@@ -107,7 +106,7 @@ class SavedState:
                 raise ValueError("it belongs to another server")
             policy.restore(saved.state)
         except Exception as error:
-            # Kept for whoever wants to know; the next save takes its name.
+            # Keep the file for inspection; the next save reuses its name.
             self._log.warning(
                 "adaptive_spec: %s is not used, learning starts anew: %s", path, error
             )
@@ -117,7 +116,7 @@ class SavedState:
         return True
 
     def refresh(self, now: float, policy: Policy, config: Config) -> None:
-        """Save, if the last time is long enough ago."""
+        """Save if the last save is old enough."""
         if self._directory is None:
             return
         if math.isnan(self._next):
@@ -128,7 +127,7 @@ class SavedState:
         self.save(policy, config)
 
     def save(self, policy: Policy, config: Config) -> None:
-        """Save now, whole or not at all."""
+        """Save now; the file is replaced as a whole or not at all."""
         if self._directory is None:
             return
         try:
@@ -141,7 +140,7 @@ class SavedState:
             )
             self._directory.mkdir(parents=True, exist_ok=True)
             path = self._path(self._directory, config)
-            # Several engines may save at the same time, on several machines.
+            # Several engines on several machines may save at the same time.
             temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
             try:
                 temporary.write_bytes(content)
@@ -157,7 +156,7 @@ class SavedState:
             self._directory = None
 
     def drop(self) -> None:
-        """What is saved of this server, of any policy, holds no longer."""
+        """Set aside all saved states of this server, of any policy."""
         if self._directory is None:
             return
         try:
@@ -175,10 +174,10 @@ class SavedState:
         return identity, config.policy, config.options
 
     def _profile(self, config: Config) -> str:
-        """Tells contents of cost profiles apart; as the file was when it was first asked about.
+        """Return a digest of the cost profile as first read.
 
-        A profile that is measured anew under the same name is another one to the next server, not
-        to this one, which has not read it.
+        A profile that is measured anew under the same name changes the next server's identity, not
+        this server's, which has not read the new profile.
         """
         name = str(config.options.get("profile") or config.profile or "")
         if name and name not in self._profiles:

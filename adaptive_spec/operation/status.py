@@ -1,4 +1,4 @@
-"""Counters of one process, and the status file they are shown in."""
+"""Counters of one process, and the status file that shows them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 _REFRESH_SECONDS = 1.0
 
 DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
-"""Upper bounds of the histogram of decision times; one more bucket takes the rest."""
+"""Upper bounds of the decision-time histogram (seconds); one more bucket takes longer times."""
 
 _MOST_REASONS = 32
 OTHER = "other"
-"""Takes the reasons beyond the first `_MOST_REASONS`."""
+"""Name of all reasons beyond the first `_MOST_REASONS`."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Counters:
-    """What happened since start-up."""
+    """Counters since start-up."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -51,7 +51,7 @@ class Counters:
         self._last: SpecPlan | None = None
 
     def plan(self, context: StepContext, plan: SpecPlan) -> None:
-        """Count a decision, and the drafts that were at hand for it."""
+        """Count a decision and its available drafts."""
         self.steps += 1
         self.drafted += int(context.draft_available.sum())
         mode = plan.mode.value
@@ -60,7 +60,7 @@ class Counters:
         self._last = plan
 
     def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
-        """Count what a step did; `plan` is the one that ran, None if it isn't known."""
+        """Count a step's results; `plan` is the plan that ran, None if unknown."""
         self.verified += int(outcome.verified.sum())
         self.accepted += int(outcome.accepted.sum())
         self.emitted += int(outcome.emitted.sum())
@@ -71,7 +71,7 @@ class Counters:
             self.predictions.finished(plan, outcome)
 
     def _reason(self, text: str) -> str:
-        """A reason without its numbers, so that there are few of them."""
+        """Replace the numbers of a reason, which limits the number of distinct reasons."""
         kind = self._kind_of_reason.get(text)
         if kind is None:
             kind = _NUMBER.sub("#", text)
@@ -84,12 +84,12 @@ class Counters:
         return kind
 
     def event(self, name: str, count: int = 1) -> None:
-        """Count something an adapter wants known; few names."""
+        """Count an adapter's event; few distinct names."""
         if count:
             self.events[name] += count
 
     def failed(self, fault: str) -> str:
-        """Count a fault; the kind it was counted as: its text up to a colon, of few kinds."""
+        """Count a fault and return its kind, the text before the first colon; few kinds."""
         kind = fault.split(":", 1)[0]
         if kind not in self.failures and len(self.failures) >= _MOST_REASONS:
             kind = OTHER
@@ -97,7 +97,7 @@ class Counters:
         return kind
 
     def ignored_hint(self, key: str) -> None:
-        """Count a request's hint that could not be used."""
+        """Count a request's unusable hint."""
         self.ignored_hints[key] += 1
 
     def decision_seconds(self, seconds: float) -> None:
@@ -107,7 +107,7 @@ class Counters:
         self._slowest = max(self._slowest, seconds)
 
     def snapshot(self) -> dict[str, Any]:
-        """JSON-compatible copy."""
+        """Return a JSON-compatible copy."""
         last = self._last
         decisions = sum(self._decision_buckets)
         by_mode: dict[str, dict[str, int]] = {}
@@ -136,23 +136,23 @@ class Counters:
 
 
 def hazards_of(policy: object) -> dict[str, Any]:
-    """How well a policy predicts acceptance, JSON-compatible; empty if it does not say.
+    """Return a policy's calibration figures, JSON-compatible; empty without any.
 
-    Never raises: the rest of a status is shown whatever a policy does.
-    A policy says so by a method `hazard_quality()`, with what
-    `adaptive_spec.acceptance.calibration.HazardQuality.snapshot` returns.
+    Never raises: a policy's fault must not hide the rest of the status. A policy provides the
+    figures through a method `hazard_quality()`, which returns
+    `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`.
     """
     said = getattr(policy, "hazard_quality", None)
     if said is None:
         return {}
     try:
         return dict(said())
-    except Exception:  # a figure less; asked every second, so nothing is said
+    except Exception:  # no log: the status is read every second
         return {}
 
 
 class StatusFile:
-    """Writes a status object to a file about once a second, whole or not at all."""
+    """Writer of a status file, about once a second; the file is replaced as a whole."""
 
     def __init__(self, path: Path | None, logger: logging.Logger) -> None:
         self._path = path
@@ -161,19 +161,19 @@ class StatusFile:
 
     @classmethod
     def from_config(cls, name: str | None, logger: logging.Logger) -> StatusFile:
-        """From the configured name; `{pid}` becomes this process's id."""
+        """Build from the configured name; `{pid}` becomes the process id."""
         path = Path(name.replace("{pid}", str(os.getpid()))) if name else None
         return cls(path, logger)
 
     def refresh(self, now: float, status: Callable[[], dict[str, Any]]) -> None:
-        """Write if the last time is long enough ago."""
+        """Write if the last write is old enough."""
         if self._path is None or 0 <= self._next - now <= _REFRESH_SECONDS:
             return
         self._next = now + _REFRESH_SECONDS
         self.write(status())
 
     def write(self, status: dict[str, Any]) -> None:
-        """Write now. A disk that fails turns the file off, said once."""
+        """Write now. A disk error disables the file and is logged once."""
         if self._path is None:
             return
         temporary = self._path.with_name(self._path.name + ".new")

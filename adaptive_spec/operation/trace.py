@@ -1,8 +1,8 @@
 """Step traces: one JSON line per finished step, in append-only segments.
 
-Every adapter and the simulator write this format; replay, fit and report read it. A segment is
-named ``steps-<pid>-<number>.jsonl``; a process that is killed loses at most its last line, which
-readers skip. Segments are rotated by size and the oldest is deleted, so disk use is bounded.
+All adapters and the simulator write this format; replay, fit and report read it. A segment is named
+``steps-<pid>-<number>.jsonl``; a killed process loses at most its last line, which readers skip.
+Segments rotate by size, and the oldest is deleted, so disk use is bounded.
 
 Columns of a step (arrays have one entry per request in ``ids``, in the same order):
 
@@ -73,7 +73,7 @@ _FLUSH_EVERY_STEPS = 32
 
 
 class StepTrace:
-    """Writes a process's steps. A disk that fails turns the trace off; it never raises."""
+    """Writer of a process's steps. Never raises; a disk error disables the trace."""
 
     def __init__(self, config: Trace, logger: logging.Logger) -> None:
         self._config = config
@@ -87,7 +87,7 @@ class StepTrace:
 
     @classmethod
     def from_config(cls, config: Trace, logger: logging.Logger) -> StepTrace:
-        """Open nothing yet; raises ConfigError if the directory cannot be made."""
+        """Create the directory, not yet a file; raises ConfigError if that fails."""
         if config.directory:
             try:
                 Path(config.directory).mkdir(parents=True, exist_ok=True)
@@ -99,15 +99,15 @@ class StepTrace:
 
     @property
     def on(self) -> bool:
-        """Steps are written."""
+        """Whether steps are written."""
         return self._directory is not None
 
     def write(self, step: FinishedStep, wanted: SpecPlan) -> None:
-        """Write a step: the plan that ran, and the one that the policy wanted."""
+        """Write a step: the plan that ran, and the policy's own plan."""
         if self._directory is None:
             return
         record = step_record(step, wanted)
-        if self._file is None:  # the first line of a segment: others may be deleted
+        if self._file is None:  # each segment repeats these columns: older ones may be deleted
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
@@ -119,7 +119,7 @@ class StepTrace:
             self._close_file()
 
     def flush(self) -> None:
-        """Hand what is buffered to the system: the process may be ended by force."""
+        """Flush the buffer, in case the process is killed."""
         try:
             if self._file is not None:
                 self._file.flush()
@@ -165,7 +165,7 @@ class StepTrace:
 
 
 def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
-    """One line of a trace, as a dict."""
+    """Convert a step to one line of a trace, as a dict."""
     context, plan, outcome = step.context, step.plan, step.outcome
     record: dict[str, Any] = {
         "schema": SCHEMA,
@@ -203,7 +203,7 @@ def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
 
 
 def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, Any]:
-    """Columns that most traces do not have."""
+    """Return the optional columns."""
     columns: dict[str, Any] = {}
     if context.temperature.any():
         columns["temperature"] = context.temperature.tolist()
@@ -221,22 +221,22 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
 
 
 def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
-    """Nested lists; what is not finite is written as null by the encoder."""
+    """Convert to nested lists; the encoder writes non-finite values as null."""
     return np.round(values, digits).tolist()
 
 
 def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """Steps of all segments in a directory, in order of segment name.
+    """Yield the steps of all segments in a directory, in order of segment name.
 
-    A last line that a killed process left unfinished is skipped. Raises DataError with file and
-    line for anything else that is not a step record of this schema.
+    Skips an unfinished last line of a killed process. Raises DataError with file and line for any
+    other line that is no step record of this schema.
     """
     for path in sorted(Path(directory).glob("steps-*.jsonl")):
         yield from read_segment(path)
 
 
 def read_segment(path: Path) -> Iterator[dict[str, Any]]:
-    """Steps of one segment, plain or gzipped, as `read_trace` reads them; line by line."""
+    """Yield the steps of one segment, plain or gzipped, line by line, like `read_trace`."""
     decoder = msgspec.json.Decoder(dict[str, Any])
     for number, line in _numbered_lines(path):
         try:

@@ -1,6 +1,6 @@
 """Public conformance suites: `check_policy` for policies, `check_adapter` for adapters.
 
-Beside them stand the fake engine, the edge cases and the measurements that the suites use.
+The other modules provide their fake engine, edge cases and measurements.
 """
 
 from adaptive_spec.testing.conformance import PolicyReport, check_adapter, check_policy

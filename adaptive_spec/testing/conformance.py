@@ -1,7 +1,7 @@
-"""Conformance suites for policies and adapters written elsewhere.
+"""Conformance suites for third-party policies and adapters.
 
-`check_policy` drives a policy through made-up batches; `check_adapter` reads what a real engine's
-adapter recorded. Both raise AssertionError with one line that says what the contract asks for.
+`check_policy` drives a policy through fake batches; `check_adapter` reads the records of a real
+engine's adapter. Both raise AssertionError with one line that states the violated rule.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from adaptive_spec.testing.noninterference import check_two_worlds
 
 _STEPS = 40
 _FILLING_STEPS, _MORE_STEPS, _MOST_PERIODS = 100, 150, 8
-"""Of the check for memory: before the first count, between two, and how often at most."""
+"""Memory check (steps): warm-up before the first count, steps between two counts; most counts."""
 ENGINES_OWN = (Mode.ENGINE, Mode.SHADOW)
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `check_policy` found of a policy that keeps the contract.
+    """Findings of `check_policy` on a conforming policy.
 
     Attributes:
-        exempt: why losslessness with sampled drafts was not checked: the policy says that its rule
-            holds for greedy drafts only. Empty if it was.
-        rounds: of the losslessness check, all levels together.
-        decided_by_signal: of a quarter of them, those in which K follows the drafter's signal.
-            0: the policy does not use it live on these engines, or not with these options.
+        exempt: reason to skip the losslessness check: the policy declares its rule for greedy
+            drafts only. Empty if the check ran.
+        rounds: rounds of the losslessness check, all levels together.
+        decided_by_signal: rounds, among a quarter of them, in which K depends on the drafter's
+            signal. 0: the policy does not use the signal live on these engines or with these
+            options.
     """
 
     exempt: str
@@ -48,20 +49,20 @@ def check_policy(
     """Check that a policy keeps the contract of `adaptive_spec.policy.Policy`.
 
     Args:
-        make: builds the policy from a seed.
-        levels: the capability levels it is meant for.
+        make: builds a policy from a seed.
+        levels: capability levels that the policy supports.
 
-    Checked at each level, without the drafter's signal and with it:
+    Checks at each level, without the drafter's signal and with it:
 
-    * plans can run on the engine; same seed, same plans, whatever requests are called;
-    * state is JSON and restores;
-    * what is held does not grow with the number of finished requests;
-    * odd steps raise nothing (`adaptive_spec.testing.edge_cases`);
+    * plans can run on the engine; the same seed gives the same plans, whatever the request names;
+    * state is JSON and can be restored;
+    * memory does not grow with the number of finished requests;
+    * edge cases raise nothing (`adaptive_spec.testing.edge_cases`);
     * K does not look ahead, so that sampled output keeps its distribution
-      (`adaptive_spec.testing.noninterference`; policies with `Provenance.greedy_drafts_only` are
-      exempt, and the report says so).
+      (`adaptive_spec.testing.noninterference`; the report names policies with
+      `Provenance.greedy_drafts_only` as exempt).
 
-    Raises AssertionError with one line for the first thing that is broken.
+    Raises AssertionError with one line for the first violation.
     """
     provenance = provenance_of(type(make(0)))
     exempt = ""
@@ -86,17 +87,17 @@ def check_policy(
 def check_adapter(
     steps: Iterable[tuple[StepContext, SpecPlan, StepOutcome | None]], *, live_requests: int = 0
 ) -> None:
-    """Check what an adapter recorded while a real engine ran.
+    """Check an adapter's records of a real engine's run.
 
     Args:
-        steps: context, plan and outcome of every step in order; None where no outcome came.
-        live_requests: requests the controller still holds after all have ended; must be 0.
+        steps: context, plan and outcome of every step in order; None for a missing outcome.
+        live_requests: requests that the controller still holds after all have ended; must be 0.
 
-    Checked: steps ascend; arrays are C-contiguous int64; slots are distinct within a batch; drafts
-    at hand are within 0..Kmax and within the depth drafted in the step before; what ran is what
-    was planned or less (anything up to Kmax where the engine's own K ran); accepted and emitted
-    tokens are possible; batch tokens are B + verified drafts or more (padding);
-    nothing is left of ended requests.
+    Checks: steps ascend; arrays are C-contiguous int64; slots are distinct within a batch;
+    available drafts are within 0..Kmax and within the depth drafted in the step before; verified
+    drafts do not exceed the plan (up to Kmax where the engine's own K ran); accepted and emitted
+    tokens are possible; batch tokens are at least B + verified drafts (padding); ended requests are
+    released.
     """
     previous_step = -1
     previous_depth: int | None = None
@@ -145,8 +146,7 @@ def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: St
         strict=True,
     ):
         _require(slot in planned, f"{where}: slot {slot} has an outcome but was not planned")
-        # The engine's own K is not planned, and one K for all is the batch's: either may go past
-        # a request's end.
+        # The plan does not cover the engine's own K, and a uniform K may exceed a request's limit.
         free = plan.mode in ENGINES_OWN or context.capability.level is Level.UNIFORM
         limit = kmax if free else planned[slot]
         _require(verified <= limit, f"{where}: more drafts verified than planned")
@@ -191,9 +191,9 @@ def _check_state(make: Callable[[int], Policy], capability: Capability) -> None:
 
 
 def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None:
-    """Neither the state nor the object may hold on to requests that have finished.
+    """Check that neither state nor object retains finished requests.
 
-    Every request lives for one step. A window of recent steps may fill up; it has to end.
+    Every request lives for one step. A window of recent steps may fill up, but must be bounded.
     """
     policy = make(1)
     engine = MadeUpEngine(capability, signal=True)

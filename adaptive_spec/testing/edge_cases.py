@@ -1,9 +1,9 @@
-"""Steps that an engine rarely shows, and that a policy has to live with.
+"""Rare engine steps that a policy must handle.
 
-Steps of prompts only, nothing to verify, unknown confidence, no free KV cache, a clock that stands
-still, outcomes that come two steps late, without some of their requests, of the engine's own K, or
-never. The controller would catch what a policy raises, but the engine's own K then runs: a policy
-that cannot plan in such steps is benched just when load is high.
+Covers steps of prompts only, no drafts, unknown confidence, no free KV cache, a clock that stands
+still, and outcomes that arrive two steps late, without some requests, with the engine's own K, or
+never. The controller catches a policy's exceptions, but then runs the engine's own K: a policy that
+fails in such steps is benched just when load is high.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Answer = TypeVar("Answer")
 
 
 def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
-    """Check that a policy plans, learns and forgets without an exception whatever it is shown.
+    """Check that a policy plans, learns and forgets in edge cases without an exception.
 
-    Raises AssertionError with one line that names what raised, or what cannot run.
+    Raises AssertionError with one line that names the failed call or the invalid plan.
     """
     _check_strange_order(make(), capability)
     policy = make()
@@ -56,7 +56,7 @@ def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
         context = _context(number, capability, slots, random)
         _ask_after_passes(policy, context, random)
         plan = _planned(policy, context)
-        if number % 5 != 4:  # the fifth never comes
+        if number % 5 != 4:  # every fifth outcome never arrives
             due.append(finished_step(context, plan, _outcome(number, context, plan, random)))
         while due and due[0].outcome.step <= context.step - _LATE_BY:
             step = due.pop(0)
@@ -73,7 +73,7 @@ def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
 
 
 def _check_strange_order(policy: Policy, capability: Capability) -> None:
-    """To forget and learn before the first plan, as after a restart."""
+    """Call `forget` and `observe` before the first plan, as after a restart."""
     random = np.random.default_rng(31)
     nobody: IntArray = np.zeros(0, dtype=np.int64)
     first = _context(5, capability, np.array([2, 700], dtype=np.int64), random)
@@ -91,7 +91,7 @@ def _check_strange_order(policy: Policy, capability: Capability) -> None:
 def _context(
     number: int, capability: Capability, slots: IntArray, random: np.random.Generator
 ) -> StepContext:
-    """A step whose oddities depend on its number."""
+    """Build a step whose edge cases depend on its number."""
     batch = len(slots)
     round_ = Round([f"odd-{slot}" for slot in slots], slots, random)
     rungs = capability.uniform_values
@@ -100,7 +100,7 @@ def _context(
     if number % 7 == 2:
         available, possible = np.zeros_like(available), np.zeros_like(possible)
     context = StepContext(
-        step=number + 3 * (number // 10),  # some steps are never planned
+        step=number + 3 * (number // 10),  # some step numbers are skipped
         capability=capability,
         request_ids=round_.names,
         slots=slots,
@@ -130,7 +130,7 @@ def _context(
 def _outcome(
     number: int, context: StepContext, plan: SpecPlan, random: np.random.Generator
 ) -> StepOutcome:
-    """What ran: now and then the engine's own K, without requests that have ended since."""
+    """Build an outcome: sometimes the engine's own K, without requests that have ended since."""
     verified = plan.verify
     if number % 4 == 1:
         verified = np.minimum(context.draft_available, context.engine_k)
@@ -162,7 +162,7 @@ def _planned(policy: Policy, context: StepContext) -> SpecPlan:
 
 
 def _ask_after_passes(policy: Policy, context: StepContext, random: np.random.Generator) -> None:
-    """Passes of a drafter, some for nobody and some without a signal."""
+    """Run draft passes, some with nothing to draft and some without a signal."""
     if not isinstance(policy, DraftStopper):
         return
     batch = context.batch_size

@@ -1,8 +1,8 @@
-"""Made-up engine steps that the conformance suite drives a policy with.
+"""Fake engine that drives a policy in the conformance suite.
 
-Requests come and go, their drafts are accepted by a hazard that the drafter's confidence tells,
-and a verified token has a price, so that a policy has reasons to choose. Each round goes as in an
-engine: draft (asking after each pass where the policy wants that), learn from the step before,
+Requests come and go, drafts are accepted with a hazard that the drafter's confidence reveals, and
+each verified token costs time, so that the choice of K matters. Each round runs as in an engine:
+draft (with the policy's verdict after each pass, if it gives one), learn from the step before,
 plan, verify.
 """
 
@@ -30,13 +30,13 @@ from adaptive_spec.step import (
 
 KMAX = 5
 _UNKNOWN_SHARE = 0.1
-"""Of requests whose drafter says nothing in a round."""
+"""Share of requests without a drafter signal in a round."""
 _CAPPED_SHARE = 0.2
-"""Of requests that near a limit of tokens."""
+"""Share of requests close to a token limit."""
 
 
 def capabilities(level: Level, *, stops: bool) -> tuple[Capability, ...]:
-    """Engines of a level: a plain one, and one with a ladder, captured sizes or early stops."""
+    """Return a level's engines: a plain one; one with a ladder, captured sizes or stops."""
     plain = Capability(level=level, max_draft_tokens=KMAX)
     if level is Level.UNIFORM:
         return plain, Capability(level=level, max_draft_tokens=KMAX, ladder=(0, 1, 3, 5))
@@ -50,15 +50,15 @@ def capabilities(level: Level, *, stops: bool) -> tuple[Capability, ...]:
 
 
 class Round:
-    """What one round of drafting and verification would bring, whatever is decided.
+    """Random results of one round of drafting and verification, independent of decisions.
 
     Attributes:
-        names: [B] of the requests.
-        slots: [B]
-        possible: [B] the most drafts that could be used.
-        confidence: [B, Kmax] what the drafter would say at each position; rows of nan: nothing.
+        names: [B] request names.
+        slots: [B] request slots.
+        possible: [B] most drafts that can be used.
+        confidence: [B, Kmax] drafter confidence at each position; rows of nan without a signal.
         entropy: [B, Kmax] nats, likewise.
-        run: [B] drafts that would be accepted if all were verified.
+        run: [B] drafts that full verification would accept.
     """
 
     def __init__(self, names: Sequence[str], slots: IntArray, random: np.random.Generator) -> None:
@@ -79,19 +79,19 @@ class Round:
 
 
 def entropy_of(confidence: FloatArray) -> FloatArray:
-    """Nats of a distribution with this maximum and eight other tokens of equal probability."""
+    """Return the entropy (nats) of a maximum probability and eight equally likely other tokens."""
     top = np.clip(confidence, 1e-6, 1.0 - 1e-6)
     entropy: FloatArray = -top * np.log(top) - (1.0 - top) * np.log((1.0 - top) / 8.0)
     return entropy
 
 
 class MadeUpEngine:
-    """Runs rounds; deterministic, but for what the policy decides.
+    """Engine that runs rounds; deterministic for given decisions.
 
     Args:
-        capability: what it allows.
-        signal: it passes the drafter's confidence and entropy on.
-        prefix: of the requests' names.
+        capability: control options.
+        signal: pass on the drafter's confidence and entropy.
+        prefix: prefix of the request names.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class MadeUpEngine:
         self._finished: FinishedStep | None = None
 
     def next_round(self, *, turnover: float = 0.2) -> Round:
-        """Requests that end or arrive, and what the drafter will say. Ended ones go in `settle`."""
+        """End and admit requests and draw the next round; `settle` forgets the ended requests."""
         random = self._random
         gone = random.random(len(self._alive)) < turnover / max(len(self._alive), 1)
         if turnover >= 1.0:
@@ -125,7 +125,7 @@ class MadeUpEngine:
         return Round(self._alive, slots, random)
 
     def draft(self, policy: Policy, round_: Round) -> IntArray:
-        """[B] drafts made and kept for the next verification."""
+        """Return [B] the drafts made and kept for the next verification."""
         depth = self._depth if self.capability.steers_depth else KMAX
         asks = self._signal and self.capability.stops_drafting
         if not (asks and isinstance(policy, DraftStopper)):
@@ -151,7 +151,7 @@ class MadeUpEngine:
         return np.minimum(round_.possible, kept)
 
     def settle(self, policy: Policy) -> None:
-        """The policy learns from the step before and forgets who ended in it."""
+        """Let the policy learn from the step before and forget the requests that ended in it."""
         if self._finished is not None:
             policy.observe(self._finished)
         ended = [self._slots.get(name) for name in self._ended]
@@ -160,7 +160,7 @@ class MadeUpEngine:
             policy.forget(known)
 
     def plan(self, policy: Policy, round_: Round, available: IntArray) -> SpecPlan:
-        """The policy's plan. Raises AssertionError if the engine could not run it."""
+        """Return the policy's plan. Raises AssertionError if the engine could not run it."""
         context = self.context(round_, available)
         plan = policy.plan(context)
         fault = plan_fault(plan, context)
@@ -169,7 +169,7 @@ class MadeUpEngine:
         return plan
 
     def context(self, round_: Round, available: IntArray) -> StepContext:
-        """What is known before verification: signals of the drafts at hand only."""
+        """Build the context before verification, with signals of the available drafts only."""
         batch = len(round_.slots)
         at_hand = np.arange(KMAX) < available[:, None]
         return StepContext(
@@ -190,7 +190,7 @@ class MadeUpEngine:
         )
 
     def verify(self, round_: Round, plan: SpecPlan, available: IntArray) -> StepOutcome:
-        """Run the plan; what comes of it waits for the next `settle`."""
+        """Run the plan; the next `settle` delivers the results."""
         context = self.context(round_, available)
         for name in self._ended:
             self._slots.release(name)
@@ -221,7 +221,7 @@ class MadeUpEngine:
         return outcome
 
     def run(self, policy: Policy, steps: int, *, turnover: float = 0.2) -> list[SpecPlan]:
-        """So many rounds; their plans."""
+        """Run rounds and return their plans."""
         plans = []
         for _ in range(steps):
             round_ = self.next_round(turnover=turnover)
@@ -233,7 +233,7 @@ class MadeUpEngine:
         return plans
 
     def end(self, policy: Policy) -> int:
-        """All requests end; how many there have been."""
+        """End all requests; return the total number of requests."""
         self._ended, self._alive = self._alive, []
         self.settle(policy)
         for name in self._ended:

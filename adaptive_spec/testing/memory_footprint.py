@@ -1,4 +1,4 @@
-"""How much a policy holds: its values, counted through all that it refers to."""
+"""Memory footprint of a policy: the number of values reachable from its attributes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOT_HELD = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionTy
 
 
 def held_values(root: object) -> int:
-    """Entries of arrays and containers that can be reached from an object's attributes.
+    """Count the entries of arrays and containers reachable from an object's attributes.
 
-    Each object counts once; classes, modules and functions are not followed, a bound method's
+    Each object counts once. Classes, modules and functions are not followed; a bound method's
     object and a partial's arguments are.
     """
     count = 0
@@ -47,14 +47,14 @@ def held_values(root: object) -> int:
 
 
 def _attributes(item: object) -> list[Any]:
-    """Values of an object's attributes, slots included."""
+    """Return the values of an object's attributes, slots included."""
     values = list(getattr(item, "__dict__", {}).values())
     for owner in type(item).__mro__:
         slots = owner.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(item, name):
                 values.append(getattr(item, name))
-    # Struct fields of msgspec, and what bound methods and partials hold.
+    # Struct fields of msgspec; contents of bound methods and partials.
     names = (*getattr(type(item), "__struct_fields__", ()), "__self__", "func", "args", "keywords")
     values.extend(getattr(item, name) for name in names if hasattr(item, name))
     return values

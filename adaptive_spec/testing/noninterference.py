@@ -1,21 +1,21 @@
-"""Losslessness with sampled drafts: two worlds that a policy may not tell apart.
+"""Losslessness check for sampled drafts: K must not depend on signals of unverified drafts.
 
-A round verifies K_i drafts of request i. Its output keeps the target's distribution, jointly over
-the batch, if the event {K = k} is decided by drafted tokens that are verified in it: every deeper
-token then is as good as never drawn, and the target samples in its place, which is the law that
-full verification gives (Leviathan et al., arXiv 2211.17192). What the drafter says at position j
-follows from the tokens before j, so K may use, of each request, the confidence and entropy at
-positions 0..K_i: of the drafts that are verified and of the first one that is not.
+A round verifies K_i drafts of request i. The output keeps the target's distribution, jointly over
+the batch, if verified draft tokens alone decide the event {K = k}: a deeper token then never
+matters, and the target samples in its place, which equals full verification (Leviathan et al.,
+arXiv 2211.17192). The drafter's signal at position j follows from the tokens before j, so K may use
+the confidence and entropy of each request at positions 0..K_i: of the verified drafts and of the
+first unverified one.
 
-The check compares K in a world with K in another one, from the same policy with the same past, in
-which everything the drafter says deeper than that is rewritten, for all requests at once. They
-must agree. To rewrite for one request at a time would miss rules by which two requests depend on
-each other's deeper positions: their marginals are right, their joint law is not.
+The check plans each round twice, from the same policy state: once with the true signals, and once
+with all deeper signals rewritten, for all requests at once. Both K must agree. Rewriting one
+request at a time would miss rules that couple the deeper positions of two requests: their marginal
+distributions are right, their joint distribution is not.
 
-A round is seen whole, from drafting (with the verdict after each pass) to the plan, so a draft that
-was made and then taken back counts as not verified. Allowed are, thus: early exits, thresholds on a
-position's own distribution, the ranking of live survival within a stale budget, and a depth for
-the *next* round that uses this one.
+The check covers a whole round, from drafting (with the verdict after each pass) to the plan, so a
+draft that is made and then dropped counts as unverified. Allowed rules: early exits, thresholds on
+a position's own distribution, ranking by live survival within a stale budget, and a depth for the
+*next* round from this round's signals.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray
 from adaptive_spec.testing.fake_engine import KMAX, MadeUpEngine, Round, entropy_of
 
 _LEARNING_ROUNDS = 50
-"""Before the first comparison: models of acceptance and time have to know something."""
+"""Rounds before the first comparison, for the policy's models to learn."""
 _CONTROL_ROUNDS = 8
-"""In which nothing is rewritten: a copy has to plan what the policy plans."""
+"""Rounds without rewriting: a copy of the policy must make the same plan."""
 _COMPARED_ROUNDS = 60
 _HIGH, _LOW = 0.98, 0.02
 
 
 class TwoWorlds(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared.
+    """Numbers of compared rounds.
 
     Attributes:
-        rounds: in which something could be rewritten.
-        decided_by_signal: rounds, of those asked, in which K changes if *all* is rewritten; 0 if
-            the policy does not use the signal live, and there was nothing to find.
+        rounds: rounds in which a signal could be rewritten.
+        decided_by_signal: rounds, among those tested, in which K changes if *all* signals are
+            rewritten; 0 if the policy does not use the signal live, so that the check could find
+            nothing.
     """
 
     rounds: int
@@ -51,12 +52,12 @@ class TwoWorlds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
-    """Check that K does not look ahead.
+    """Check that K does not depend on deeper signals.
 
     Args:
-        policy: a new one. `copy.deepcopy` must copy all of it: a random generator that a closure
-            holds, for one, would be shared by both worlds.
-        capability: of the engine.
+        policy: a new policy. `copy.deepcopy` must copy all of it: both plans would share a random
+            generator that a closure holds.
+        capability: control options of the engine.
 
     Raises AssertionError with one line that names the step and both K.
     """
@@ -79,7 +80,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
         available = engine.draft(policy, round_)
         engine.settle(policy)
         plan = engine.plan(policy, round_, available)
-        # What a drafter says past a limit of tokens is never verified in any world: mere chance.
+        # Signals past a token limit belong to drafts that no plan can verify.
         below = plan.verify < round_.possible
         hidden = (np.arange(KMAX) > plan.verify[:, None]) & below[:, None]
         if hidden.any():
@@ -114,20 +115,20 @@ def _require_copied(one: IntArray, other: IntArray) -> None:
 
 
 def _planned(engine: MadeUpEngine, policy: Policy, round_: Round) -> IntArray:
-    """[B] K_i of the round."""
+    """Plan the round with a copy of the policy; return [B] K_i."""
     available = engine.draft(policy, round_)
     engine.settle(policy)
     return engine.plan(policy, round_, available).verify
 
 
 def _rewritten(round_: Round, hidden: BoolArray, how: int, random: np.random.Generator) -> Round:
-    """The round in a world in which the drafter says something else at the hidden positions."""
+    """Return the round with other signals at the hidden positions."""
     drawn: FloatArray = random.random(hidden.shape)
     if how == 0:
         drawn = np.full(hidden.shape, _HIGH)
     elif how == 1:
         drawn = np.full(hidden.shape, _LOW)
-    elif how == 3:  # a part of it: changes that could make up for each other
+    elif how == 3:  # a random part, for changes that could cancel each other
         hidden = hidden & (random.random(hidden.shape) < 0.5)
     other = copy.copy(round_)
     said = ~np.isnan(round_.confidence)
