@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.policy_choice import PolicyChoice
-    from adaptive_spec.sim.result import Percentiles, Result
+    from adaptive_spec.sim.results.result import Percentiles, Result
     from adaptive_spec.sim.scenario import Scenario
 
 DEFAULT_KMAX = 8
@@ -115,8 +115,8 @@ def replay(
     Without options: requests recorded from a real vLLM run, on an H100 profile.
     """
     from adaptive_spec.kernels import select_kernel
+    from adaptive_spec.sim.engine.options import EngineOptions
     from adaptive_spec.sim.examples import EXAMPLE
-    from adaptive_spec.sim.options import EngineOptions
     from adaptive_spec.sim.policy_choice import parse_policy
     from adaptive_spec.sim.scenario import Scenario
     from adaptive_spec.step import Level

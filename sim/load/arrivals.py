@@ -10,7 +10,7 @@ import numpy as np
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.intervals import IntervalLaw, gamma_shape, unit_intervals
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 LEAST_CV, MOST_CV = 0.01, 100.0
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import Row, header_of, table_rows
-from adaptive_spec.sim.request import Request
 
 PUBLISHED = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 IN_SECONDS = ("arrival_s", "input_tokens", "output_tokens")

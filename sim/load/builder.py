@@ -29,12 +29,12 @@ from adaptive_spec.sim.load.load_text import Closed, LoadOptions, Steady, parse_
 from adaptive_spec.sim.load.mooncake import read_mooncake
 from adaptive_spec.sim.load.quantile_lengths import ClientLengths, read_quantile_lengths
 from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.servegen import read_clients, servegen_requests
 from adaptive_spec.sim.load.shapes import piecewise, random_bursts, reshaped
 from adaptive_spec.sim.load.slices import sliced
 from adaptive_spec.sim.load.step_trace import read_step_trace
 from adaptive_spec.sim.load.tenants import Tenant, TenantMix
-from adaptive_spec.sim.request import Request
 
 _DEEPEST = 8
 

@@ -9,8 +9,8 @@ from typing import Annotated, Protocol, TypeAlias
 import msgspec
 import numpy as np
 
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import MOST_TOKENS
-from adaptive_spec.sim.request import Request
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
 

@@ -14,8 +14,8 @@ from typing import Annotated
 import msgspec
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import MOST_TOKENS, numbered_rows
-from adaptive_spec.sim.request import Request
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 

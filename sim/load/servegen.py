@@ -22,8 +22,8 @@ import numpy as np
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.load.intervals import IntervalLaw, gamma_shape, unit_intervals
 from adaptive_spec.sim.load.lengths import LengthSource
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import Row, table_rows
-from adaptive_spec.sim.request import Request
 from adaptive_spec.step import FloatArray
 
 COLUMNS = ("client", "window_start_s", "rate_rps", "cv", "iat_dist")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import msgspec
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.sim.load.records import UNKNOWN_PROMPT_TOKENS
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import mean, median
 
-from adaptive_spec.sim.result import Regret
-from adaptive_spec.sim.segments import Recovery
+from adaptive_spec.sim.results.result import Regret
+from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group, SweepConfig
 from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
 

@@ -10,7 +10,7 @@ import numpy as np
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.report.comparison import BEST_STATIC, Comparison, Setting
 from adaptive_spec.sim.report.style import Looks, label_ends, save
-from adaptive_spec.sim.result import Timeline
+from adaptive_spec.sim.results.result import Timeline
 from adaptive_spec.step import FloatArray
 
 MOST_LINES = 5

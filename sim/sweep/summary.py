@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-from adaptive_spec.sim.result import Regret
+from adaptive_spec.sim.results.result import Regret
 from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
 
 ALL_LOADS = "all loads"

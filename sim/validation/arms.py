@@ -13,13 +13,13 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import constant_model, generate
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.drafters.none import NoDrafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.load.base import Load
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.results.result import Result
 
 _SEED = 1
 

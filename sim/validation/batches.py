@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 
 class Batches:

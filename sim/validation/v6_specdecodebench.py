@@ -24,13 +24,13 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.drafters.eagle import Eagle
 from adaptive_spec.sim.drafters.none import NoDrafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.validation.batches import Batches
 from adaptive_spec.sim.validation.row import Row, compared
 

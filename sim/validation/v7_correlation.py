@@ -27,12 +27,12 @@ from adaptive_spec.sim.acceptance.hazard import HazardModel, generate
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.pool import halves
 from adaptive_spec.sim.drafters.eagle import Eagle
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import IntArray, StepOutcome
 

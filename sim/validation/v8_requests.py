@@ -14,7 +14,8 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.policies.off import OffOptions, OffPolicy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.none import NoDrafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
@@ -23,9 +24,8 @@ from adaptive_spec.sim.hardware.roofline import VLLM_ASYNC, roofline_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.hardware.tables import table_profile
 from adaptive_spec.sim.load.base import OpenLoad
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
-from adaptive_spec.sim.result import Percentiles
+from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.results.result import Percentiles
 from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FloatArray
 

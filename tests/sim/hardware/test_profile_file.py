@@ -158,7 +158,7 @@ def test_a_cost_profile_keeps_its_step_times():
 
 def test_a_drafter_can_be_priced_on_a_cost_profile():
     from adaptive_spec.sim.drafters.registry import drafter
-    from adaptive_spec.sim.kv_pool import pool_tokens
+    from adaptive_spec.sim.engine.kv_pool import pool_tokens
 
     cost = CostProfile(tokens=[1, 100], seconds=[5e-3, 15e-3])
     machine = CoefficientHardware(from_cost_profile(cost, "file"))

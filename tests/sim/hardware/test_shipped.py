@@ -5,10 +5,10 @@ import json
 import pytest
 
 from adaptive_spec.sim.drafters.none import NoDrafter
+from adaptive_spec.sim.engine.kv_pool import pool_tokens
 from adaptive_spec.sim.hardware.profile_file import read_hardware_profile
 from adaptive_spec.sim.hardware.registry import hardware, hardware_names
 from adaptive_spec.sim.hardware.shipped import FOLDER, shipped_profiles
-from adaptive_spec.sim.kv_pool import pool_tokens
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals, poisson_arrivals
 from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.shapes import Piece, piecewise, random_bursts, reshaped
-from adaptive_spec.sim.request import Request
 
 VALUE = st.one_of(st.just(0.0), st.floats(1e-3, 1e3))
 PIECES = st.lists(st.builds(Piece, st.floats(0.01, 1e3), VALUE, VALUE), min_size=1, max_size=6)

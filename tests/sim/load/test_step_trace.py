@@ -6,12 +6,12 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.load.parse import parse_load
 from adaptive_spec.sim.load.records import UNKNOWN_PROMPT_TOKENS
 from adaptive_spec.sim.load.step_trace import read_step_trace
-from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 
 

@@ -13,8 +13,8 @@ from adaptive_spec.sim.load.arrivals import arriving, poisson_arrivals
 from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
 from adaptive_spec.sim.load.lengths import LogNormalTokens, drawn, with_lengths
 from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import ANY_RECORD, Request
 from adaptive_spec.sim.load.tenants import Tenant, TenantMix
-from adaptive_spec.sim.request import ANY_RECORD, Request
 
 
 def at(times):

@@ -7,7 +7,7 @@ import pytest
 
 from adaptive_spec.sim.report.leaderboard import conditions
 from adaptive_spec.sim.report.page import write_report
-from adaptive_spec.sim.segments import Recovery
+from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group
 from adaptive_spec.sim.sweep.summary import summarise
 from tests.sim.report.made_up_results import results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 
 @dataclass(slots=True)

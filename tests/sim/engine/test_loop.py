@@ -206,7 +206,7 @@ def test_k_may_be_large():
 
 
 def test_a_load_far_beyond_the_hardware_is_an_error(monkeypatch):
-    monkeypatch.setattr("adaptive_spec.sim.engine._MOST_WAITING", 100)
+    monkeypatch.setattr("adaptive_spec.sim.engine.loop._MOST_WAITING", 100)
     with pytest.raises(ConfigError, match="lower its rate"):
         server(open_load([(0.0, 5, 50)] * 500), "static").run()
 
@@ -297,7 +297,7 @@ def test_kmax_beyond_the_acceptance_data_is_an_error():
 
 
 def test_goodput_counts_requests_within_both_limits():
-    from adaptive_spec.sim.measurements import Limits
+    from adaptive_spec.sim.engine.measurements import Limits
 
     hardware = PlainHardware(fixed=0.01, token=0.0, context=0.0)
     engine = server(open_load([(0.0, 1, 11), (10.0, 1, 11)]), "off", hardware=hardware)

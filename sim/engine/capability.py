@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.step import Capability, Level
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.records import RecordChooser
-from adaptive_spec.sim.request import ANY_RECORD, Request
-from adaptive_spec.sim.running import Running
+from adaptive_spec.sim.engine.records import RecordChooser
+from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.load.request import ANY_RECORD, Request
 
 DATA = AcceptanceData(
     name="greedy and sampled targets",

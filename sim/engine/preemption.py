@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.sim.decode_batch import DecodeBatch
-from adaptive_spec.sim.kv_pool import KvPool
-from adaptive_spec.sim.measurements import Measurements
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.prompt_queue import PromptQueue, PromptStep
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
+from adaptive_spec.sim.engine.kv_pool import KvPool
+from adaptive_spec.sim.engine.measurements import Measurements
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep
 from adaptive_spec.step import IntArray
 
 _NO_PROMPTS = PromptStep(0, 0, [])

@@ -22,23 +22,23 @@ from adaptive_spec.controller.controller import Controller
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.accepted import AcceptedDrafts
-from adaptive_spec.sim.capability import capability_of
-from adaptive_spec.sim.decode_batch import DecodeBatch
 from adaptive_spec.sim.drafters.base import Drafter
-from adaptive_spec.sim.early_stop import drafts_made, modelled_entropy
+from adaptive_spec.sim.engine.accepted import AcceptedDrafts
+from adaptive_spec.sim.engine.capability import capability_of
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
+from adaptive_spec.sim.engine.early_stop import drafts_made, modelled_entropy
+from adaptive_spec.sim.engine.kv_pool import KvPool, pool_tokens
+from adaptive_spec.sim.engine.measurements import Limits, Measurements
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.engine.preemption import KvRoom
+from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep
+from adaptive_spec.sim.engine.records import RecordChooser
+from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.kv_pool import KvPool, pool_tokens
 from adaptive_spec.sim.load.base import Load
-from adaptive_spec.sim.measurements import Limits, Measurements
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.preemption import KvRoom
-from adaptive_spec.sim.prompt_queue import PromptQueue, PromptStep
-from adaptive_spec.sim.records import RecordChooser
-from adaptive_spec.sim.request import Request
-from adaptive_spec.sim.result import Result
-from adaptive_spec.sim.running import Running
-from adaptive_spec.sim.step_time import StepTime
+from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.step import (
     IntArray,
     Level,

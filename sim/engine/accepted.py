@@ -9,7 +9,7 @@ import numpy as np
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.decode_batch import DecodeBatch
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
 from adaptive_spec.step import FloatArray, IntArray
 
 

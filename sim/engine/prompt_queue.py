@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from adaptive_spec.sim.running import Running
+from adaptive_spec.sim.engine.running import Running
 
 
 class PromptStep(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.sim.segments import WINDOW_REQUEST_STEPS, Segment, Segments, recovery_of
+from adaptive_spec.sim.results.segments import WINDOW_REQUEST_STEPS, Segment, Segments, recovery_of
 
 CLIENTS = 100
 WINDOW = WINDOW_REQUEST_STEPS // CLIENTS

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.sim.result import Percentiles, Result, Timeline
-from adaptive_spec.sim.running import Running
-from adaptive_spec.sim.segments import Segments
+from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
+from adaptive_spec.sim.results.segments import Segments
 from adaptive_spec.step import IntArray, Mode
 
 _PIECES = 1024

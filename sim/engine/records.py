@@ -6,8 +6,8 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.request import ANY_RECORD, Request
-from adaptive_spec.sim.running import Running
+from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.load.request import ANY_RECORD, Request
 from adaptive_spec.step import IntArray
 
 

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from adaptive_spec.sim.segments import Recovery, Segment
+from adaptive_spec.sim.results.segments import Recovery, Segment
 
 
 class Percentiles(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.sim.accepted import AcceptedDrafts
-from adaptive_spec.sim.decode_batch import DecodeBatch
+from adaptive_spec.sim.engine.accepted import AcceptedDrafts
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
 from adaptive_spec.step import DraftPass, FloatArray, IntArray
 
 _TAIL = 8.0
