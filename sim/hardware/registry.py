@@ -21,7 +21,7 @@ from adaptive_spec.sim.hardware.profile_file import (
 )
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 
-_FORMS = "roofline:GPU:MODEL[:tpN][:fp8]", "table:FORMAT:GPU:MODEL[:tpN][:fp8]"
+_FORMS = "roofline:GPU:MODEL[:tpN][:fp8]", "table:GPU:MODEL"
 
 
 def hardware(name: str) -> Hardware:
@@ -30,8 +30,8 @@ def hardware(name: str) -> Hardware:
     Args:
         name: a shipped profile such as ``h100-llama-8b``; a JSON file, either a hardware profile
             or the cost profile a controller saved; ``roofline:GPU:MODEL[:tpN][:fp8]``; or
-            ``table:FORMAT:GPU:MODEL[:tpN][:fp8]``, which reads public tables from the data
-            folder (`adaptive_spec.sim.data_folder`).
+            ``table:GPU:MODEL``, which reads LLMServingSim's tables from the data folder
+            (`adaptive_spec.sim.data_folder`).
 
     Raises:
         ConfigError: nothing of that name, or a file that is no profile.
@@ -52,16 +52,8 @@ def hardware_profile(name: str) -> HardwareProfile:
         from adaptive_spec.sim.data_folder import data_folder
         from adaptive_spec.sim.hardware.tables import table_profile
 
-        table, _, shape = rest.partition(":")
-        gpu, model, parallel, precision = _parts(name, shape)
-        return table_profile(
-            table,
-            gpu_facts(gpu),
-            model_facts(model),
-            data_folder(),
-            tensor_parallel=parallel,
-            precision=precision,
-        )
+        gpu, _, model = rest.partition(":")
+        return table_profile(gpu_facts(gpu), model_facts(model), data_folder())
     if name in hardware_names():
         return _shipped(name)
     if name.endswith(".json") or Path(name).is_file():

@@ -81,7 +81,7 @@ def request_rows(data_folder: Path) -> list[Row]:
     for replay in _REPLAYS:
         gpu, model = gpu_facts(replay.gpu), model_facts(replay.model)
         if replay.tables:
-            profile = table_profile("llmservingsim", gpu, model, data_folder, engine=VLLM_ASYNC)
+            profile = table_profile(gpu, model, data_folder, engine=VLLM_ASYNC)
         else:
             profile = roofline_profile(
                 gpu, model, tensor_parallel=replay.tensor_parallel, engine=VLLM_ASYNC
