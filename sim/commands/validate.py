@@ -106,7 +106,7 @@ def _print_table(console: Console, verdict: Verdict) -> None:
 
 
 def _error(row: Row) -> str:
-    from adaptive_spec.sim.validation.check import shown
+    from adaptive_spec.sim.validation.row import shown
 
     error = shown(row.error, row)
     if not row.counted:
