@@ -142,7 +142,7 @@ class Builder:
         if servegen.lengths is not None:
             lengths: Path | None = self.folder / servegen.lengths
         else:
-            lengths = _lengths_beside(rates)
+            lengths = lengths_beside(rates)
         clients = read_clients(
             rates,
             start=servegen.start,
@@ -242,7 +242,7 @@ def _drained(load: OpenLoad) -> Iterator[Request]:
         yield load.take()
 
 
-def _lengths_beside(rates: Path) -> Path | None:
+def lengths_beside(rates: Path) -> Path | None:
     """``X_length_quantiles.csv`` beside ``X_client_rates.csv``, either of them gzipped or not."""
     plain = rates.name.replace("client_rates", "length_quantiles").removesuffix(".gz")
     if plain == rates.name.removesuffix(".gz"):
