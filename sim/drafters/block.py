@@ -8,14 +8,12 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
-from adaptive_spec.sim.drafters.limits import limited_to
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter, limited_to
 from adaptive_spec.sim.drafters.pricing import TargetShape, draft_cost, network_share
 from adaptive_spec.sim.hardware.base import Hardware
 
 
-class Block(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Block(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A few layers of the target's width compute all positions of a block together.
 
     How many drafts are wanted changes nothing: the block is always drafted in full, and only
@@ -30,7 +28,6 @@ class Block(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True)
     layers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 5
 
     name: ClassVar[str] = "block"
-    summary: ClassVar[str] = "block drafter (DFlash, DSpark): all drafts in one pass"
     source: ClassVar[str] = (
         "DFlash, z-lab/dflash: 5 layers, block of 16 for Qwen3-8B; DSpark, arXiv 2607.05147"
     )

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.pricing import draft_cost
 from adaptive_spec.sim.hardware.base import Hardware
 
@@ -17,7 +16,7 @@ LLAMA_1B_KV_OVER_8B = (16 * 8 * 64) / (32 * 8 * 128)
 """KV of both: layers times KV heads times head size (model configurations)."""
 
 
-class DraftModel(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DraftModel(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pass per draft costs the target's pass times the ratio of sizes.
 
     Attributes:
@@ -29,7 +28,6 @@ class DraftModel(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=
     kv: Annotated[float, msgspec.Meta(ge=0)] = LLAMA_1B_KV_OVER_8B
 
     name: ClassVar[str] = "draft_model"
-    summary: ClassVar[str] = "a small model drafts token by token"
     source: ClassVar[str] = (
         "Leviathan et al., arXiv 2211.17192; default sizes: Llama-3.2-1B for Llama-3.1-8B"
     )

@@ -6,13 +6,12 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.pricing import draft_cost, network_share
 from adaptive_spec.sim.hardware.base import Hardware
 
 
-class EarlyExit(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EarlyExit(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Neither weights nor KV of its own: verification computes the same first layers.
 
     That verification can take over the KV of the layers already run is not credited: engines
@@ -25,7 +24,6 @@ class EarlyExit(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=T
     layers: Annotated[float, msgspec.Meta(gt=0, le=1)] = 8 / 32
 
     name: ClassVar[str] = "early_exit"
-    summary: ClassVar[str] = "self-speculation: the target's first layers draft, no extra weights"
     source: ClassVar[str] = (
         "LayerSkip, arXiv 2404.16710; facebookresearch/LayerSkip: exit after layer 8 of 32 for "
         "Llama-2-7B"

@@ -8,14 +8,12 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
-from adaptive_spec.sim.drafters.limits import limited_to
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter, limited_to
 from adaptive_spec.sim.drafters.pricing import TargetShape, draft_cost, network_share
 from adaptive_spec.sim.hardware.base import Hardware
 
 
-class Mtp(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Mtp(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each draft costs one layer of the target's kind and the shared LM head.
 
     Attributes:
@@ -28,7 +26,6 @@ class Mtp(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reuse: bool = True
 
     name: ClassVar[str] = "mtp"
-    summary: ClassVar[str] = "MTP modules of the target itself: one layer and the head per draft"
     source: ClassVar[str] = (
         "DeepSeek-V3, arXiv 2412.19437: one module, second token accepted 85 to 90 %"
     )

@@ -8,24 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
-from adaptive_spec.sim.hardware.base import Hardware
+from adaptive_spec.sim.drafters.base import Drafter
 
 
-class NoDrafter(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoDrafter(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Proposes nothing, costs nothing, takes no memory."""
 
     name: ClassVar[str] = "none"
-    summary: ClassVar[str] = "no drafter: nothing is proposed, nothing costs"
     source: ClassVar[str] = "autoregressive decoding"
     off_pass: ClassVar[bool] = False
     stale_after_cold: ClassVar[bool] = False
     depth_follows: ClassVar[bool] = False
-
-    def cost_on(self, hardware: Hardware) -> DraftCost:
-        """Nothing."""
-        return DraftCost()
 
     def shape(self, data: AcceptanceData, random: np.random.Generator) -> AcceptanceData:
         """The same records, without a draft."""
