@@ -20,7 +20,7 @@ from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.measurements import Limits
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware as find_hardware
-from adaptive_spec.sim.load.parse import parse_load
+from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.results.result import Result
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.printing import number, print_json, ratio
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -108,8 +110,6 @@ def _run(
 
 
 def _print_json(results: SweepResults, directory: Path) -> None:
-    import msgspec
-
     from adaptive_spec.sim.report.leaderboard import by_load
     from adaptive_spec.sim.sweep.store import RESULTS_JSON, RESULTS_PARQUET
 
@@ -119,7 +119,7 @@ def _print_json(results: SweepResults, directory: Path) -> None:
         "failures": results.failures,
         "summary": by_load(results),
     }
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    print_json(value)
 
 
 def _print_tables(results: SweepResults, directory: Path) -> None:
@@ -169,21 +169,11 @@ def _print_table(console: Console, condition: Condition) -> None:
     for line in condition.standings:
         table.add_row(
             escape(line.policy),
-            _ratio(line.of_best_static),
-            _ratio(line.worst[0] if line.worst else None),
-            _ratio(line.worst_of_no_speculation),
-            _ratio(line.of_foresight),
-            _number(line.throughput_tok_s),
-            _number(line.tpot_p50_ms),
+            ratio(line.of_best_static),
+            ratio(line.worst[0] if line.worst else None),
+            ratio(line.worst_of_no_speculation),
+            ratio(line.of_foresight),
+            number(line.throughput_tok_s),
+            number(line.tpot_p50_ms),
         )
     console.print(table)
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

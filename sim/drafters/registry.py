@@ -9,16 +9,12 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
-from adaptive_spec.sim.drafters.block import Block
-from adaptive_spec.sim.drafters.draft_model import DraftModel
+from adaptive_spec.sim.drafters.chains import Block, DraftModel, EarlyExit, Mtp, NoDrafter
 from adaptive_spec.sim.drafters.eagle import Eagle, EagleTree
 from adaptive_spec.sim.drafters.eagle2_tree import Eagle2Tree
-from adaptive_spec.sim.drafters.early_exit import EarlyExit
 from adaptive_spec.sim.drafters.lookahead import Lookahead
 from adaptive_spec.sim.drafters.medusa import Medusa
-from adaptive_spec.sim.drafters.mtp import Mtp
 from adaptive_spec.sim.drafters.ngram import Ngram
-from adaptive_spec.sim.drafters.none import NoDrafter
 from adaptive_spec.sim.drafters.suffix import Suffix
 from adaptive_spec.sim.drafters.token_tree import TokenTree
 

@@ -24,9 +24,11 @@ from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.engine.accepted import AcceptedDrafts
+from adaptive_spec.sim.engine.arrivals import Arrivals
 from adaptive_spec.sim.engine.capability import capability_of
+from adaptive_spec.sim.engine.context import step_context
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
-from adaptive_spec.sim.engine.early_stop import drafts_made, modelled_entropy
+from adaptive_spec.sim.engine.early_stop import drafts_made
 from adaptive_spec.sim.engine.kv_pool import KvPool, pool_tokens
 from adaptive_spec.sim.engine.measurements import Limits, Measurements
 from adaptive_spec.sim.engine.options import EngineOptions
@@ -37,23 +39,17 @@ from adaptive_spec.sim.engine.running import Running
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.load.base import Load
-from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.step import (
     IntArray,
-    Level,
     Mode,
     SpecPlan,
-    StepContext,
     StepOutcome,
 )
 
 _LOG = logging.getLogger(__name__)
 _ENGINE = 2
 """Sets the engine's random numbers apart from those of a load of the same seed."""
-_MOST_WAITING = 1_000_000
-_ALL_REJECTED = 10_000
-"""An endless load of requests that never fit would otherwise be rejected for ever."""
 
 
 class Engine:
@@ -122,16 +118,14 @@ class Engine:
         self.now = 0.0
         self._load = load
         self._drafter = drafter
-        self._records = RecordChooser(acceptance, np.random.default_rng(record_seed))
         self._noise = np.random.default_rng(noise_seed)
         self.step_time = StepTime(hardware, drafter, options.ragged_penalty)
         self.pool = KvPool(
             options.kv_tokens or pool_tokens(hardware, drafter), options.block_tokens
         )
+        records = RecordChooser(acceptance, np.random.default_rng(record_seed))
+        self._arrivals = Arrivals(load, records, self.pool, self.prompts, self.measurements)
         self.room = KvRoom(options, self.pool, self.batch, self.prompts, self.measurements)
-        self._engine_k = options.max_draft_tokens
-        if options.level is Level.UNIFORM:
-            self._engine_k = self.capability.uniform_values[-1]
         self._extra_tokens = [drafter.extra_tokens(k) for k in range(options.max_draft_tokens + 1)]
         self._tasks: dict[str, int] = {"": -1}
         self._step = 0
@@ -172,7 +166,7 @@ class Engine:
 
         measuring = warm()
         while self.now < max_seconds and (not measuring or measured.tokens < limit):
-            self._arrivals()
+            self._arrivals.up_to(self.now)
             if not len(self.batch) and not self.prompts.running and not self.prompts.waiting:
                 upcoming = self._load.next_arrival()
                 if upcoming == math.inf:
@@ -199,7 +193,16 @@ class Engine:
         if self.now >= self.accepted.next_change:
             self.accepted.reach(self.now)
         began = time.perf_counter()
-        context = self._context()
+        context = step_context(
+            self._step,
+            self.now,
+            self.capability,
+            self.options,
+            self.batch,
+            self.prompts,
+            self.pool,
+            self.accepted,
+        )
         plan = self.controller.plan(context)
         decision = time.perf_counter() - began
         verify = self.room.make(plan.verify)
@@ -267,70 +270,6 @@ class Engine:
         self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
 
     # ----------------------------------------------------------------- before a step
-
-    def _arrivals(self) -> None:
-        while self._load.next_arrival() <= self.now:
-            request = self._load.take()
-            # It must fit when it is alone, with its last token.
-            if request.prompt_tokens + request.output_tokens > self.pool.tokens:
-                self._reject(request)
-                continue
-            self.prompts.arrive(self._records.admit(request))
-            if len(self.prompts.waiting) > _MOST_WAITING:
-                raise ConfigError(
-                    f"more than {_MOST_WAITING:,} requests wait at {self.now:.1f} s: the load is "
-                    "far beyond what this hardware can serve; lower its rate"
-                )
-
-    def _reject(self, request: Request) -> None:
-        measured = self.measurements
-        measured.rejected += 1
-        if measured.rejected >= _ALL_REJECTED and not measured.tokens:
-            raise ConfigError(
-                f"no request fits into the KV pool of {self.pool.tokens:,} tokens, the last had "
-                f"{request.prompt_tokens:,} + {request.output_tokens:,}: give more --kv-tokens or "
-                "another hardware"
-            )
-        self._load.finished(request, self.now)
-
-    def _context(self) -> StepContext:
-        batch, prompts = self.batch, self.prompts
-        batch_size = len(batch)
-        # One token is kept for the bonus position, so that a chain never emits too much.
-        possible = np.minimum(batch.total - batch.emitted - 1, self.options.max_draft_tokens)
-        if self.accepted.is_tree:  # K counts nodes, most of which are never emitted
-            possible = np.where(possible > 0, self.options.max_draft_tokens, 0)
-        available = np.minimum(possible, batch.drafted)
-        if batch.any_stale:
-            possible = np.where(batch.stale, 0, possible)
-            available = np.where(batch.stale, 0, available)
-        available = self.accepted.limit_to_proposed(batch, available)
-        room = self.options.max_batch_tokens - batch_size
-        used = batch.context_total + batch_size * (self.pool.block_tokens - 1)
-        used += prompts.blocks * self.pool.block_tokens
-        confidence = None
-        if not self.options.late_confidence:
-            confidence = self.accepted.confidence(batch, batch.drafted)
-        return StepContext(
-            step=self._step,
-            capability=self.capability,
-            request_ids=batch.ids,
-            slots=batch.slots,
-            context_tokens=batch.context(),
-            draft_available=available,
-            draft_possible=possible,
-            engine_k=self._engine_k,
-            tpot_target=batch.tpot_target,
-            task=batch.task,
-            temperature=batch.temperature,
-            confidence=confidence,
-            entropy=None if confidence is None else modelled_entropy(confidence),
-            waiting=len(prompts.waiting),
-            prefill_tokens=prompts.expected_tokens(room),
-            kv_free_tokens=max(self.pool.tokens - used, 0),
-            kv_total_tokens=self.pool.tokens,
-            now=self.now,
-        )
 
     def _depth(self, plan: SpecPlan) -> tuple[int, bool]:
         """How deep the drafter runs, and whether it does not even run to stay in step."""

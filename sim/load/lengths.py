@@ -55,18 +55,6 @@ def drawn(law: TokenLaw, random: np.random.Generator) -> Iterator[int]:
         yield from np.rint(block).clip(1, law.most).astype(np.int64).tolist()
 
 
-class IndependentLengths:
-    """Prompt and output lengths from two laws, independent of each other."""
-
-    def __init__(self, prompt: TokenLaw, output: TokenLaw) -> None:
-        self._prompt, self._output = prompt, output
-
-    def pairs(self, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-        """Endless (prompt tokens, output tokens)."""
-        prompts, outputs = random.spawn(2)
-        return zip(drawn(self._prompt, prompts), drawn(self._output, outputs), strict=False)
-
-
 def with_lengths(
     requests: Iterator[Request],
     prompt: TokenLaw | None,

@@ -14,8 +14,8 @@ from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import constant_model, generate
 from adaptive_spec.sim.drafters.base import Drafter
+from adaptive_spec.sim.drafters.chains import NoDrafter
 from adaptive_spec.sim.drafters.eagle import Eagle
-from adaptive_spec.sim.drafters.none import NoDrafter
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware

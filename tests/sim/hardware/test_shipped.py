@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptive_spec.sim.drafters.none import NoDrafter
+from adaptive_spec.sim.drafters.chains import NoDrafter
 from adaptive_spec.sim.engine.kv_pool import pool_tokens
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
