@@ -30,7 +30,7 @@ import msgspec
 from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
 from adaptive_spec.sim.scenario import Scenario, simulate
 

@@ -40,9 +40,9 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.data_folder import data_folder
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import Level
 from benchmarks.sglang_arms import (

@@ -37,7 +37,7 @@ from statistics import mean
 
 from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import simulate
 from adaptive_spec.sim.sweep.cells import Cell, CellName, Files, check_cells, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config

@@ -23,7 +23,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from adaptive_spec.sim.options import EngineOptions  # noqa: E402
+from adaptive_spec.sim.engine.options import EngineOptions  # noqa: E402
 from adaptive_spec.sim.policy_choice import parse_policy  # noqa: E402
 from adaptive_spec.sim.scenario import Phase, Scenario  # noqa: E402
 from adaptive_spec.step import Level, Mode  # noqa: E402

@@ -10,7 +10,7 @@ import msgspec
 from adaptive_spec.kernels import load_kernels, select_kernel
 from adaptive_spec.sim.oracle import Oracles, consult
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result, Timeline
+from adaptive_spec.sim.results.result import Result, Timeline
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.sim.sweep.cells import CellName
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import FinishedStep, SpecPlan, StepContext, StepOutcome
 

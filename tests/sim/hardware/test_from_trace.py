@@ -125,8 +125,8 @@ def test_folders_below_the_one_named_are_read_too(tmp_path):
 
 
 def test_the_pool_is_as_large_as_the_trace_saw_it(tmp_path):
-    from adaptive_spec.sim.drafters.none import NoDrafter
-    from adaptive_spec.sim.kv_pool import pool_tokens
+    from adaptive_spec.sim.drafters.chains import NoDrafter
+    from adaptive_spec.sim.engine.kv_pool import pool_tokens
 
     fitted, _fit = profile_from_trace([write_trace(tmp_path / "run")], name="run")
     assert pool_tokens(CoefficientHardware(fitted), NoDrafter()) in (40_000, 40_001)

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.profile_file import (
     HardwareProfile,
-    from_cost_profile,
     read_hardware_profile,
     write_hardware_profile,
 )
@@ -136,31 +134,3 @@ def test_only_a_measured_drafter_has_a_measured_cost():
 def test_an_unnamed_recording_prices_any_drafter():
     hardware = CoefficientHardware(some_profile(drafts={"*": MeasuredDraft(pass_=1e-3)}))
     assert hardware.measured_draft("medusa").pass_ == 1e-3
-
-
-def test_a_cost_profile_keeps_its_step_times():
-    cost = CostProfile(
-        name="learned",
-        tokens=[1, 100],
-        seconds=[5e-3, 15e-3],
-        per_request=1e-5,
-        per_context_token=2e-8,
-        per_prefill_token=4e-5,
-        draft_pass=6e-4,
-        any_draft=1e-3,
-    )
-    hardware = CoefficientHardware(from_cost_profile(cost, "file"))
-    expected = 5e-3 + 10e-3 / 99 * 31 + 1e-5 * 8 + 2e-8 * 7000 + 4e-5 * 50
-    assert hardware.verify_seconds(8, 32, 7000, 50, 99) == pytest.approx(expected)
-    assert hardware.any_draft == 1e-3
-    assert hardware.measured_draft("whatever").pass_ == 6e-4
-
-
-def test_a_drafter_can_be_priced_on_a_cost_profile():
-    from adaptive_spec.sim.drafters.registry import drafter
-    from adaptive_spec.sim.kv_pool import pool_tokens
-
-    cost = CostProfile(tokens=[1, 100], seconds=[5e-3, 15e-3])
-    machine = CoefficientHardware(from_cost_profile(cost, "file"))
-    assert drafter("eagle").cost_on(machine).pass_ > 0
-    assert pool_tokens(machine, drafter("eagle")) > 10_000_000
