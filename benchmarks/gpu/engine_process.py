@@ -1,58 +1,70 @@
-"""The program of an engine process: reads a JSON command a line, answers with a JSON line.
+"""The program of an engine process: a JSON command a line, a JSON answer a line.
 
-    python -m benchmarks.gpu.engine_process SETUP_JSON
+    python -m benchmarks.gpu.engine_process
 
-Commands name a method of `GpuEngine` and its arguments. It ends when its input is closed.
+A command names what to do, the key of an engine, and arguments. On a GPU a process has one engine;
+on a CPU, to try the code, one process has all. It ends when its input is closed.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from .engine import GpuEngine, Setup
+from .closed_loop import own_time, ramp, serve
+from .engine import Engine, Setup
+from .greedy import answers, gaps
 from .load import Load
+from .shapes import Setting, cuda_calls, time_prompts, time_settings
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "facts": Engine.facts,
+    "control": Engine.control,
+    "rpc": Engine.rpc,
+    "serve": serve,
+    "own_time": own_time,
+    "ramp": ramp,
+    "answers": answers,
+    "gaps": gaps,
+    "settings": time_settings,
+    "prompts": time_prompts,
+    "cuda_calls": cuda_calls,
+}
+TYPES = {"load": Load, "settings": list[Setting], "setting": Setting | None}
+"""Arguments that are more than JSON."""
 
 
-def answer(engine: GpuEngine, command: dict[str, Any]) -> Any:
-    """Do what is asked."""
-    match command.pop("do"):
-        case "facts":
-            return engine.facts()
-        case "control":
-            return engine.control(command["request"])
-        case "table":
-            return engine.use_table(command["table"])
-        case "serve":
-            return engine.serve(msgspec.convert(command["load"], Load))
-        case "ramp":
-            return engine.ramp(command["clients"], msgspec.convert(command["load"], Load))
-        case "answers":
-            return engine.answers(msgspec.convert(command["load"], Load), command["count"])
-        case unknown:
-            raise ValueError(f"unknown command {unknown!r}")
+def answer(engines: dict[str, Engine], command: dict[str, Any]) -> Any:
+    """Do what a command asks. Its arguments are positional, but for those named in `TYPES`."""
+    key = command["key"]
+    if command["do"] == "start":
+        engines[key] = Engine(msgspec.convert(command["setup"], Setup))
+        return engines[key].facts()
+    named = {
+        name: msgspec.convert(command["named"][name], TYPES.get(name, Any))
+        for name in command["named"]
+    }
+    return COMMANDS[command["do"]](engines[key], *command["arguments"], **named)
 
 
 def main() -> None:
-    """Build the engine, say that it is ready, serve commands."""
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    """Serve commands."""
+    answers_to = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what vLLM prints goes to the log
-    setup = msgspec.json.decode(sys.argv[1], type=Setup)
-    if setup.cpu:
-        from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
-
-        apply()
-    engine = GpuEngine(setup)
-    answers.write(b'{"ready": true}\n')
+    engines: dict[str, Engine] = {}
     for line in sys.stdin.buffer:
         try:
-            found = {"result": answer(engine, msgspec.json.decode(line))}
+            found = {"result": answer(engines, msgspec.json.decode(line))}
         except Exception as error:
+            import traceback
+
+            traceback.print_exc()
             found = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(msgspec.json.encode(found) + b"\n")
+        answers_to.write(msgspec.json.encode(found) + b"\n")
 
 
 if __name__ == "__main__":

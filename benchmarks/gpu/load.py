@@ -1,16 +1,14 @@
-"""A closed loop of clients, and what is counted while it runs."""
+"""Requests of a closed loop of clients, and the count of what they received."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
-import numpy as np
 
+from benchmarks.bench_pair.names import KINDS
 from benchmarks.bench_pair.prompts import load_prompts
 
 MIXED = "mixed"
@@ -22,8 +20,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         clients: requests under way; each client sends its next request when its last is answered.
         temperature: of sampling.
-        seed: draws the order of the prompts and, with temperature, the samples.
-        seconds: measured time; the cell ends with the answer that completes a cycle of kinds.
+        seed: draws the order of the prompts.
+        seconds: least measured time. The cell ends with the answer that completes a cycle of kinds.
         settle_seconds: time before that, not counted.
         output_tokens: length of an answer.
         kind: `mixed`, or the only kind of prompt.
@@ -37,8 +35,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 96
     kind: str = MIXED
 
+    @property
+    def cycle(self) -> int:
+        """Requests after which each kind has had its turn."""
+        return len(KINDS) if self.kind == MIXED else 1
+
     def prompts(self) -> Iterator[tuple[str, str]]:
-        """Kind and text of endless prompts, all kinds in turn where they are mixed."""
+        """Kind and text of endless prompts; mixed kinds take turns."""
         texts = load_prompts()
         if self.kind != MIXED:
             texts = {self.kind: texts[self.kind]}
@@ -54,72 +57,20 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.output_tokens * (place + 1) // self.clients, 1)
 
 
-@dataclass
-class Steps:
-    """What each step of the engine said of itself; one entry per step.
+class Tally:
+    """Tokens and requests counted from the engine's answers.
 
     Attributes:
-        at: seconds, when its results arrived.
-        running: requests.
-        drafts: requests that verified at least one draft.
-        draft_tokens: drafts verified.
-        accepted: drafts accepted.
-        graph: the CUDA graph mode that ran, without its class; empty if unknown.
+        by_kind: decoding steps of requests and accepted drafts, by kind of prompt.
     """
-
-    at: list[float] = field(default_factory=list)
-    running: list[int] = field(default_factory=list)
-    drafts: list[int] = field(default_factory=list)
-    draft_tokens: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    graph: list[str] = field(default_factory=list)
-
-    def clear(self) -> None:
-        """Forget all steps."""
-        for column in vars(self).values():
-            column.clear()
-
-    def summary(self, since: float) -> dict[str, Any]:
-        """Medians and counts of the steps after a moment."""
-        if len(self.at) < 2:
-            return {"steps": len(self.at)}
-        at = np.asarray(self.at)
-        seconds = np.diff(at)
-        kept = at[1:] >= since
-        running = np.asarray(self.running)[1:][kept]
-        tokens = np.asarray(self.draft_tokens)[1:][kept]
-        seconds = seconds[kept]
-        if not len(seconds):
-            return {"steps": 0}
-        depth = np.where(running > 0, tokens / np.maximum(running, 1), 0.0)
-        by_k = {}
-        for k in np.unique(np.round(depth)):
-            chosen = seconds[np.abs(depth - k) < 0.02]
-            if len(chosen) >= 5:
-                by_k[int(k)] = [len(chosen), round(1e3 * float(np.median(chosen)), 4)]
-        graphs = [mode for mode, keep in zip(self.graph[1:], kept, strict=True) if keep]
-        return {
-            "steps": len(seconds),
-            "step_ms": [round(1e3 * float(q), 4) for q in np.percentile(seconds, (10, 50, 90))],
-            "step_ms_by_k": by_k,
-            "mean_k": round(float(depth.mean()), 4),
-            "mean_running": round(float(running.mean()), 2),
-            "drafted": int(tokens.sum()),
-            "accepted": int(np.asarray(self.accepted)[1:][kept].sum()),
-            "graphs": {mode: graphs.count(mode) for mode in sorted(set(graphs))},
-        }
-
-
-class Tally:
-    """Tokens and requests counted from the engine's answers."""
 
     def __init__(self) -> None:
         self.tokens = 0
         self.finished = 0
         self.by_kind: dict[str, list[int]] = {}
 
-    def count(self, kind: str, emitted: int, first: bool, finished: bool) -> None:
-        """One request's part of a step; the first is the prompt's and verifies nothing."""
+    def count(self, kind: str, emitted: int, *, first: bool, finished: bool) -> None:
+        """Add one request's part of a step. The first part is the prompt's: no draft verified."""
         self.tokens += emitted
         self.finished += finished
         if not first:

@@ -1,22 +1,43 @@
-"""vLLM's own scheduler, with its schedule of K by batch size exchanged while it runs.
+"""vLLM's own schedulers, whose schedule of K by batch size can be exchanged while they run.
 
-So one engine serves every static K and a tuned schedule, all with captured graphs. Loaded in the
-EngineCore process by the option `scheduler_cls`; without a call it is vLLM's scheduler unchanged.
+One engine serves every static K and a tuned schedule, all with captured graphs. Named by the option
+`scheduler_cls`; without a call of `use_table` they are vLLM's schedulers unchanged.
 """
 
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakSet
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine.core import EngineCore
 from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
+_BUILT: WeakSet[Any] = WeakSet()
 
-def bench_use_table(self: Any, table: list[list[int]] | None) -> None:
-    """Exchange the schedule of an EngineCore; None: Kmax for every batch size."""
-    scheduler = self.scheduler
+
+class _Registered:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _BUILT.add(self)
+
+
+class AsyncTableScheduler(_Registered, AsyncScheduler):
+    """`AsyncScheduler`, which is vLLM's default on a GPU."""
+
+
+class SyncTableScheduler(_Registered, Scheduler):
+    """`Scheduler`, for synchronous scheduling."""
+
+
+def use_table(instance_id: str, table: list[list[int]] | None) -> None:
+    """Exchange the schedule of the engine with this `instance_id` in this process.
+
+    Args:
+        instance_id: of vLLM's configuration.
+        table: rows of first and last batch size and K; None: Kmax for every batch size.
+    """
+    (scheduler,) = (s for s in _BUILT if s.vllm_config.instance_id == instance_id)
     scheduler.dynamic_sd_lookup = (
         None
         if table is None
@@ -26,14 +47,3 @@ def bench_use_table(self: Any, table: list[list[int]] | None) -> None:
             scheduler.num_spec_tokens,
         )
     )
-
-
-EngineCore.bench_use_table = bench_use_table
-
-
-class TableScheduler(AsyncScheduler):
-    """`AsyncScheduler`, which is vLLM's default on a GPU."""
-
-
-class SyncTableScheduler(Scheduler):
-    """`Scheduler`, for synchronous scheduling."""
