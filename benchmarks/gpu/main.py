@@ -41,7 +41,7 @@ from .setups import METHODS, Machine
 from .stages import STAGES
 
 TINY = {
-    "loads": [1, 3],
+    "loads": [2],
     "repeats": 2,
     "cell_seconds": 0.2,
     "temperatures": [0.8],

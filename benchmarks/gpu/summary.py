@@ -29,7 +29,7 @@ def summarise(out: Path) -> dict[str, Any]:
     found = Results(out / "results.jsonl").found
     summary: dict[str, Any] = {key: found[key] for key in KEPT_AS_THEY_ARE if key in found}
     summary["runs"] = [
-        {"began": key.partition("/")[2], **row} for key, row in of_group(found, "run").items()
+        {"began": began, **row} for began, row in of_group(found, "run").items()
     ]
     summary["failed"] = {
         key: why for key, why in of_group(found, "failed").items() if key not in found
