@@ -1,6 +1,6 @@
 """The bench models in the shapes that people serve: same logits, a large model's cost.
 
-    python benchmarks/bench_pair/llama_shapes.py OUT_DIR [--size 8b] [--device cuda] [--only NAME ...]
+    python benchmarks/bench_pair/llama_shapes.py OUT_DIR [--size 8b] [--device cuda] [--only ...]
 
 writes OUT_DIR/{target,draft,eagle} in bf16. `target` has the shape of Llama-3.1-8B, `draft` that of
 Llama-3.2-1B, `eagle` is one layer of the target's shape, `draft_poor` is the draft after noise. On

@@ -129,9 +129,7 @@ class Bench:
                     print(_line(key, result), flush=True)
         return self.results.found.get(key)
 
-    def cell_key(
-        self, stage: str, name: str, clients: int, temperature: float, repeat: int
-    ) -> str:
+    def cell_key(self, stage: str, name: str, clients: int, temperature: float, repeat: int) -> str:
         """Key of a cell's result."""
         return f"{stage}/{self.extent.method}/t{temperature:g}/{clients}/{name}/{repeat}"
 

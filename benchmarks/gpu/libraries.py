@@ -1,6 +1,8 @@
 """Do vLLM's compiled parts run here: versions, one RMS norm and one FlashAttention 3 call.
 
-    python -m benchmarks.gpu.libraries        # prints a JSON object
+    python -m benchmarks.gpu.libraries [--gpu]
+
+prints a JSON object; without `--gpu` versions only.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@
 the same command goes on where an earlier one was stopped. At the end OUT/gpu.json has everything
 and OUT/gpu.md is the page; `python -m benchmarks.gpu.page OUT` makes both anew.
 
-smoke       libraries, engines, graphs of every rung, greedy answers while K changes, a server
+smoke       libraries, engines, graphs of every rung, greedy answers while K changes
 sweep       tokens per second of every arm at every load
 step_costs  decode steps by batch, K, depth and context; a hardware profile for the simulator
 overhead    adaptive-spec with a fixed K and off against vLLM; its own time per step
 confidence  what reading the drafts' confidence costs
 ramp        1 -> many -> 1 clients: how K follows
 adaptive    vLLM's adaptive verification, where vLLM allows it
+server      `vllm serve` with adaptive-spec, and one answer over HTTP
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ def _gpu_name(*, tiny: bool) -> str:
     """The GPU's name, without a CUDA context, which would take memory from the engines."""
     if tiny:
         return "a CPU, toy models"
-    command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    query = "--query-gpu=name,memory.total,driver_version"
+    command = ["nvidia-smi", query, "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[0]
 

@@ -1,9 +1,11 @@
 """The page of a run: docs/gpu.md, generated from one JSON.
 
-    python -m benchmarks.gpu.page OUT             # OUT/gpu.json and OUT/gpu.md from its results
-    python -m benchmarks.gpu.page OUT --simulate  # fit the profile and run the simulator before
-    python -m benchmarks.gpu.page OUT --publish   # and benchmarks/results/gpu.json, docs/gpu.md
-    python -m benchmarks.gpu.page                 # docs/gpu.md anew from benchmarks/results/gpu.json
+    python -m benchmarks.gpu.page OUT [--simulate] [--publish]
+    python -m benchmarks.gpu.page
+
+The first writes OUT/gpu.json and OUT/gpu.md from OUT/results.jsonl; `--simulate` fits the hardware
+profile and runs the simulator before, `--publish` writes benchmarks/results/gpu.json and
+docs/gpu.md as well. The second writes docs/gpu.md from benchmarks/results/gpu.json.
 """
 
 from __future__ import annotations
@@ -55,13 +57,14 @@ runs a part of the stages in eight minutes.
 
 | stage | what it measures |
 | --- | --- |
-| smoke | libraries, graphs of every rung of the ladder, greedy answers while K changes, a server |
+| smoke | libraries, graphs of every rung of the ladder, greedy answers while K changes |
 | sweep | tokens per second of every arm, 1 to 256 clients of mixed kinds |
 | step_costs | decode steps by batch, K, depth and context; a hardware profile for the simulator |
 | overhead | step times with and without adaptive-spec, and the time of its own code |
 | confidence | what reading the confidence of drafts costs, and whether the host waits for it |
 | ramp | how K follows a load from 1 client to the most and back |
 | adaptive | vLLM's adaptive verification |
+| server | `vllm serve` with adaptive-spec, and one answer over HTTP |
 
 `python -m benchmarks.gpu.main --help` has the options. Arms take turns on the same card within
 seconds, so their ratios are paired; tables give the middle, lowest and highest ratio of the
@@ -95,9 +98,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _bars(summary: Mapping[str, Any], method: str) -> str:
+    head = ["question", "wanted", "measured", "met"]
     words = {True: "yes", False: "**no**", None: ""}
-    rows = [(bar.question, bar.wanted, bar.measured, words[bar.met]) for bar in bars(summary, method)]
-    return f"## Bars: {method}\n\n" + table(["question", "wanted", "measured", "met"], rows)
+    found = bars(summary, method)
+    rows = [(bar.question, bar.wanted, bar.measured, words[bar.met]) for bar in found]
+    return f"## Bars: {method}\n\n" + table(head, rows)
 
 
 def _sweeps(summary: Mapping[str, Any], method: str) -> list[str]:
@@ -112,9 +117,15 @@ def _sweeps(summary: Mapping[str, Any], method: str) -> list[str]:
     return parts
 
 
+CELL_HEAD = (
+    *("clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K"),
+    "step ms",
+)
+
+
 def _cells(rows: Iterable[Mapping[str, Any]]) -> str:
     return table(
-        ["clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K", "step ms"],
+        CELL_HEAD,
         [
             (
                 row["load"],
@@ -139,7 +150,7 @@ def _step_costs(summary: Mapping[str, Any]) -> str:
         key=lambda row: (row["prompt"], row["batch"], row.get("k", -1), row.get("ragged", False)),
     )
     found = table(
-        ["prompt", "requests", "K", "drafted", "K differ", "ms (10th to 90th percentile)", "graphs"],
+        ["prompt", "requests", "K", "drafted", "K differ", "ms (10 to 90 percent)", "graphs"],
         [
             (
                 row["prompt"],

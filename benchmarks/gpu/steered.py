@@ -22,7 +22,8 @@ class SteeredOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     Attributes:
         k: drafts verified of each request; None: drawn for each step.
-        depth: drafts made at the end of each step; None: as many as `k`, or drawn likewise.
+        depth: drafts made at the end of each step; None: as many as the next one may verify if
+            `k` stays.
         ragged: alternate requests verify one draft more and one less than `k`.
     """
 
@@ -45,11 +46,10 @@ class SteeredPolicy(StatelessPolicy):
     def plan(self, context: StepContext) -> SpecPlan:
         """The K of this step, and the depth for the next."""
         options, capability = self._options, context.capability
-        values = capability.uniform_values
-        k = int(self._random.choice(values)) if options.k is None else options.k
-        depth = options.depth
-        if depth is None:
-            depth = int(self._random.choice(values)) if options.k is None else k + options.ragged
+        k = options.k
+        if k is None:
+            k = int(self._random.choice(capability.uniform_values))
+        depth = k + options.ragged if options.depth is None else options.depth
         wanted: NDArray[np.int64] = np.full(context.batch_size, k, dtype=np.int64)
         if options.ragged and capability.level is not Level.UNIFORM:
             wanted[0 : context.batch_size - 1 : 2] += 1

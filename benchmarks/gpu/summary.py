@@ -10,7 +10,9 @@ from typing import Any
 
 from .results import Results
 
-CELL = re.compile(r"(?P<stage>[a-z]+)/(?P<method>\w+)/t(?P<t>[\d.]+)/(?P<load>\d+)/(?P<arm>[\w-]+)/\d+")
+CELL = re.compile(
+    r"(?P<stage>[a-z]+)/(?P<method>\w+)/t(?P<t>[\d.]+)/(?P<load>\d+)/(?P<arm>[\w-]+)/\d+"
+)
 KEPT_AS_THEY_ARE = (
     *("about", "extent", "libraries", "server", "ragged_penalty", "profile", "simulator"),
 )
@@ -28,9 +30,7 @@ def summarise(out: Path) -> dict[str, Any]:
     """All results under a folder, cells of the same arm taken together."""
     found = Results(out / "results.jsonl").found
     summary: dict[str, Any] = {key: found[key] for key in KEPT_AS_THEY_ARE if key in found}
-    summary["runs"] = [
-        {"began": began, **row} for began, row in of_group(found, "run").items()
-    ]
+    summary["runs"] = [{"began": began, **row} for began, row in of_group(found, "run").items()]
     summary["failed"] = {
         key: why for key, why in of_group(found, "failed").items() if key not in found
     }
@@ -76,6 +76,7 @@ def _rows(found: Found, stage: str) -> Iterator[dict[str, Any]]:
         best = max(statics, key=lambda arm: median(rates[arm].values()), default=None)
         for arm, mine in arms.items():
             steps = [cell for cell in mine.values() if cell.get("steps")]
+            others = {name: paired(rates[arm], rates[name]) for name in rates if name != arm}
             yield {
                 "method": method,
                 "temperature": temperature,
@@ -85,7 +86,7 @@ def _rows(found: Found, stage: str) -> Iterator[dict[str, Any]]:
                 "over_none": paired(rates[arm], rates.get("none", {})),
                 "over_best_static": paired(rates[arm], rates[best]) if best else None,
                 "best_static": best,
-                "over": {other: paired(rates[arm], rates[other]) for other in rates if other != arm},
+                "over": others,
                 "step_ms": spread(cell["step_ms"][1] for cell in steps),
                 "mean_k": spread(cell["mean_k"] for cell in steps),
                 "accepted": sum(cell["accepted"] for cell in steps),
@@ -120,4 +121,3 @@ def _added(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[
                 row = total.setdefault(k, {})
                 row[mode] = row.get(mode, 0) + count
     return dict(sorted(total.items()))
-

@@ -1,15 +1,14 @@
-"""On the GPU machine: unpack what `pack` made, and put the project beside it.
+"""On the GPU machine: unpack what `pack` made, and make this checkout importable beside it.
 
     python3 benchmarks/gpu/unpack.py SITE.tar.xz SITE_FOLDER
 
-Needs only the standard library of Python 3.11 or later. The project is copied into the site folder
-as its wheel would be, entry points included, since the machine may lack pip's build tools; what is
-complete already is left alone, but the project is always copied anew.
+Afterwards PYTHONPATH=CHECKOUT:SITE_FOLDER has vLLM with our plugin. Needs only the standard library
+of Python 3.11 or later: the machine may lack pip's build tools. What was unpacked before is left
+alone.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tarfile
 import tomllib
@@ -30,33 +29,21 @@ def unpack(packed: Path, site: Path) -> None:
     (site / DONE).touch()
 
 
-def install_project(root: Path, site: Path) -> None:
-    """Copy the project's packages into a site folder and name its entry points.
-
-    Raises FileNotFoundError if a package that pyproject.toml lists is not there.
-    """
-    project: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
-    folders = {"adaptive_spec": "adaptive_spec"} | project["tool"]["setuptools"]["package-dir"]
-    shutil.rmtree(site / "adaptive_spec", ignore_errors=True)
-    for package in project["tool"]["setuptools"]["packages"]:
-        top = max((name for name in folders if f"{package}.".startswith(f"{name}.")), key=len)
-        inside = package[len(top) :].strip(".").replace(".", "/")
-        source = root / folders[top] / inside
-        target = site / package.replace(".", "/")
-        target.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
-            if path.is_file():
-                shutil.copyfile(path, target / path.name)
-        for pattern in project["tool"]["setuptools"]["package-data"].get(package, ()):
-            for path in source.glob(pattern):
-                (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target / path.relative_to(source))
-    _write_metadata(project["project"], site)
+def restore_links(root: Path) -> None:
+    """Link the folders that belong inside the package: links may not survive an upload."""
+    for name, folder in _project(root)["tool"]["setuptools"]["package-dir"].items():
+        link = root / name.replace(".", "/")
+        if (link / "__init__.py").exists():
+            continue
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path("..") / folder, target_is_directory=True)
 
 
-def _write_metadata(project: dict[str, Any], site: Path) -> None:
+def register_plugin(root: Path, site: Path) -> None:
+    """Name the project's entry points in a site folder, as its installed wheel would."""
+    project = _project(root)["project"]
     info = site / "adaptive_spec-0.dist-info"
-    info.mkdir(exist_ok=True)
+    info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n")
     groups = {"console_scripts": project["scripts"]} | project["entry-points"]
     lines = [
@@ -67,11 +54,16 @@ def _write_metadata(project: dict[str, Any], site: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines))
 
 
+def _project(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+
+
 def main() -> int:
-    """Unpack and install."""
+    """Unpack, link, register."""
     packed, site = Path(sys.argv[1]), Path(sys.argv[2])
     unpack(packed, site)
-    install_project(ROOT, site)
+    restore_links(ROOT)
+    register_plugin(ROOT, site)
     print(f"{site} is ready")
     return 0
 

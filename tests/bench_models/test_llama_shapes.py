@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="making the models needs torch")
+pytest.importorskip("torch", reason="making the models needs torch")
 pytest.importorskip("transformers", reason="comparing logits needs transformers")
+import torch
 
 from benchmarks.bench_pair.llama_shapes import SIZES, Expansion, LlamaShape, write_all
 from benchmarks.bench_pair.names import VOCABULARY_SIZE, WEIGHTS
@@ -73,9 +74,7 @@ def test_logits_are_those_of_the_small_model(
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_padded_tokens_are_never_likely(
-    folders: dict[str, Path], tokens: Any, name: str
-) -> None:
+def test_padded_tokens_are_never_likely(folders: dict[str, Path], tokens: Any, name: str) -> None:
     with torch.no_grad():
         logits = causal(folders[name])(tokens).logits
     padded = logits[..., VOCABULARY_SIZE:]
@@ -113,7 +112,7 @@ def test_shapes_are_those_asked_for(folders: dict[str, Path]) -> None:
 
 
 def test_no_weight_of_the_padding_is_zero_in_bulk(folders: dict[str, Path]) -> None:
-    """A matrix that is nearly all zeros would draw less power, and so clock higher, than a real one."""
+    """Nearly all zeros would draw less power, and so clock higher, than a real matrix."""
     found = tensors(folders["target"])
     for key in ("mlp.gate_proj", "mlp.up_proj", "self_attn.q_proj"):
         padded_layer = found[f"model.layers.{padding_layer(found)}.{key}.weight"]

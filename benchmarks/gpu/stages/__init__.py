@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.gpu.bench import Bench
 
-from . import adaptive, confidence, overhead, ramp, smoke, step_costs, sweep
+from . import adaptive, confidence, overhead, ramp, serving, smoke, step_costs, sweep
 
 STAGES: dict[str, Callable[[Bench], None]] = {
     "smoke": smoke.run,
@@ -16,4 +16,5 @@ STAGES: dict[str, Callable[[Bench], None]] = {
     "confidence": confidence.run,
     "ramp": ramp.run,
     "adaptive": adaptive.run,
+    "server": serving.run,
 }

@@ -1,4 +1,4 @@
-"""Does everything run at all: libraries, engines, the ladder's graphs, greedy answers, a server."""
+"""Does everything run at all: libraries, engines, the ladder's graphs, greedy answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.gpu import libraries, server
+from benchmarks.gpu import libraries
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.greedy import agreement
 from benchmarks.gpu.setups import NONE
@@ -37,9 +37,6 @@ def run(bench: Bench) -> None:
             _keep_capture(bench, key)
         _identity(bench, ours, plain if gpu else None)
         _ladder(bench, ours)
-    if gpu and bench.missing(["server"]):
-        bench.results.add("server", server.answer(bench.machine.models))
-        print(bench.results.found["server"], flush=True)
 
 
 def _keep_capture(bench: Bench, key: str) -> None:
