@@ -12,6 +12,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.request import Request
+
 from adaptive_spec import AdaptiveSpecError, Level, Policy, build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.recorded import read_step_trace
@@ -21,8 +24,6 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.load.step_trace import read_step_trace as read_requests
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
 
 from .profile import ACCEPTANCE
 
