@@ -22,7 +22,7 @@ import numpy as np
 
 from adaptive_spec import Capability, Level, RequestSlots, StepContext, StepOutcome, build_policy
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.kernels import kernel_in_use, select_kernel
 
 KMAX = 8
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level, Mode
+from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import Explorer
@@ -309,6 +310,8 @@ def test_speculation_stops_only_once_step_times_are_known(profiled: bool, tmp_pa
         file.write_text('{"tokens": [1, 100], "seconds": [0.1, 0.2], "draft_pass": 0.02}')
         options["profile"] = str(file)
     policy: Any = build_policy("goodput", options, seed=1)
+    rejected = AcceptanceModel(4, prior_hazard=0.02).state()
+    policy.restore({"schema": 1, "acceptance": rejected})
     modes = set()
     for step in range(50):
         now = context(step, [1, 1], prefill_tokens=1)
