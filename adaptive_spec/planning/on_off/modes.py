@@ -299,7 +299,7 @@ class ModeMachine:
         pays = self._test.verdict()
         if pays is None:
             self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
-            enough = self._test.all_samples >= _SAMPLES_FOR_ADVANTAGE
+            enough = self._test.pooled_samples >= _SAMPLES_FOR_ADVANTAGE
             if self._advantage > _LEAST_ADVANTAGE and enough:
                 # Requests differ: the planner finds enough that pay.
                 pays = True

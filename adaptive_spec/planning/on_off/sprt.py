@@ -2,7 +2,9 @@
 
 Wald's sequential probability ratio test (Sequential Analysis, 1947) of the hazard that brings a
 worthwhile gain against the one that only breaks even. It ends after a handful of first drafts
-when the answer is clear, good or bad. In between it goes on; after `most_samples` the answer is no.
+when the answer is clear, good or bad. In between it goes on; after `most_samples` the observed
+rate decides. Rates near break-even are also collected over probes, because a gain of a few
+per cent is worth finding but not worth hundreds of drafts each time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class ProbeTest:
     """First drafts verified in probes, and what follows from them.
 
     Args:
-        most_samples: first drafts after which the answer is no.
+        most_samples: first drafts after which the rate decides.
     """
 
     def __init__(self, most_samples: int = 256) -> None:
@@ -34,8 +36,8 @@ class ProbeTest:
         self._break_even = self._worthwhile = 0.5
         self.samples = self.accepted = 0
         """Of this probe."""
-        self.all_samples = 0
-        """Of all probes since `reset`."""
+        self.pooled_samples = self._pooled_accepted = 0.0
+        """Of all probes since `reset`, older ones fading."""
 
     def begin(self, outlook: Prospect) -> None:
         """A probe starts, at this load."""
@@ -51,7 +53,12 @@ class ProbeTest:
         """So many first drafts were verified, so many of them accepted."""
         self.samples += samples
         self.accepted += accepted
-        self.all_samples += samples
+        self.pooled_samples += samples
+        self._pooled_accepted += accepted
+        if self.pooled_samples > 2.0 * self._most:
+            # The older half counts half.
+            self.pooled_samples *= 0.5
+            self._pooled_accepted *= 0.5
 
     def verdict(self) -> bool | None:
         """True: it pays again. False: it does not. None: not known yet."""
@@ -66,9 +73,19 @@ class ProbeTest:
         if ratio >= _ACCEPT:
             return True
         if ratio <= _REJECT or self.samples >= self._most:
-            return False
+            return self._pays_in_the_long_run()
         return None
 
     def reset(self) -> None:
         """Forget earlier probes."""
-        self.samples = self.accepted = self.all_samples = 0
+        self.samples = self.accepted = 0
+        self.pooled_samples = self._pooled_accepted = 0.0
+
+    def _pays_in_the_long_run(self) -> bool:
+        """Over probes: clearly above the break-even. It is asked after every probe."""
+        samples = self.pooled_samples
+        if samples < self._most:
+            return False
+        rate = self._pooled_accepted / samples
+        deviation = math.sqrt(max(rate * (1.0 - rate), 1e-3) / samples)
+        return rate - 2.5 * deviation > self._break_even
