@@ -220,7 +220,7 @@ class StepForecast(NamedTuple):
         *,
         tokens: float | None = None,
         expected_depth: int | None = None,
-        memo: float | None = None,
+        memo: str | None = None,
     ) -> SpecPlan:
         """A plan with its prediction: of these tokens and passes, where more is known of them."""
         passes = depth if expected_depth is None else expected_depth

@@ -1,8 +1,7 @@
 """Admission by the drafter's confidence, while drafts are made or before they are verified.
 
 The planner sets two prices from finished rounds: what a verified draft and what a draft pass have
-to bring, in tokens (goodput times seconds; the goodput that is reached with confidence, which is
-more than the plan expects without). Then
+to bring, in tokens (goodput of the plan times seconds). Then
 
 * position j of request i is admitted iff w_i s_ij reaches the price of a verified draft, with s_ij
   the survival given the confidences up to j; it only ever falls along j, and prices never do, so
@@ -26,8 +25,8 @@ from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.policies.goodput.judge_kernel import judge
 from adaptive_spec.step import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
-_GAIN_RATE = 0.02
-_LEAST_GAIN, _MOST_GAIN = 0.8, 1.5
+_DEPTH_RATE = 0.02
+"""Weight of a step in the mean number of passes."""
 
 
 class LiveAdmission:
@@ -40,9 +39,8 @@ class LiveAdmission:
         kmax = acceptance.max_draft_tokens
         self._draft_prices: FloatArray = np.zeros(kmax)
         self._pass_price = 0.0
-        self._gain = 1.0
         self.mean_depth = 1.0
-        """Passes that ran, where the engine asked after each."""
+        """Mean number of passes, where the engine asks after each."""
         self._slots: IntArray = np.zeros(0, dtype=np.int64)
         self._task: IntArray | None = None
         self._weights: FloatArray | None = None
@@ -64,18 +62,15 @@ class LiveAdmission:
         `hazard` [Kmax, B] by history is that of drafts whose confidence is not known yet.
         """
         self._by_history = hazard
-        self._draft_prices = self._gain * forecast.verify_prices()
-        self._pass_price = self._gain * forecast.pass_price()
+        self._draft_prices = forecast.verify_prices()
+        self._pass_price = forecast.pass_price()
         context = forecast.context
         self._slots, self._weights = context.slots, forecast.weights
         self._task = context.task
 
-    def reached(self, goodput: float, planned: float, depth: int) -> None:
-        """A step's goodput, what its plan expected without confidence, and its draft passes."""
-        self.mean_depth += _GAIN_RATE * (depth - self.mean_depth)
-        ratio = min(max(goodput / planned, 0.5), 2.0)
-        gain = self._gain + _GAIN_RATE * (ratio - self._gain)
-        self._gain = min(max(gain, _LEAST_GAIN), _MOST_GAIN)
+    def drafted(self, depth: int) -> None:
+        """Count the draft passes of a step in which the engine asked after each."""
+        self.mean_depth += _DEPTH_RATE * (depth - self.mean_depth)
 
     def admit(
         self,
@@ -100,7 +95,7 @@ class LiveAdmission:
         verify = context.draft_available
         if not drafted_by_it:
             worth = survival if forecast.weights is None else survival * forecast.weights
-            prices = self._gain * forecast.verify_prices()
+            prices = forecast.verify_prices()
             verify = np.minimum(verify, (worth >= prices[:, None]).sum(axis=0))
         return verify, context.batch_size + value_of(survival, verify)
 

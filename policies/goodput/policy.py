@@ -35,11 +35,13 @@ from adaptive_spec.step import (
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 _LOOK_PERIOD = 16
 """Steps between looks at the drafter's confidence, where history and prices say not to draft."""
+
+_STOPS = "drafting stops by confidence"
+"""Memo of a plan that lets the passes of the next drafting be judged one by one."""
 
 
 class Seen(NamedTuple):
@@ -103,7 +105,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         """What the planner wants, what confidence admits of it, and now and then one more."""
         context, best = forecast.context, forecast.best
         verify, depth, reason = best.verify, best.draft_depth, "planned"
-        tokens = expected_depth = memo = None
+        tokens = expected_depth = None
         stops = False
         if self._live.useful and self._trims:
             if not depth and context.step % _LOOK_PERIOD == 0:
@@ -112,7 +114,6 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             if depth:
                 stops, reason = context.capability.stops_drafting, "admitted by confidence"
                 if seen.signal is not None:
-                    memo = best.goodput
                     verify, tokens = self._live.admit(
                         forecast, seen.hazard, seen.signal, drafted_by_it=stops
                     )
@@ -137,7 +138,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             explored.propensity,
             tokens=tokens,
             expected_depth=expected_depth,
-            memo=memo,
+            memo=_STOPS if stops else None,
         )
 
     def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
@@ -160,8 +161,8 @@ class GoodputPolicy(PlannedPolicy[Seen]):
     def _learn(self, step: FinishedStep) -> None:
         model, outcome = self._acceptance, step.outcome
         signal: FloatArray | None = None
-        if step.plan.memo is not None:
-            self._learn_prices(outcome, step.plan.memo)
+        if step.plan.memo == _STOPS:
+            self._live.drafted(outcome.draft_depth)
         if step.plan.notes:
             signal = np.ascontiguousarray(step.plan.notes[0].T)
         elif outcome.confidence is not None and self._options.confidence:
@@ -173,12 +174,6 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()
             self._modes.acceptance_changed()
-
-    def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:
-        seconds = outcome.seconds - self._cost.prefill_seconds(outcome.prefill_tokens)
-        if planned_goodput > 0.0 and seconds > 0.0:
-            goodput = float(outcome.emitted.sum()) / seconds
-            self._live.reached(goodput, planned_goodput, outcome.draft_depth)
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
         """How well acceptance is predicted; see `adaptive_spec.acceptance.calibration`."""

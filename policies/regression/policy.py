@@ -47,7 +47,7 @@ class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """How fast a request's own correction is forgotten, per step."""
     confidence: bool = True
     """Rank drafts by the drafter's confidence where it is reported and the model knows it."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
     """Weight of requests that are behind their TPOT target; 0 ignores targets."""
 
 
