@@ -16,21 +16,21 @@ BOUND = 0.3
 
 _HEAD = """# What each mechanism of `goodput` is worth
 
-Each mechanism is left out by itself, and the policy runs again on the cells it was made for and on a
-few mixed ones. Both runs of a cell meet the same requests and the same luck. Made by
+Each mechanism is left out by itself, and the policy runs again on the cells it was made for and on
+a few mixed ones. Both runs of a cell meet the same requests and the same luck. Made by
 
 ```sh
 python benchmarks/ablation.py --out out/ablation.json --write docs/ablation.md
 ```
 
 A gain is the score with the mechanism over the score without it, minus 1, in per cent; the score is
-throughput in closed loops and 1 / mean TPOT where requests arrive by themselves. For latency targets it
-is the share of requests that keep their target, in points. `±` is the standard error of the mean over
-the seeds of all cells. `most` is the cell with the largest gain. The last figure is what the mechanism
-adds to the median time of a decision; below 15 µs it is noise of this machine.
+throughput in closed loops and 1 / mean TPOT where requests arrive by themselves. For latency
+targets it is the share of requests that keep their target, in points. `±` is the standard error of
+the mean, from the spread over seeds. `most` is the cell with the largest gain. The last figure is
+what the mechanism adds to the median time of a decision; below 15 µs it is noise of this machine.
 
-The rule: what is not worth {bound} where it was meant to help, or costs as much elsewhere, goes. Where
-the verdict does not follow the rule, the reason stands below.
+The rule: what is not worth {bound} where it was meant to help, or costs as much elsewhere, goes.
+Where a verdict does not follow the rule alone (*), the reason stands below.
 
 | mechanism | made for | gain there | most | mixed cells | decision | verdict |
 | --- | --- | ---: | --- | ---: | ---: | --- |

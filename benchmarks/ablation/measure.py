@@ -17,8 +17,13 @@ import msgspec
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.sim import measurements, scenario
 from adaptive_spec.sim.sweep.cells import Cell, Files, plan_cells
-from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
-from adaptive_spec.sim.sweep.config import load_sweep_config
+from adaptive_spec.sim.sweep.config import (
+    AcceptanceSet,
+    Group,
+    LoadEntry,
+    SweepConfig,
+    load_sweep_config,
+)
 from benchmarks.ablation.hardware import made_up_hardware
 from benchmarks.ablation.switch import Row, Switch
 
@@ -124,9 +129,7 @@ def _config() -> SweepConfig:
 
 def _run(cell: Cell, options: dict[str, Any]) -> Run:
     _KEPT.clear()
-    policy = GoodputPolicy(
-        msgspec.convert(options, GoodputOptions), seed=cell.scenario.seed
-    )
+    policy = GoodputPolicy(msgspec.convert(options, GoodputOptions), seed=cell.scenario.seed)
     result = cell.scenario.run(policy, "goodput")
     if result.fail_opens:
         raise RuntimeError(f"{cell.name.text}: {result.fail_opens} fail-opens")

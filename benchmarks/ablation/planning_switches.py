@@ -205,7 +205,11 @@ SWITCHES = (
     Switch(
         "jump at the first draft",
         "rejection sampling and slower paths for the whole batch",
-        (("own-poor", "closed:16", DEAR), ("own-poor", "closed:64", DEAR), ("mixed", "closed:64", DEAR)),
+        (
+            ("own-poor", "closed:16", DEAR),
+            ("own-poor", "closed:64", DEAR),
+            ("mixed", "closed:64", DEAR),
+        ),
         ((CostModel, "_features", _without_jump),),
     ),
     Switch(
@@ -267,7 +271,12 @@ SWITCHES = (
     Switch(
         "credit",
         "a few bad requests at the same time are no reason to stop",
-        (*at("passages", 64, 256), *at("own-good", 256), *at("own-poor", 64, 256), *at("poor", 256)),
+        (
+            *at("passages", 64, 256),
+            *at("own-good", 256),
+            *at("own-poor", 64, 256),
+            *at("poor", 256),
+        ),
         ((ModeMachine, "ran", _no_credit),),
     ),
     Switch(
