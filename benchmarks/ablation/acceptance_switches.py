@@ -59,6 +59,10 @@ def _no_gain(self: LiveAdmission, *arguments: Any) -> None:
 
 
 CONFIDENT = (*at(OWN_GREEDY, 1, 64), *at(MIXED_AUC, 1, 64, 256), *at(OWN_POOR, 64))
+TO_THE_END = tuple(
+    (*row, USUAL, "drafted to the end")
+    for row in (*at(MIXED_AUC, 1, 64, 256), *at(OWN_GREEDY, 64), *at(CODE_AUC, 16))
+)
 
 SWITCHES = (
     Switch(
@@ -76,7 +80,16 @@ SWITCHES = (
     Switch(
         "slow average",
         "requests that differ for good",
-        (*at("mixed", 1, 64), *at("own-good", 64), *at("specbench-eagle", 64)),
+        (
+            *at("mixed", 1, 64),
+            *at("own-good", 64),
+            *at("specbench-eagle", 64),
+            *at("gsm8k-ngram", 64),
+            *at("own-poor", 64),
+            *at("good and poor by label", 64),
+            *at(OWN_GREEDY, 64),
+            *at(MIXED_AUC, 64),
+        ),
         ((RequestEffects, "_score", nothing), (RequestEffects, "__init__", _quick_leads)),
     ),
     Switch(
@@ -129,7 +142,13 @@ SWITCHES = (
     Switch(
         "earlier confidence",
         "requests whose drafts were unsure before",
-        (*at(OWN, 1, 64), *at(OWN_GREEDY, 64), *at(OWN_POOR, 64), *at(MIXED_AUC, 64)),
+        (
+            *at(OWN, 1, 64),
+            *at(OWN_GREEDY, 64),
+            *at(OWN_POOR, 64),
+            *at(MIXED_AUC, 64),
+            *TO_THE_END[1:4],
+        ),
         ((EarlierConfidence, "learn", nothing),),
     ),
     Switch(
@@ -147,7 +166,12 @@ SWITCHES = (
     Switch(
         "model selection",
         "confidence that tells nothing more than history does",
-        (*at(OWN, 1, 16, 64, 256), *at(BOTH, 64)),
+        (
+            *at(OWN, 1, 16, 64, 256),
+            *at(BOTH, 64),
+            *at("mixed, AUC .5", 1, 64, 256),
+            *at("own-noised, confidence", 64),
+        ),
         ((PredictionGain, "proven", property(lambda self: self._count > 0.0)),),
     ),
     Switch(
@@ -159,7 +183,7 @@ SWITCHES = (
     Switch(
         "option value",
         "depth, where poor drafts can be left out later",
-        CONFIDENT,
+        (*CONFIDENT, *TO_THE_END),
         ((LiveAdmission, "option_value", answer(None)), (OptionValue, "learn", nothing)),
     ),
     Switch(

@@ -29,6 +29,8 @@ from benchmarks.ablation.switch import Row, Switch
 
 HERE = Path(__file__).resolve().parent
 USUAL = ("h100-llama-8b", "default")
+TIMED, TIMED_TOKENS, TIMED_REPEATS = ("mixed, AUC .85", "closed:64"), 30_000, 5
+"""Where decisions are timed: with confidence, so that all that may run does."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -36,7 +38,7 @@ class Run(msgspec.Struct, frozen=True):
 
     Attributes:
         score: throughput, or 1 / mean TPOT [1 / ms] where requests arrive by themselves.
-        decision_us: median time of a decision, on this machine.
+        decision_us: median time of a decision, on this machine, whatever else ran there.
         kept: share of the requests with a TPOT target that kept it; None: there are none.
     """
 
@@ -46,10 +48,17 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Store(msgspec.Struct):
-    """Runs by cell, of the whole policy; and by switch and cell, without the mechanism."""
+    """What was measured.
+
+    Attributes:
+        whole: by cell, runs of the whole policy.
+        without: by switch and cell, runs without the mechanism.
+        decision_us: by switch, what the mechanism adds to the median time of a decision.
+    """
 
     whole: dict[str, list[Run]] = {}
     without: dict[str, dict[str, list[Run]]] = {}
+    decision_us: dict[str, float] = {}
 
     def save(self, file: Path) -> None:
         """Write it, all or nothing."""
@@ -90,6 +99,8 @@ def measure(
                             runs = whole
                             break
                 ours[text] = list(runs)
+            if switch.name not in store.decision_us:
+                store.decision_us[switch.name] = _decision_time(switch)
             done(switch)
 
 
@@ -138,6 +149,19 @@ def _run(cell: Cell, options: dict[str, Any]) -> Run:
         result.decision_us.p50 or 0.0,
         sum(_KEPT) / len(_KEPT) if _KEPT else None,
     )
+
+
+def _decision_time(switch: Switch) -> float:
+    """Microseconds that the mechanism adds, by the least disturbed of short runs in turn."""
+    cell = cells_of(TIMED if switch.spread else switch.cells[0], 1)[0]
+    short = msgspec.structs.replace(cell.scenario, tokens=TIMED_TOKENS, warmup_tokens=0)
+    cell = msgspec.structs.replace(cell, scenario=short)
+    with_it, without = [], []
+    for _ in range(TIMED_REPEATS):
+        with_it.append(_run(cell, switch.options if switch.added else {}).decision_us)
+        with nullcontext() if switch.added else switch.applied():
+            without.append(_run(cell, {} if switch.added else switch.options).decision_us)
+    return min(with_it) - min(without)
 
 
 _KEPT: list[bool] = []

@@ -83,6 +83,15 @@ SWITCHES = (
         spread=False,
     ),
     Switch(
+        "TPOT weights four times as strong",
+        "the same with `latency_strength=4` (1 by default)",
+        TARGETS,
+        options={"latency_strength": 4.0},
+        added=True,
+        targets=True,
+        spread=False,
+    ),
+    Switch(
         "TPOT cap",
         "every request within its target where some plan does that (off by default)",
         TARGETS,
@@ -96,6 +105,7 @@ SWITCHES = (
         "ragged batches that run a slower graph, and padding",
         (
             ("gsm8k", "closed:16", LARGE, RAGGED),
+            ("own-good", "closed:16", LARGE, RAGGED),
             ("own-good", "closed:64", LARGE, RAGGED),
             ("own-good", "closed:256", LARGE, RAGGED),
             ("gsm8k", "closed:16", MOE),
