@@ -64,6 +64,9 @@ TO_THE_END = tuple(
     for row in (*at(MIXED_AUC, 1, 64, 256), *at(OWN_GREEDY, 64), *at(CODE_AUC, 16))
 )
 
+ALONE = (*at("own-poor", 1), *at(OWN, 1), *at(OWN_POOR, 1), ("rises", "16 clients, 60 s"))
+"""Requests that differ and come one after the other; found by leaving out several at a time."""
+
 SWITCHES = (
     Switch(
         "request effects",
@@ -85,6 +88,7 @@ SWITCHES = (
             *at("own-good", 64),
             *at("specbench-eagle", 64),
             *at("gsm8k-ngram", 64),
+            *ALONE,
             *at("own-poor", 64),
             *at("good and poor by label", 64),
             *at(OWN_GREEDY, 64),
@@ -171,6 +175,7 @@ SWITCHES = (
             *at(BOTH, 64),
             *at("mixed, AUC .5", 1, 64, 256),
             *at("own-noised, confidence", 64),
+            *at(OWN_POOR, 1),
         ),
         ((PredictionGain, "proven", property(lambda self: self._count > 0.0)),),
     ),

@@ -15,6 +15,7 @@ from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.probe_test import ProbeTest
 from adaptive_spec.values import FloatArray
 from benchmarks.ablation.acceptance_switches import (
+    ALONE,
     CPU,
     LARGE,
     MIXED_AUC,
@@ -282,6 +283,7 @@ SWITCHES = (
         "credit",
         "a few bad requests at the same time are no reason to stop",
         (
+            *ALONE,
             *at("passages", 64, 256),
             *at("own-good", 256),
             *at("own-poor", 64, 256),
@@ -293,6 +295,7 @@ SWITCHES = (
         "trial",
         "a drafter that has not paid yet is stopped sooner",
         (
+            *ALONE,
             *at("steady-5", 1, 64),
             ("steady-5", "first steps, 64 clients"),
             ("steady-5", "first steps, 256 clients"),
