@@ -30,12 +30,12 @@ the mean, from the spread over seeds. `most` is the cell with the largest gain. 
 what the mechanism adds to the median time of a decision at 64 clients with confidence: plan, three
 or so draft passes and outcome together.
 
-Leaving out one mechanism does not say what happens without two. Cells were fixed beforehand, but for
-those added where a mechanism looked dispensable, to give it a chance: at AUC .5 and with recorded
-noise for model selection; with passes that always run to the end for option value and earlier
-confidence; one client and `rises` (the list `ALONE`) for slow average, credit and trial, after
-leaving out several at a time had lost there. That turned the verdict on credit, which does not act
-on any of the cells it was first given.
+Leaving out one mechanism does not say what happens without two. Cells were fixed beforehand, but
+for those added where a mechanism looked dispensable, to give it a chance: at AUC .5 and with
+recorded noise for model selection; with passes that always run to the end for option value and
+earlier confidence; one client and `rises` (the list `ALONE`) for slow average, credit and trial,
+after leaving out several at a time had lost there. That turned the verdict on credit, which does
+not act on any of the cells it was first given.
 
 The rule: what is not worth {bound} where it was meant to help, or costs as much elsewhere, goes.
 Where a verdict does not follow the rule alone (*), the reason stands below.
@@ -87,9 +87,14 @@ def gain(
 
 
 def verdict(switch: Switch, there: Gain, mixed: Gain | None) -> str:
-    """`keep` or `cut`, by the rule or for the reason that is written down."""
+    """`keep` or `cut`, by the rule or for the reason that is written down.
+
+    A mechanism that changes nothing to the last bit has not been judged: its case did not come.
+    """
     if switch.name in REASONS:
         return f"**{REASONS[switch.name][0]}** (*)"
+    if not any(any(each) for each in there.by_cell.values()):
+        return "open: does not act on these cells"
     costs = -mixed.mean if mixed is not None else 0.0
     return "keep" if there.mean >= BOUND and costs < BOUND else "**cut**"
 
