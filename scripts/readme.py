@@ -34,12 +34,12 @@ def tables() -> dict[str, dict[str, str]]:
             "goodput": config_table(GoodputOptions, "options."),
             "peers": policy_table(peers=True),
             "policies": policy_table(peers=False),
-            "versions": versions.markdown_table(),
+            "versions": versions.VERSIONS.markdown(),
         },
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
             "interplay": interplay.markdown_table(),
-            "versions": versions.markdown_table(),
+            "versions": versions.VERSIONS.markdown(),
         },
     }
 

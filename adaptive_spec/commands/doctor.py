@@ -17,6 +17,7 @@ import msgspec
 
 import adaptive_spec
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
+from adaptive_spec.engines.doctor_rows import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.kernels import numba_available
 from adaptive_spec.policy import (
@@ -31,42 +32,6 @@ ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
 
 SOURCE_CHECKS_GROUP = "adaptive_spec.source_checks"
 """Functions that compare an engine's source tree with what its adapter relies on."""
-
-
-class Interplay(msgspec.Struct, frozen=True):
-    """What becomes of speculation together with another feature of an engine.
-
-    Attributes:
-        feature: the engine's feature or option.
-        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or who refuses it.
-        rule: what happens, in one line.
-        shown_by: how it was tested; empty if it was not executed.
-    """
-
-    feature: str
-    support: str
-    rule: str
-    shown_by: str = ""
-
-
-class EngineReport(msgspec.Struct, frozen=True):
-    """What an adapter says about its engine.
-
-    Attributes:
-        engine: name of the engine.
-        installed_version: None if it is not installed.
-        supported: the installed version is one that was tested.
-        detail: a few words on what works, or on what to do.
-        enabled: what is switched on there, in a few words.
-        interplay: what works together with what.
-    """
-
-    engine: str
-    installed_version: str | None
-    supported: bool
-    detail: str
-    enabled: str
-    interplay: tuple[Interplay, ...] = ()
 
 
 class SourceReport(Protocol):

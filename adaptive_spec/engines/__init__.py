@@ -1,4 +1,6 @@
-"""What the adapters of several engines share.
+"""What the adapters of several engines share; nothing here imports an engine.
 
-Hints of a request, facts about an engine's source, tested versions.
+Steps (`step_clock`, `pending_steps`, `ladder`), requests (`request_table`, `hints`), hooks that
+never raise (`fail_open`), and which engine this is (`versions`, `source_facts`, `source_check`,
+`doctor_rows`).
 """

@@ -11,7 +11,7 @@ import ast
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -27,14 +27,15 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
         files: files it may be in, relative to the package; any one will do.
         name: ``function``, ``Class.method``, or ``*.method`` for a method of any class.
         parameters: the leading parameters, by name.
-        more: parameters that may follow. Any other that has no default is a mismatch.
+        more: parameters that may follow; None: any, since what we hook in passes them on. Any
+            other that has no default is a mismatch.
         why: what it is relied on for.
     """
 
     files: tuple[str, ...]
     name: str
     parameters: tuple[str, ...]
-    more: tuple[str, ...] = ()
+    more: tuple[str, ...] | None = ()
     why: str
 
 
@@ -44,7 +45,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         files: files they may be in; all names in one of them.
         names: the names.
-        within: a class, in whose code they must be; empty: anywhere in the file.
+        within: ``Class`` or ``Class.method``, in whose code they must be; empty: in the file.
         why: what they are relied on for.
     """
 
@@ -118,6 +119,8 @@ def _signature_problem(fact: Function, function: _Def) -> str:
     count = len(fact.parameters)
     if names[:count] != fact.parameters:
         return f"has the parameters ({', '.join(names)})"
+    if fact.more is None:
+        return ""
     defaults = len(arguments.defaults)
     required = set(names[: len(names) - defaults])
     required |= {
@@ -159,25 +162,26 @@ def _order_problem(fact: Order, package: Path) -> str:
 
 
 def _functions(file: Path, name: str) -> Iterator[_Def]:
-    """Functions of that qualified name; ``*.method`` is a method of any class."""
-    owner, _, own_name = name.rpartition(".")
-    for node in _parsed(file).body:
-        if not owner and isinstance(node, _Def) and node.name == own_name:
-            yield node
-        if isinstance(node, ast.ClassDef) and owner in (node.name, "*"):
-            for member in node.body:
-                if isinstance(member, _Def) and member.name == own_name:
-                    yield member
+    return (found for found in _definitions(file, name) if isinstance(found, _Def))
+
+
+def _definitions(file: Path, name: str) -> list[Any]:
+    """Classes and functions of that qualified name; ``*`` stands for any class."""
+    places: list[Any] = [_parsed(file)]
+    for part in name.split("."):
+        places = [
+            node
+            for place in places
+            for node in place.body
+            if (isinstance(node, _Def | ast.ClassDef) and node.name == part)
+            or (isinstance(node, ast.ClassDef) and part == "*")
+        ]
+    return places
 
 
 def _names_in(file: Path, within: str) -> set[str]:
     """Names that code defines, uses or imports, keyword arguments and parameters included."""
-    module = _parsed(file)
-    places: list[ast.AST] = [module]
-    if within:
-        places = [
-            node for node in module.body if isinstance(node, ast.ClassDef) and node.name == within
-        ]
+    places: list[Any] = _definitions(file, within) if within else [_parsed(file)]
     found: set[str] = set()
     for node in (node for place in places for node in ast.walk(place)):
         if isinstance(node, ast.Name):
@@ -212,46 +216,3 @@ def _parsed(file: Path) -> ast.Module:
         return _parse(file, file.stat().st_mtime)
     except SyntaxError as error:
         raise DataError(f"{file}:{error.lineno}: not Python that this interpreter reads") from error
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One fact, looked up.
-
-    Attributes:
-        route: the way of steering, or the feature, that does not work without it.
-        what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
-        why: what it is relied on for.
-    """
-
-    route: str
-    what: str
-    file: str
-    problem: str
-    why: str
-
-
-class SourceReport(msgspec.Struct, frozen=True):
-    """What was found in a tree.
-
-    Attributes:
-        engine: name of the engine.
-        version: of the tree; empty if it does not say.
-        tree: the package folder that was looked at.
-        findings: all facts.
-        routes: route -> ``usable``, or its first problem.
-        problems: what somebody should act on; empty if K can be steered.
-    """
-
-    engine: str
-    version: str
-    tree: str
-    findings: list[Finding]
-    routes: dict[str, str]
-    problems: list[str]
-
-    @property
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """For a table: route, fact, file, outcome."""
-        return [(f.route, f.what, f.file, f.problem or "as expected") for f in self.findings]

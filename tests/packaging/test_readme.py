@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from adaptive_spec.adapters.vllm.versions import markdown_table
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.config import parse_config
 
@@ -27,7 +27,7 @@ def test_generated_tables_are_in_step():
 
 def test_version_table_is_the_adapters():
     section = README.partition("<!-- versions -->\n")[2].partition("\n<!-- /versions -->")[0]
-    assert section == markdown_table()
+    assert section == VERSIONS.markdown()
 
 
 def test_every_command_is_described_and_no_other():
