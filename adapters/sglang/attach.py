@@ -71,7 +71,7 @@ def attach(
     Args:
         scheduler: SGLang's Scheduler.
         settings: what was asked for.
-        features: what this SGLang's source allows; see `signatures`.
+        features: what this SGLang's source allows; see `facts`.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
     """

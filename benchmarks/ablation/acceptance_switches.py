@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from adaptive_spec.earlier_confidence import EarlierConfidence
 from adaptive_spec.hazard_model import HazardModel
-from adaptive_spec.policies.goodput import policy as goodput_policy
 from adaptive_spec.policies.goodput.live import LiveAdmission
 from adaptive_spec.policies.goodput.option_value import OptionValue
 from adaptive_spec.policies.planned.outlook import Outlook
@@ -16,6 +14,8 @@ from adaptive_spec.prediction_gain import PredictionGain
 from adaptive_spec.request_effects import EffectAverage, RequestEffects
 from adaptive_spec.sampling_classes import ClassOffsets, SamplingClasses
 from adaptive_spec.values import FloatArray, IntArray
+
+from adaptive_spec.policies.goodput import policy as goodput_policy
 from benchmarks.ablation.switch import Row, Switch, answer, nothing
 
 MOE, LARGE, CPU = "h100-qwen3-30b-a3b", "h100-llama-70b-tp4", "vllm-cpu"

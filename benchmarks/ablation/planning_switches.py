@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adaptive_spec import cost, exploration
-from adaptive_spec.cost import CostModel
 from adaptive_spec.exploration import Explorer
 from adaptive_spec.modes import ModeMachine
 from adaptive_spec.policies.planned import cost_probes, exploring
@@ -14,6 +12,9 @@ from adaptive_spec.policies.planned.exploring import Exploring
 from adaptive_spec.policies.planned.outlook import Outlook
 from adaptive_spec.probe_test import ProbeTest
 from adaptive_spec.values import FloatArray
+
+from adaptive_spec import cost, exploration
+from adaptive_spec.cost import CostModel
 from benchmarks.ablation.acceptance_switches import (
     ALONE,
     CPU,

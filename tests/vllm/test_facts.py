@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from vllm_sources import DownloadError, source_of
 
-from adaptive_spec.adapters.vllm import facts, signatures
-from adaptive_spec.engines.source_facts import Fact, Function, Names, Order, SourceReport
+from adaptive_spec.adapters.vllm import facts
+from adaptive_spec.adapters.vllm.facts import SOURCE
+from adaptive_spec.engines.source_check import SourceReport
+from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
 ALL = [(feature, fact) for feature, some in facts.FACTS.items() for fact in some]
@@ -49,8 +51,8 @@ def write_tree(folder: Path, wanted: list[Fact]) -> Path:
 
 def test_a_tree_that_keeps_them_all(tmp_path: Path) -> None:
     package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL])
-    assert signatures.mismatches(package) == ()
-    report = signatures.check_tree(tmp_path)
+    report = SOURCE.require(facts.FACTS, package)
+    assert report == SOURCE.check_tree(tmp_path)
     assert set(report.routes.values()) == {"usable"}
     assert report.problems == []
     assert len(report.rows) == len(ALL)
@@ -60,23 +62,23 @@ def test_a_tree_that_keeps_them_all(tmp_path: Path) -> None:
 def test_each_fact_is_missed_and_named(tmp_path: Path, number: int) -> None:
     feature, lost = ALL[number]
     package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL if fact is not lost])
-    (problem,) = signatures.mismatches(package)
+    with pytest.raises(UnsupportedEngineError) as caught:
+        SOURCE.require([feature], package)
     named = lost.function if isinstance(lost, Order) else getattr(lost, "name", "")
     if isinstance(lost, Names):
         named = lost.names[0]
-    assert named in problem
-    routes = signatures.check_tree(tmp_path).routes
-    assert [name for name, state in routes.items() if state != "usable"] == [feature]
-    assert bool(signatures.check_tree(tmp_path).problems) == (feature == facts.BASE)
+    assert named in str(caught.value)
+    report = SOURCE.check_tree(tmp_path)
+    assert set(facts.FACTS) - report.available == {feature}
+    assert bool(report.problems) == (feature == facts.BASE)
 
 
 def test_a_changed_vllm_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL[1:]])
-    monkeypatch.setattr(signatures, "installed_folder", lambda: package)
     with pytest.raises(UnsupportedEngineError) as caught:
-        signatures.require_known_signatures()
+        SOURCE.require(facts.FACTS, package)
     message = str(caught.value)
     assert "\n" not in message
     assert "EngineArgs.create_engine_config" in message
@@ -85,12 +87,12 @@ def test_a_changed_vllm_is_refused_in_one_line(
 
 def test_a_folder_without_vllm_is_an_error_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no vLLM source"):
-        signatures.check_tree(tmp_path)
+        SOURCE.check_tree(tmp_path)
 
 
 def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
     try:
-        report = signatures.check_tree(source_of(distribution, version, platform))
+        report = SOURCE.check_tree(source_of(distribution, version, platform))
     except DownloadError as error:
         if os.environ.get("CI"):
             raise
@@ -101,9 +103,9 @@ def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
 
 @pytest.mark.engine
 def test_the_installed_version_has_everything() -> None:
-    folder = signatures.installed_folder()
+    folder = SOURCE.installed_folder()
     assert folder is not None
-    report = signatures.check_tree(folder)
+    report = SOURCE.check_tree(folder)
     assert set(report.routes.values()) == {"usable"}, report.routes
 
 
