@@ -25,7 +25,7 @@ Columns of a step (arrays have one entry per request in ``ids``, in the same ord
 ``propensity``       of the K planned, null if not randomised
 ===================  ==========================================================
 
-Columns that are there only where they say something:
+Optional columns:
 
 ===================  ==========================================================
 ``planned_k``        where what ran differs from the plan
