@@ -9,7 +9,7 @@ Columns of a step (arrays have one entry per request in ``ids``, in the same ord
 ===================  ==========================================================
 ``schema``           1
 ``step``, ``now``    step number; monotonic clock of the process, seconds
-``mode``, ``reason`` of the plan that ran
+``mode``, ``reason`` mode and reason of the plan that ran
 ``depth``            D drafted at the end of this step
 ``seconds``          measured duration, null if unknown
 ``batch_size``       requests that decoded
@@ -18,26 +18,26 @@ Columns of a step (arrays have one entry per request in ``ids``, in the same ord
 ``prefill_tokens``   prompt tokens in the same step
 ``waiting``          queue length; ``kv_free_tokens`` free KV
 ``ids``              request ids; ``k`` drafts verified; ``accepted``; ``emitted``
-``available``        drafts at hand; ``possible`` drafts a step could have used at most
+``available``        available drafts; ``possible`` most drafts that the step could use
 ``contexts``         tokens in the KV cache
-``engine_k``         K that the engine itself would have used
-``predicted_*``      the policy's own prediction, null if it made none
-``propensity``       of the K planned, null if not randomised
+``engine_k``         K of the engine itself
+``predicted_*``      the policy's prediction, null without one
+``propensity``       probability of the planned K, null if not randomised
 ===================  ==========================================================
 
-Columns that are there only where they say something:
+Optional columns:
 
 ===================  ==========================================================
-``planned_k``        where what ran differs from the plan
-``wanted_k``         what the policy would have run (shadow mode); ``wanted_depth``
-``temperature``      where one is above 0
+``planned_k``        K of the plan, where the verified K differ
+``wanted_k``         the policy's own K (shadow mode); ``wanted_depth`` its depth
+``temperature``      sampling temperatures, where one is above 0
 ``task``             number of the task label, -1 without one, where one has a label
 ``tpot_target``      seconds, null without one, where one has a target
 ``confidence``       maximum draft probability by position, null where unknown
-``entropy``          of the draft distribution in nats, likewise
-``late_confidence``  instead, where it came with the outcome, too late for the plan
+``entropy``          entropy of the draft distribution in nats, likewise
+``late_confidence``  confidence that came with the outcome, too late for the plan
 ``late_entropy``     likewise
-``capability``       what the engine allows, in the first line of each segment
+``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
 ===================  ==========================================================
 """

@@ -1,4 +1,4 @@
-"""Arms are K values for the whole batch, and loads within a factor of two share what is learned."""
+"""Arms (K values for the whole batch) and load bins (batch sizes that share what is learned)."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from adaptive_spec.cost.coverage import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray
 
 LOAD_BINS = 13
-"""Batches of 1, 2, 3-4, ... and more than 2,048."""
+"""Number of load bins: batches of 1, 2, 3-4, ... and more than 2,048."""
 
 
 def arms_of(capability: Capability) -> IntArray:
-    """[A] the K values an engine can run for all, ascending."""
+    """Return [A] the uniform K values that an engine can run, ascending."""
     return np.array(capability.uniform_values, dtype=np.int64)
 
 
 def bin_of(batch_size: int) -> int:
-    """Which load a batch belongs to, 0..LOAD_BINS - 1."""
+    """Return the load bin of a batch size, 0..LOAD_BINS - 1."""
     return min(load_bin(batch_size), LOAD_BINS - 1)
 
 
 def propensities(
     probabilities: FloatArray, arms: IntArray, limits: IntArray, verify: IntArray
 ) -> FloatArray:
-    """[B] probability that each request's K came out as it did.
+    """Return [B] the probability of each request's K.
 
     Args:
-        probabilities: [A] of the arms, which were drawn once for the batch.
+        probabilities: [A] probabilities of the arms; one draw per batch.
         arms: [A] K values.
-        limits: [B] drafts each request could have had, whatever had been drawn.
-        verify: [B] K_i that came of the draw.
+        limits: [B] drafts available to each request, whichever arm is drawn.
+        verify: [B] K_i that resulted from the draw.
 
-    Several arms may come to the same K_i for a request with few drafts: their probabilities add.
-    The probability of the whole batch's K is that of the request with the most room, the least.
+    Several arms may give the same K_i to a request with few drafts: their probabilities add. The
+    probability of the whole batch's K is that of the request with the most room, the smallest.
     """
     outcome = np.minimum(limits[:, None], arms)
     return np.asarray((outcome == verify[:, None]) @ probabilities, dtype=np.float64)

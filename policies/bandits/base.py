@@ -1,8 +1,8 @@
-"""How a bandit over K for the whole batch runs a step, whatever it learns.
+"""Base of the bandits that choose one K for the whole batch.
 
-An arm is drawn, drafted to at the end of that step, verified from the next step on, and held for a
-few steps: a step's time is that of verifying one K and of drafting for the next, so only steps in
-which both are the same arm measure it. A change of load draws anew at once.
+A drawn arm is drafted for at the end of its step, verified from the next step on, and held for a
+few steps. A step's time consists of verifying one K and drafting for the next, so only steps in
+which both belong to the same arm measure that arm. A change of load triggers a new draw.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from adaptive_spec.step import (
 )
 
 _MEASURED_DRAWS = 2
-"""Each is held for some steps."""
+"""Draws of an arm to measure its time at a load; each draw is held for some steps."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discount = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -43,27 +43,27 @@ class BanditOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Options of every bandit."""
 
     profile: str | None = None
-    """File with a cost profile to start from."""
+    """File with an initial cost profile."""
     hold_steps: Positive = 4
-    """Steps an arm runs before the next is drawn."""
+    """Steps that an arm runs before the next draw."""
 
 
 class Draw(NamedTuple):
-    """An arm that has been drawn."""
+    """A drawn arm."""
 
     arm: int
     """Index of the arm."""
     probabilities: FloatArray | None = None
-    """[A] with which it was drawn; None if it was not, or if they are not known."""
+    """[A] probabilities of the draw; None if the choice was not random or they are unknown."""
     reason: str = ""
 
 
 class Decision(NamedTuple):
-    """What a step runs; the memo of its plan."""
+    """Decision of one step, kept as the memo of its plan."""
 
     load: int
     arm: int
-    """Index of the arm that is verified."""
+    """Index of the verified arm."""
     probabilities: FloatArray | None
     most_drafts: int
     """Largest K_i of the plan."""
@@ -73,24 +73,24 @@ class Learner(Protocol):
     """Learns from steps and draws arms."""
 
     def draw(self, context: StepContext, load: int) -> Draw:
-        """The arm to run next."""
+        """Return the arm to run next."""
         ...
 
     def learn(self, outcome: StepOutcome, decision: Decision | None) -> None:
-        """Take up a step; `decision` is what was planned, None if something else ran."""
+        """Learn from a step; `decision` is the planned one, None if another plan ran."""
         ...
 
     def arrays(self) -> Arrays:
-        """What is worth keeping, by name; written into on restore."""
+        """Return the arrays worth saving, by name; `restore` writes into them."""
         ...
 
     def restored(self) -> None:
-        """The arrays have been written to."""
+        """Update derived values after a restore has written to the arrays."""
         ...
 
 
 class BanditPolicy(ABC):
-    """One K for the batch, by a learner."""
+    """Policy of one K per batch, chosen by a learner."""
 
     name: ClassVar[str] = "bandit"
 
@@ -106,10 +106,10 @@ class BanditPolicy(ABC):
 
     @abstractmethod
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """What learns and draws."""
+        """Build the learner that draws the arms."""
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Verify the arm that was drafted for, draft to the next one."""
+        """Verify the arm drafted for before, and draft for the next one."""
         if self._capability is None:
             self._start(context.capability)
         if context.batch_size == 0:
@@ -156,10 +156,10 @@ class BanditPolicy(ABC):
         self._learner.learn(outcome, decision)
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """What the learner keeps, as nested lists."""
+        """Return the learner's arrays as nested lists."""
         if self._capability is None:
             return self._saved or {}
         return {
@@ -169,7 +169,7 @@ class BanditPolicy(ABC):
         }
 
     def restore(self, state: State) -> None:
-        """Take up a saved state of the same arms. Raises PolicyError otherwise."""
+        """Load a saved state of the same arms. Raises PolicyError otherwise."""
         if not state:
             return
         check_schema(state, self.name)
@@ -202,8 +202,8 @@ def plan_of(
     reason: str,
     propensity: FloatArray | None = None,
 ) -> SpecPlan:
-    """A plan that verifies `verify` [B] and drafts to `depth`; OFF-warm where both are nothing."""
-    # OFF-cold would leave live requests without a drafter state for the next arm.
+    """Plan to verify `verify` [B] and draft to `depth`; OFF-warm where both are 0."""
+    # OFF-cold would leave live requests without drafter state for the next arm.
     off = depth == 0 and not verify.any()
     return SpecPlan(
         step=context.step,

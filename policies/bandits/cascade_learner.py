@@ -1,9 +1,9 @@
-"""The learner of most bandits: hazards by position, shared by all K; step times from a cost model.
+"""Learner of most bandits: hazards by position, shared by all K, and step times from a cost model.
 
-The value of K is sum_i (1 + sum_{j <= K} s_j) / T(K), s_j the product of the first j hazards. What
-a bandit adds is the hazards it plans with: their upper confidence bounds, or a sample of their
-posterior. Both make deeper positions, of which less is known, worth a try; shallower ones are seen
-by every K.
+The value of K is sum_i (1 + sum_{j <= K} s_j) / T(K), with s_j the product of the first j hazards.
+Each bandit supplies the hazards to plan with: upper confidence bounds, or a sample of the
+posterior. Both favour deeper positions, which are observed less often; every K observes the shallow
+ones.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 _CEILING = 0.995
 _MEASURE_EVERY_DRAWS = 2
 HAZARD_WIDTH = 0.2
-"""Of confidence bounds. Small, because optimism multiplies: survival is a product of bounds."""
+"""Width of the hazards' confidence bounds. Small, because survival is a product of bounds, so that
+optimism multiplies.
+"""
 
 
 class HazardMemory(Protocol):
-    """Successes and observations [Kmax] of each position, and how many steps they are from."""
+    """Successes and observations [Kmax] of each position, and the number of observed steps."""
 
     succeeded: FloatArray
     seen: FloatArray
     steps: FloatArray
 
     def learn(self, verified: IntArray, accepted: IntArray) -> None:
-        """Take up one step's outcomes, [B] each."""
+        """Learn from one step's outcomes, [B] each."""
         ...
 
 
 class CascadeLearner:
-    """Runs the K of the most expected tokens per second under the hazards it is given.
+    """Learner that draws the K with the most expected tokens per second under given hazards.
 
     Args:
         arms: [A] K values.
-        memory: what is known of the hazards.
+        memory: observed hazards.
         costs: step times.
-        hazards: makes the hazards to plan with, [Kmax], or [M, Kmax] for M samples of which one
+        hazards: returns the hazards to plan with, [Kmax], or [M, Kmax] for M samples, one of which
             is drawn.
-        random: draws the sample.
-        uniform_fraction: probability that an arm is drawn evenly instead; above 0 every arm has a
-            known probability.
+        random: generator of the sample.
+        uniform_fraction: probability of a uniform draw instead; above 0 every arm has a known
+            probability.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class CascadeLearner:
         self._draws = 0
 
     def draw(self, context: StepContext, load: int) -> Draw:
-        """The best arm under the bounds, or under a sample."""
+        """Draw the best arm under the bounds or under a sample."""
         self._draws += 1
         if not self._costs.ready:
             return self._unmeasured(context, None) or Draw(len(self._arms) - 1, reason="first step")
@@ -88,11 +90,11 @@ class CascadeLearner:
         return self._sampled(goodput)
 
     def learn(self, outcome: StepOutcome, decision: Decision | None) -> None:
-        """Whatever ran has shown its positions."""
+        """Learn from the observed positions of any plan."""
         self.memory.learn(outcome.verified, outcome.accepted)
 
     def arrays(self) -> Arrays:
-        """Of the hazards."""
+        """Return the hazards' arrays."""
         return {
             "succeeded": self.memory.succeeded,
             "seen": self.memory.seen,
@@ -100,7 +102,7 @@ class CascadeLearner:
         }
 
     def restored(self) -> None:
-        """Tell the memory."""
+        """Notify the memory of a restore."""
         if self._after_restore is not None:
             self._after_restore()
 
@@ -109,7 +111,7 @@ class CascadeLearner:
         return None if index is None else Draw(index, reason="measuring its time")
 
     def _sampled(self, goodput: FloatArray) -> Draw:
-        """One of the samples' best arms, each sample as likely; [M, A]."""
+        """Draw among the samples' best arms [M, A], each sample equally likely."""
         best = np.argmax(goodput, axis=1)
         even = self._uniform_fraction
         if even <= 0.0:
@@ -121,7 +123,10 @@ class CascadeLearner:
 
 
 def upper_bounds(exploration: float) -> Callable[[HazardMemory], FloatArray]:
-    """[Kmax] hazards, each mean + exploration * sqrt(ln t / n): t steps, n observations."""
+    """Return a function of [Kmax] bounds mean + exploration * sqrt(ln t / n).
+
+    t is the number of observed steps, n the number of observations of the position.
+    """
 
     def bounds(memory: HazardMemory) -> FloatArray:
         seen = np.maximum(memory.seen, 1e-9)

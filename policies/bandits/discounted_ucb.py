@@ -1,7 +1,7 @@
-"""`discounted_ucb`: UCB on evidence that fades.
+"""`discounted_ucb`: UCB on discounted evidence.
 
-D-UCB (Kocsis, Szepesvári, 2006; Garivier, Moulines, arXiv 0805.3415, section 3): every count is
-multiplied by gamma at each step, so a position that has not been seen for long is tried again.
+D-UCB (Kocsis, Szepesvári, 2006; Garivier, Moulines, arXiv 0805.3415, section 3): each step
+multiplies every count by gamma, so that a position unobserved for long is tried again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class DiscountedUcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=Tru
     exploration: NonNegative = HAZARD_WIDTH
     """c, the width of the confidence bounds on hazards."""
     discount: Discount = 0.995
-    """gamma: of the evidence, per step that is learned from."""
+    """gamma, discount of the evidence per observed step."""
 
 
 class DiscountedUcbPolicy(BanditPolicy):
-    """UCB over K with fading evidence."""
+    """UCB over K with discounted evidence."""
 
     name: ClassVar[str] = "discounted_ucb"
     summary: ClassVar[str] = "bandit: UCB on evidence that fades by a factor per step"
@@ -49,7 +49,7 @@ class DiscountedUcbPolicy(BanditPolicy):
         self._options = options
 
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Discounted counts."""
+        """Build a learner on discounted counts."""
         arms = arms_of(capability)
         discount = self._options.discount
         memory = HazardCounts(capability.max_draft_tokens, discount=discount)

@@ -1,15 +1,15 @@
-"""`exp3`: exponential weights, no assumption about how rewards come about.
+"""`exp3`: exponential weights, without assumptions about the rewards.
 
 p_k = (1 - gamma) w_k / sum w + gamma / A, and w_k <- w_k exp(eta x_k) with x_k an unbiased estimate
-of the reward (Auer, Cesa-Bianchi, Freund, Schapire, SIAM J. Computing 32, 2002), then a share alpha
-of all weight is spread evenly, so that a change is followed (EXP3.S, section 8 there). Rewards are
-counted from their usual value, which changes no probability and lowers the variance.
+of the reward (Auer, Cesa-Bianchi, Freund, Schapire, SIAM J. Computing 32, 2002). Then a share alpha
+of the total weight is spread evenly, which follows changes (EXP3.S, section 8 there). Rewards are
+taken relative to their usual value, which changes no probability and lowers the variance.
 
-Verifying K shows what every K' <= K would have emitted, at a predicted time, so their rewards are
-all known, and x_k' = (r_k' - 1) / sum_{k >= k'} p_k (Exp3-SET; Alon, Cesa-Bianchi, Gentile,
-Mansour, arXiv 1307.4564).
+Verifying K shows the tokens that every K' <= K would have emitted, at a predicted time, so the
+rewards of all K' are known, and x_k' = (r_k' - 1) / sum_{k >= k'} p_k (Exp3-SET; Alon,
+Cesa-Bianchi, Gentile, Mansour, arXiv 1307.4564).
 
-Its probabilities are known: every step's propensity is recorded.
+The probabilities are known, so every step's propensity is recorded.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _SPAN = 12.0
-"""Weights more than e^-12 below the largest are held there."""
+"""Largest log-ratio of two weights; smaller weights are held at e^-12 of the largest."""
 
 
 class Exp3Options(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `exp3`."""
 
     gamma: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.05
-    """Share of draws made evenly among all K."""
+    """gamma, share of uniform draws among all K."""
     rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
     """eta, the learning rate."""
     share: Fraction = 0.001
@@ -61,12 +61,12 @@ class Exp3Policy(BanditPolicy):
         self._options = options
 
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Weights by load and arm."""
+        """Build weights by load and arm."""
         return _Weights(self._options, capability, costs, self._random)
 
 
 class _Weights:
-    """Exponential weights [LOAD_BINS, A], kept as logarithms."""
+    """Exponential weights [LOAD_BINS, A], stored as logarithms."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class _Weights:
         self._log_weight: FloatArray = np.zeros((LOAD_BINS, len(self._arms)))
 
     def draw(self, context: StepContext, load: int) -> Draw:
-        """An arm by the weights."""
+        """Draw an arm by its weight."""
         probabilities = self._probabilities(load)
         arm = int(self._random.choice(len(self._arms), p=probabilities))
         return Draw(arm, probabilities, "drawn by weight")
 
     def learn(self, outcome: StepOutcome, decision: Decision | None) -> None:
-        """Move weight by the rewards that the step has shown."""
+        """Update the weights with the rewards that the step has shown."""
         if decision is None or decision.probabilities is None:
             return
         gain = self._shown(outcome, decision)
@@ -104,7 +104,7 @@ class _Weights:
         row[:] = np.log(weight)
 
     def arrays(self) -> Arrays:
-        """Weights, and the usual rewards."""
+        """Return the weights and the usual rewards."""
         return {
             "log_weight": self._log_weight,
             "reward_mean": self._scale.mean,
@@ -112,7 +112,7 @@ class _Weights:
         }
 
     def restored(self) -> None:
-        """Nothing else depends on them."""
+        """Do nothing: no value is derived from the arrays."""
 
     def _probabilities(self, load: int) -> FloatArray:
         weight = np.exp(self._log_weight[load])
@@ -122,7 +122,7 @@ class _Weights:
         return probabilities
 
     def _shown(self, outcome: StepOutcome, decision: Decision) -> FloatArray | None:
-        """[A] gains: of every K up to the one that ran, at predicted times."""
+        """Return [A] gains of every K up to the one that ran, at predicted times."""
         if not self._costs.ready or decision.probabilities is None:
             return None
         batch = len(outcome.slots)
@@ -133,7 +133,7 @@ class _Weights:
         )
         reward = (batch + accepted) / (batch * seconds)
         shown = np.arange(len(self._arms)) <= decision.arm
-        # What the load usually gives, by the same predictions.
+        # Normalise by the usual reward of the load, from the same predictions.
         usual = self._scale
         normalised_own = usual.normalised(decision.load, float(reward[decision.arm]))
         mean = max(float(usual.mean[decision.load]), 1e-12)
@@ -145,5 +145,5 @@ class _Weights:
 
 
 def _padded_sum(by_position: FloatArray) -> FloatArray:
-    """[Kmax + 1] sums of the first 0..Kmax entries."""
+    """Return [Kmax + 1] sums of the first 0..Kmax entries."""
     return np.concatenate([[0.0], np.cumsum(by_position)])

@@ -1,7 +1,7 @@
-"""What the linear bandits see: numbers of the batch, and of each request.
+"""Features of the linear bandits: per batch and per request.
 
-Confidence and entropy are those of the request's drafts in the step *before*: a draft, or what is
-computed from it, must not influence whether it is verified itself.
+Confidence and entropy are those of the request's drafts in the step *before*: a draft, or a value
+computed from it, must not influence its own verification.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HISTORY_DISCOUNT = 0.97
 
 
 class RequestFeatures:
-    """Features of requests, with what is remembered of each by slot. All within about -2..2."""
+    """Features of requests, with history by slot. All within about -2..2."""
 
     def __init__(self) -> None:
         self._succeeded, self._seen = floats(0.0), floats(0.0)
@@ -41,7 +41,7 @@ class RequestFeatures:
         """Confidence and entropy of the last step's drafts, centred; 0 if unknown."""
 
     def of_requests(self, context: StepContext) -> FloatArray:
-        """[B, d] one row per request."""
+        """Return [B, d] one row per request."""
         slots = context.slots
         rows = np.empty((context.batch_size, DIMENSIONS))
         rows[:, 0] = 1.0
@@ -57,7 +57,7 @@ class RequestFeatures:
         return rows
 
     def learn(self, outcome: StepOutcome) -> None:
-        """Take up what each request accepted."""
+        """Learn from the accepted drafts of each request."""
         slots = outcome.slots
         seen = np.minimum(outcome.accepted + 1, outcome.verified)
         fade = np.where(seen > 0, _HISTORY_DISCOUNT, 1.0)
@@ -65,12 +65,12 @@ class RequestFeatures:
         self._seen[slots] = self._seen[slots] * fade + seen
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset the history of these slots."""
         for array in (self._succeeded, self._seen, self._signal):
             array.reset(slots)
 
     def _remember_signal(self, context: StepContext) -> None:
-        """Keep this step's confidence for the next: it is about drafts not yet verified."""
+        """Keep this step's signals for the next step: these drafts are not verified yet."""
         signal = self._signal[context.slots]
         if context.confidence is not None:
             top = np.clip(context.confidence, 1e-3, 1.0 - 1e-3)
@@ -81,14 +81,14 @@ class RequestFeatures:
 
 
 def _mean(values: FloatArray) -> FloatArray:
-    """[B] means over positions, nan left out; 0 where all are unknown."""
+    """Return [B] means over positions, without nan; 0 where all are unknown."""
     known = ~np.isnan(values)
     mean: FloatArray = np.sum(values, axis=1, where=known) / np.maximum(known.sum(axis=1), 1)
     return mean
 
 
 def _task_bin(task: IntArray) -> IntArray:
-    """[B] bin 0 without a label, 1..TASK_BINS - 1 by a hash of the label's number."""
+    """Return [B] bin 0 without a label, 1..TASK_BINS - 1 by a hash of the label's number."""
     labels, place = np.unique(task, return_inverse=True)
     bins = [
         0 if label < 0 else 1 + zlib.crc32(str(label).encode()) % (TASK_BINS - 1)

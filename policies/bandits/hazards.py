@@ -1,7 +1,7 @@
-"""What verification reveals about acceptance by position, whatever K it was.
+"""Evidence about hazards by position, from verification at any K.
 
-Position j is seen iff j <= min(A + 1, K): a step that verified K of which A were accepted is A
-successes and, if A < K, one failure. So every K feeds the hazards of all shallower positions
+Position j is observed iff j <= min(A + 1, K): a step that verified K drafts and accepted A gives A
+successes and, if A < K, one failure. Every K thus feeds the hazards of all shallower positions
 (combinatorial cascading bandits: Kveton, Wen, Ashkan, Szepesvári, arXiv 1507.04208), and an arm
 needs no samples of its own.
 """
@@ -16,14 +16,14 @@ from adaptive_spec.step import FloatArray, IntArray
 def seen_by_position(
     verified: IntArray, accepted: IntArray, max_draft_tokens: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Successes and observations [Kmax] of each position in one step, from [B] each."""
+    """Return successes and observations [Kmax] of one step, from [B] each."""
     succeeded = _at_least(accepted, max_draft_tokens)
     seen = _at_least(np.minimum(accepted + 1, verified), max_draft_tokens)
     return succeeded, seen
 
 
 def survival_counts(counts: IntArray, max_draft_tokens: int) -> FloatArray:
-    """[Kmax] how many of the counts [B] reach each position."""
+    """Return [Kmax] the number of counts [B] that reach each position."""
     return _at_least(counts, max_draft_tokens)
 
 
@@ -34,13 +34,13 @@ def _at_least(counts: IntArray, max_draft_tokens: int) -> FloatArray:
 
 
 class HazardCounts:
-    """Successes and observations of each position, forgotten at a rate.
+    """Discounted successes and observations of each position.
 
     Args:
         max_draft_tokens: Kmax.
-        discount: of all evidence, per step that verified something; 1 forgets nothing.
-        evidence_limit: observations at which a position's memory is capped: a large batch knows
-            soon, and can follow a change as soon.
+        discount: factor on all evidence per step that verified drafts; 1 keeps all evidence.
+        evidence_limit: most observations kept per position, so that a large batch also follows
+            changes quickly.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class HazardCounts:
         self.succeeded: FloatArray = np.zeros(max_draft_tokens)
         self.seen: FloatArray = np.zeros(max_draft_tokens)
         self.steps: FloatArray = np.zeros(1)
-        """Steps that verified something, discounted alike."""
+        """Steps that verified drafts, discounted likewise."""
         self._discount = discount
         self._limit = evidence_limit
 
     def learn(self, verified: IntArray, accepted: IntArray) -> None:
-        """Take up one step's outcomes, [B] each."""
+        """Learn from one step's outcomes, [B] each."""
         succeeded, seen = seen_by_position(verified, accepted, len(self.seen))
         if not seen[0]:
             return
@@ -69,14 +69,14 @@ class HazardCounts:
         self.seen /= over
 
     def mean(self, prior_successes: float = 1.0, prior_failures: float = 0.5) -> FloatArray:
-        """[Kmax] posterior means under a weak Beta prior."""
+        """Return [Kmax] posterior means under a weak Beta prior."""
         total = self.seen + prior_successes + prior_failures
         mean: FloatArray = (self.succeeded + prior_successes) / total
         return mean
 
 
 class HazardWindow:
-    """The same over the last steps only (sliding window, arXiv 0805.3415)."""
+    """Successes and observations over a sliding window of steps (arXiv 0805.3415)."""
 
     def __init__(self, max_draft_tokens: int, window: int) -> None:
         self.succeeded: FloatArray = np.zeros(max_draft_tokens)
@@ -86,7 +86,7 @@ class HazardWindow:
         self._next = 0
 
     def learn(self, verified: IntArray, accepted: IntArray) -> None:
-        """Take up one step's outcomes, [B] each; the oldest step of the window leaves."""
+        """Learn from one step's outcomes, [B] each; the oldest step leaves the window."""
         succeeded, seen = seen_by_position(verified, accepted, len(self.seen))
         if not seen[0]:
             return
@@ -98,7 +98,7 @@ class HazardWindow:
         self.steps[0] = min(self.steps[0] + 1.0, len(self._ring))
 
     def remember_restored(self) -> None:
-        """Sums were restored: they leave together, when the window has gone round once."""
+        """Put restored sums into the window as one step, which leaves after a full round."""
         self._ring[:] = 0.0
         last = self._ring[self._next - 1]
         last[0], last[1] = self.succeeded, self.seen

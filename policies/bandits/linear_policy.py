@@ -1,9 +1,9 @@
-"""The base of the two linear bandits: hazards by position and request, K_i per request.
+"""Base of the two linear bandits: hazards by position and request, K_i per request.
 
-Hazard j of request i is linear in the request's features, theta_j . x_i, fitted to what
-verification has shown of position j by any K (contextual combinatorial cascading bandits: Li,
-Wang, Zhang, Chen, ICML 2016). The planner takes optimistic or sampled hazards for survival and
-finds the K_i and the depth of the most tokens per second.
+Hazard j of request i is linear in the request's features, theta_j . x_i, fitted to the observations
+of position j from any K (contextual combinatorial cascading bandits: Li, Wang, Zhang, Chen, ICML
+2016). The planner computes survival from optimistic or sampled hazards and finds the K_i and the
+depth with the most tokens per second.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PRIOR_HAZARD = 0.67
 
 
 class Exploration(NamedTuple):
-    """How hazards depart from their means.
+    """Departure of the hazards from their means.
 
     Attributes:
-        bonus: times the deviation, added to the mean (LinUCB).
-        sampling: times the posterior's width, sampled (Thompson).
+        bonus: factor on the deviation, added to the mean (LinUCB).
+        sampling: factor on the posterior's width for samples (Thompson).
         hold_steps: steps that a sample is kept.
     """
 
@@ -48,18 +48,18 @@ class LinearBanditOptions(BanditOptions, frozen=True, forbid_unknown_fields=True
     """Options of both linear bandits."""
 
     discount: Discount = 0.999
-    """Of the evidence, per step that is learned from."""
+    """Discount of the evidence per observed step."""
     ridge: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Strength of the first guess, in observations."""
+    """Strength of the prior, in observations."""
 
 
 class LinearBanditPolicy:
-    """Plans K_i per request from linear hazards.
+    """Policy that plans K_i per request from linear hazards.
 
     Args:
-        options: of the policy.
-        exploration: how to depart from the means.
-        seed: of the samples.
+        options: options of the policy.
+        exploration: departure from the means.
+        seed: seed of the samples.
     """
 
     name: ClassVar[str] = "linear"
@@ -80,7 +80,7 @@ class LinearBanditPolicy:
         self._sample_age = 0
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The planner's choice under optimistic or sampled hazards."""
+        """Plan under optimistic or sampled hazards."""
         if self._capability is None:
             self._start(context.capability)
         if context.batch_size == 0:
@@ -123,17 +123,17 @@ class LinearBanditPolicy:
         self._features.learn(outcome)
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset the features of these slots."""
         self._features.forget(slots)
 
     def state(self) -> State:
-        """The regressions' sums."""
+        """Return the regressions' sums."""
         if self._capability is None:
             return self._saved or {}
         return {"schema": 1, "learned": to_state(self._arrays())}
 
     def restore(self, state: State) -> None:
-        """Take up a saved state of the same Kmax. Raises PolicyError otherwise."""
+        """Load a saved state of the same Kmax. Raises PolicyError otherwise."""
         if not state:
             return
         check_schema(state, self.name)
@@ -165,7 +165,7 @@ class LinearBanditPolicy:
         return {"gram": self._ridges.gram, "moment": self._ridges.moment}
 
     def _hazards(self, rows: FloatArray) -> FloatArray:
-        """Hazards to plan with, [Kmax, B]."""
+        """Return [Kmax, B] the hazards to plan with."""
         bonus, sampling, hold_steps = self._exploration
         if sampling > 0.0:
             if self._sample is None or self._sample_age >= hold_steps:
@@ -188,7 +188,7 @@ class LinearBanditPolicy:
         reason: str,
         survival: FloatArray | None,
     ) -> SpecPlan:
-        """The plan, or one that times a K this load was never run with: draft it, verify it."""
+        """Return the plan, or one that drafts and then verifies a K untimed at this load."""
         self._last_depth = depth
         if self._measure_next is not None:
             k, self._measure_next = self._measure_next, None

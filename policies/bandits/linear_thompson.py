@@ -1,7 +1,7 @@
-"""`linear_thompson`: linear predictions from a sample of their coefficients.
+"""`linear_thompson`: linear predictions from sampled coefficients.
 
-theta ~ N(A^-1 b, v^2 A^-1), kept for a few steps (Agrawal, Goyal, arXiv 1209.3352). They predict
-each position's hazard; the planner finds K_i per request from them. Features as in `linucb`.
+theta ~ N(A^-1 b, v^2 A^-1), kept for a few steps (Agrawal, Goyal, arXiv 1209.3352). The sample
+predicts each position's hazard; the planner finds K_i per request. Features as in `linucb`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LinearThompsonOptions(
     """Options of `linear_thompson`."""
 
     width: Annotated[float, msgspec.Meta(gt=0)] = 0.3
-    """v, how far samples lie from the mean."""
+    """v, scale of the samples' deviation from the mean."""
 
 
 class LinearThompsonPolicy(LinearBanditPolicy):

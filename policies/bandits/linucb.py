@@ -1,9 +1,8 @@
-"""`linucb`: upper confidence bounds on linear predictions from features.
+"""`linucb`: upper confidence bounds on linear predictions.
 
-Bound theta . x + c sqrt(x' A^-1 x) (Li, Chu, Langford, Schapire, arXiv 1003.0146). They are
-bounds on each hazard of each request; the planner finds K_i per request from them. Features: load,
-context length, the request's acceptance so far, confidence and entropy of its last drafts,
-temperature, free KV, task.
+The bound on each hazard of each request is theta . x + c sqrt(x' A^-1 x) (Li, Chu, Langford,
+Schapire, arXiv 1003.0146); the planner finds K_i per request. Features: load, context length, the
+request's acceptance so far, confidence and entropy of its last drafts, temperature, free KV, task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The usual reward of a step at each load: emitted tokens per second and request.
+"""Usual reward of a step at each load: emitted tokens per second and request.
 
-Per request because the batch size varies within a load.
+The unit is per request because the batch size varies within a load.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _SCALE_MEMORY = 256
 
 
 class RewardScale:
-    """The usual reward at each load, by which rewards are divided: they come out around 1."""
+    """Running mean of rewards at each load, which normalises rewards to about 1."""
 
     def __init__(self) -> None:
         self.mean: FloatArray = np.zeros(LOAD_BINS)
         self.count: IntArray = np.zeros(LOAD_BINS, dtype=np.int64)
 
     def normalised(self, load: int, reward: float) -> float:
-        """The reward in units of the load's mean, this one included; at most 4."""
+        """Divide a reward by the load's mean, this reward included; at most 4."""
         count = int(self.count[load])
         rate = 1.0 / min(count + 1, _SCALE_MEMORY)
         self.mean[load] += rate * (reward - self.mean[load])

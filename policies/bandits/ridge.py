@@ -1,7 +1,7 @@
-"""Several ridge regressions on the same features, on evidence that fades.
+"""Several ridge regressions on the same features, with discounted evidence.
 
 A <- gamma A + (1 - gamma) lambda I + X'X,  b <- gamma b + X'y,  theta = A^-1 b, for each of M
-regressions (arms or positions); lambda I is never forgotten (discounted linear bandits: Russac,
+regressions (arms or positions); lambda I is not discounted (discounted linear bandits: Russac,
 Vernade, Cappé, arXiv 1909.09146).
 """
 
@@ -19,8 +19,8 @@ class RidgeRegressions:
         count: M.
         dimensions: d.
         ridge: lambda.
-        discount: gamma, of a regression's evidence when it learns.
-        guess: [d] coefficients before anything is seen.
+        discount: gamma, discount of a regression's evidence whenever it learns.
+        guess: [d] prior coefficients.
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class RidgeRegressions:
         self.solve()
 
     def solve(self) -> None:
-        """Coefficients [M, d] and inverses [M, d, d] from the sums."""
+        """Solve for coefficients [M, d] and inverses [M, d, d] from the sums."""
         self.inverse: FloatArray = np.asarray(np.linalg.inv(self.gram), dtype=np.float64)
         self.coefficients: FloatArray = np.einsum("mde,me->md", self.inverse, self.moment)
 
     def learn(self, features: FloatArray, target: FloatArray, seen: BoolArray) -> None:
-        """Take up one step.
+        """Learn from one step.
 
         Args:
             features: [B, d].
             target: [M, B].
-            seen: [M, B] where the target is known.
+            seen: [M, B] whether the target is known.
         """
         learns = seen.any(axis=1)
         if not learns.any():
@@ -60,18 +60,18 @@ class RidgeRegressions:
         self.solve()
 
     def mean(self, features: FloatArray) -> FloatArray:
-        """[M, B] predictions at features [B, d]."""
+        """Return [M, B] predictions at features [B, d]."""
         predicted: FloatArray = self.coefficients @ features.T
         return predicted
 
     def deviation(self, features: FloatArray) -> FloatArray:
-        """[M, B] sqrt(x' A^-1 x)."""
+        """Return [M, B] deviations sqrt(x' A^-1 x)."""
         spread = np.sum((features @ self.inverse) * features, axis=2)
         deviation: FloatArray = np.sqrt(np.maximum(spread, 0.0))
         return deviation
 
     def sampled(self, width: float, random: np.random.Generator) -> FloatArray:
-        """[M, d] coefficients drawn from N(theta, width^2 A^-1)."""
+        """Draw [M, d] coefficients from N(theta, width^2 A^-1)."""
         root = np.linalg.cholesky(self.inverse)
         noise = random.standard_normal(self.moment.shape)
         drawn: FloatArray = self.coefficients + width * np.einsum("mde,me->md", root, noise)

@@ -1,4 +1,4 @@
-"""State as named arrays: to JSON, and back with every shape and value checked."""
+"""State as named arrays: conversion to JSON, and validated loading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arrays = Mapping[str, FloatArray | IntArray]
 
 
 def to_state(arrays: Arrays) -> State:
-    """Nested lists of numbers; six digits are kept."""
+    """Convert to nested lists of numbers with six significant digits."""
     return {
         name: array.tolist()
         if array.dtype.kind == "i"
@@ -60,7 +60,7 @@ def fill(arrays: Arrays, state: object, owner: str) -> None:
 
 
 def _rounded(array: FloatArray) -> FloatArray:
-    """Six significant digits, so that a state stays small."""
+    """Round to six significant digits, which keeps a state small."""
     with np.errstate(divide="ignore"):
         digits = np.where(array == 0.0, 1.0, np.abs(array))
     scale = 10.0 ** (5 - np.floor(np.log10(digits)))

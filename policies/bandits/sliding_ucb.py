@@ -1,4 +1,4 @@
-"""`sliding_ucb`: UCB on the last steps only.
+"""`sliding_ucb`: UCB on a sliding window of steps.
 
 SW-UCB (Garivier, Moulines, arXiv 0805.3415, section 4): means and counts over a window of tau
 steps.
@@ -28,11 +28,11 @@ class SlidingUcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, 
     exploration: NonNegative = HAZARD_WIDTH
     """c, the width of the confidence bounds on hazards."""
     window: Annotated[int, msgspec.Meta(ge=16, le=100_000)] = 400
-    """tau, in steps that are learned from."""
+    """tau, length of the window (observed steps)."""
 
 
 class SlidingUcbPolicy(BanditPolicy):
-    """UCB over K in a window."""
+    """UCB over K on a sliding window."""
 
     name: ClassVar[str] = "sliding_ucb"
     summary: ClassVar[str] = "bandit: UCB on a window of the last steps"
@@ -43,7 +43,7 @@ class SlidingUcbPolicy(BanditPolicy):
         self._options = options
 
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Windows."""
+        """Build a learner on a window."""
         arms = arms_of(capability)
         window = self._options.window
         memory = HazardWindow(capability.max_draft_tokens, window)

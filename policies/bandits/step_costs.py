@@ -1,4 +1,4 @@
-"""Step times for bandits: the learned cost model, and which K a load has not been timed with."""
+"""Step times for bandits: the learned cost model and the K values untimed at a load."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, St
 
 _HOPELESS = 0.7
 _MOST_PROMPTS = 4
-"""A step with so many times more prompt tokens than drafts could be measures prompts."""
+"""Largest ratio of prompt tokens to possible drafts in a step that measures a K; beyond it the step
+measures prompts.
+"""
 
 
 class StepCosts:
-    """What a uniform K would take, learned online.
+    """Online estimates of the step time at a uniform K.
 
     Args:
-        capability: what the engine allows.
-        profile: file with a cost profile to start from, or None.
-        attempts: trials of a K at a load after which it is not asked for again: where every step
-            has prompts in it, none counts as a clean measurement.
+        capability: control options of the engine.
+        profile: file with an initial cost profile, or None.
+        attempts: most trials of a K at a load: where every step has prompts, none gives a clean
+            measurement.
     """
 
     def __init__(self, capability: Capability, profile: str | None, *, attempts: int) -> None:
@@ -34,21 +36,21 @@ class StepCosts:
 
     @property
     def ready(self) -> bool:
-        """There is something to predict from."""
+        """Whether the model can predict step times."""
         return self.model.ready
 
     def learn(self, outcome: StepOutcome) -> None:
-        """Take up a step's duration."""
+        """Learn a step's duration."""
         self.model.learn(outcome)
 
     def prompt_seconds(self, outcome: StepOutcome) -> float:
-        """What the prompts of a step are thought to have taken."""
+        """Return the predicted time of a step's prompts (seconds)."""
         if not outcome.prefill_tokens or not self.model.ready:
             return 0.0
         return self.model.prefill_seconds(outcome.prefill_tokens)
 
     def goodput(self, context: StepContext, survival: FloatArray, arms: IntArray) -> FloatArray:
-        """[A] expected tokens per second if K = arm for all.
+        """Return [A] expected tokens per second at K = arm for all requests.
 
         Args:
             context: the step.
@@ -67,7 +69,7 @@ class StepCosts:
     def seconds(
         self, batch_size: int, context_tokens: int, drafts: IntArray, arms: IntArray
     ) -> FloatArray:
-        """[A] seconds of a step that verifies so many drafts [A] and drafts to K = arm."""
+        """Return [A] seconds of a step that verifies `drafts` [A] and drafts to K = arm."""
         verify = self.model.verify_seconds(batch_size, context_tokens, 0)
         draft = self.model.draft_seconds(batch_size)
         depth = arms if self._capability.steers_depth else self._capability.max_draft_tokens
@@ -77,12 +79,12 @@ class StepCosts:
     def unmeasured(
         self, context: StepContext, arms: IntArray, goodput: FloatArray | None
     ) -> int | None:
-        """Index of an arm to time at this load; None if all are or it cannot pay to know.
+        """Return the index of an arm to time at this load; None if timing is complete or futile.
 
         Args:
             context: the step.
             arms: [A] K values.
-            goodput: [A] by all that is known; arms far below the best are not tried.
+            goodput: [A] expected tokens per second; arms far below the best are not tried.
         """
         most_tokens = context.batch_size * (1 + self._capability.max_draft_tokens)
         if context.prefill_tokens > _MOST_PROMPTS * most_tokens:
@@ -98,7 +100,7 @@ class StepCosts:
 
 
 def _up_to(by_position: FloatArray, arms: IntArray) -> FloatArray:
-    """[..., A] sums of the first `arm` entries of the last axis."""
+    """Return [..., A] sums of the first `arm` entries of the last axis."""
     total = np.cumsum(by_position, axis=-1)
     padded = np.concatenate([np.zeros((*total.shape[:-1], 1)), total], axis=-1)
     summed: FloatArray = padded[..., arms]

@@ -1,12 +1,12 @@
-"""`thompson`: the K that is best in a sample of the posterior.
+"""`thompson`: the best K under a sample of the posterior.
 
-Thompson sampling (Thompson, 1933; Agrawal, Goyal, arXiv 1209.3353) on evidence that fades (Raj,
+Thompson sampling (Thompson, 1933; Agrawal, Goyal, arXiv 1209.3353) on discounted evidence (Raj,
 Kalyani, arXiv 1707.09727): hazard j ~ Beta(a + successes, b + failures), one sample for all
-positions, and the K of the most expected tokens per second under it.
+positions, and the K with the most expected tokens per second under the sample.
 
-How likely an arm is to be best in a sample has no closed form. With `uniform_fraction` above 0 an
-arm is drawn from the best arms of 64 samples, and evenly with that probability: then every arm has
-a known probability, which is recorded, and traces can be evaluated off-policy.
+The probability that an arm is best in a sample has no closed form. With `uniform_fraction` above 0,
+the policy draws an arm from the best arms of 64 samples, or uniformly with that probability. Every
+arm then has a known probability, which is recorded for off-policy evaluation.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ThompsonOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw
     """Options of `thompson`."""
 
     discount: Discount = 0.998
-    """Of the evidence, per step that is learned from."""
+    """Discount of the evidence per observed step."""
     uniform_fraction: Fraction = 0.0
-    """Share of draws made evenly among all K; above 0 propensities are recorded."""
+    """Share of uniform draws among all K; above 0 propensities are recorded."""
 
 
 class ThompsonPolicy(BanditPolicy):
@@ -55,7 +55,7 @@ class ThompsonPolicy(BanditPolicy):
         self._options = options
 
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Beta posteriors of the hazards."""
+        """Build a learner on Beta posteriors of the hazards."""
         arms = arms_of(capability)
         discount, even = self._options.discount, self._options.uniform_fraction
         samples = _SAMPLES if even > 0.0 else 1
@@ -63,14 +63,14 @@ class ThompsonPolicy(BanditPolicy):
             arms,
             HazardCounts(capability.max_draft_tokens, discount=discount),
             costs,
-            partial(_sampled, self._random, samples),  # no closure: a copy has its own generator
+            partial(_sampled, self._random, samples),  # deepcopy copies it
             self._random,
             uniform_fraction=even,
         )
 
 
 def _sampled(random: np.random.Generator, samples: int, memory: HazardMemory) -> FloatArray:
-    """[samples, Kmax] hazards, drawn from their posterior."""
+    """Draw [samples, Kmax] hazards from their posterior."""
     failed = np.maximum(memory.seen - memory.succeeded, 0.0)
     succeeded = np.maximum(memory.succeeded, 0.0)
     size = (samples, len(failed))

@@ -1,9 +1,9 @@
-"""`ucb`: the largest upper confidence bound.
+"""`ucb`: upper confidence bounds on undiscounted evidence.
 
 UCB1 (Auer, Cesa-Bianchi, Fischer, Machine Learning 47, 2002, figure 1) on the hazards of each
-position, mean_j + c sqrt(ln t / n_j), and the K that is best under them (CombCascade; Kveton, Wen,
-Ashkan, Szepesvári, arXiv 1507.04208, algorithm 1, with c^2 = 1.5 there).
-It forgets nothing: for stationary traffic.
+position, mean_j + c sqrt(ln t / n_j), and the best K under these bounds (CombCascade; Kveton, Wen,
+Ashkan, Szepesvári, arXiv 1507.04208, algorithm 1, with c^2 = 1.5 there). For stationary traffic:
+the evidence never fades.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UcbPolicy(BanditPolicy):
         self._options = options
 
     def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Undiscounted counts."""
+        """Build a learner on undiscounted counts."""
         arms = arms_of(capability)
         memory = HazardCounts(capability.max_draft_tokens, discount=1.0, evidence_limit=1e12)
         return CascadeLearner(

@@ -1,4 +1,4 @@
-"""Peers: what others use today, as faithful as public facts allow, faults kept.
+"""Baselines: rules of other systems, as faithful as public facts allow, with their faults.
 
-Each says where it comes from in `provenance`.
+The attribute `provenance` of each policy names its source.
 """

@@ -1,1 +1,1 @@
-"""A policy whose hazards were fitted offline: `adaptive-spec fit` makes the model file."""
+"""Policy with hazards fitted offline; `adaptive-spec fit` writes the model file."""

@@ -1,10 +1,10 @@
-"""What a fitted model gets wrong here and now: logit h = m_j + a (f_ij - m_j) + c_j + u_i.
+"""Online correction of a fitted model: logit h = m_j + a (f_ij - m_j) + c_j + u_i.
 
 f_ij is the model's logit and m_j its running mean at a position. c_j corrects each position
-(another drafter, another kind of traffic), u_i each request, and a how much the features matter
-here: a model of traffic that differs much makes too much of chance where requests are alike. All
-are learned online from the residuals y - h, discounted: the evidence behind c_j and a is capped,
-that behind u_i fades with each step that is observed.
+(another drafter, another kind of traffic), u_i each request, and a scales the effect of the
+features: a model of varied traffic overrates chance differences where requests are alike. All are
+learned online from the residuals y - h with discounting: the evidence behind c_j and a is capped,
+the evidence behind u_i fades with each observed step.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _LARGEST_EFFECT = 8.0
 
 
 class RunningAverage:
-    """Average hazard of each position, started from the model's and followed online.
+    """Running average hazard of each position, initialised from the model.
 
-    A request's history means how far it is from the others *now*. Held against an average of
-    other traffic, requests whose drafts are verified would all look good, those that wait for
-    their first would look bad, and would wait for ever.
+    A request's history measures its distance from the *current* traffic. Measured against an
+    average of other traffic, all requests with verified drafts would look good and all requests
+    that wait for their first draft bad; the latter would wait for ever.
 
     Args:
-        average: [P] of the model.
-        first_evidence: drafts that it is worth.
-        evidence_limit: cap of the drafts that are remembered.
+        average: [P] average hazards of the model.
+        first_evidence: weight of the model's average (drafts).
+        evidence_limit: most remembered drafts.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class RunningAverage:
         self._limit = evidence_limit
 
     def learn(self, labels: FloatArray, weights: FloatArray) -> None:
-        """Take up a step: [Kmax, B] as `Correction.learn` takes them."""
+        """Learn from a step; arguments [Kmax, B] as in `Correction.learn`."""
         deepest = min(len(labels), len(self.hazards))
         seen = weights[:deepest].sum(axis=1)
         accepted = (labels[:deepest] * weights[:deepest]).sum(axis=1)
@@ -55,11 +55,11 @@ class RunningAverage:
         np.clip(self.hazards, HAZARD_FLOOR, HAZARD_CEILING, out=self.hazards)
 
     def state(self) -> dict[str, Any]:
-        """JSON-compatible."""
+        """Return a JSON-compatible state."""
         return {"hazards": self.hazards.tolist(), "seen": self._seen.tolist()}
 
     def restore(self, state: Any) -> None:
-        """Take up a saved state; raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         try:
             hazards = np.asarray(state["hazards"], dtype=np.float64)
             seen = np.asarray(state["seen"], dtype=np.float64)
@@ -73,14 +73,14 @@ class RunningAverage:
 
 
 class Correction:
-    """c_j, u_i and a on top of one head.
+    """Corrections c_j, u_i and a of one head.
 
     Args:
         max_draft_tokens: Kmax.
-        request_variance: of u_i, logits^2.
-        discount: of a request's evidence, per step in which it verified something.
-        first_evidence: Fisher information that the model is worth at first.
-        evidence_limit: cap of a position's evidence; higher adapts more slowly.
+        request_variance: prior variance of u_i (logits^2).
+        discount: discount of a request's evidence per step that verified its drafts.
+        first_evidence: weight of the model (Fisher information).
+        evidence_limit: largest evidence of a position; a higher limit adapts more slowly.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class Correction:
         self.position: FloatArray = np.zeros(max_draft_tokens)
         self._evidence: FloatArray = np.full(max_draft_tokens, first_evidence)
         self.scale = 1.0
-        """a"""
+        """a, scale of the features' effect."""
         self._scale_evidence = first_evidence
         self._mean: FloatArray = np.zeros(max_draft_tokens)
         self._mean_weight: FloatArray = np.zeros(max_draft_tokens)
         self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
-        """Times each position has been observed."""
+        """Number of observations of each position."""
         self._effect, self._information = floats(0.0), floats(0.0)
 
     def hazard(self, logits: FloatArray, slots: IntArray) -> FloatArray:
-        """Hazards [Kmax, B] for the model's logits [Kmax, B]."""
+        """Return [Kmax, B] hazards for the model's logits [Kmax, B]."""
         hazard: FloatArray = self.scale * logits
         hazard += (self.position + (1.0 - self.scale) * self._mean)[:, None]
         hazard += self._effect[slots]
@@ -122,13 +122,13 @@ class Correction:
     def learn(
         self, logits: FloatArray, slots: IntArray, labels: FloatArray, weights: FloatArray
     ) -> None:
-        """Take up a step.
+        """Learn from a step.
 
         Args:
-            logits: [Kmax, B] of the model.
-            slots: [B]
-            labels: [Kmax, B] 1 accepted, 0 rejected, or what is expected in between.
-            weights: [Kmax, B] how much each counts; 0 where nothing is known.
+            logits: [Kmax, B] logits of the model.
+            slots: [B] request slots.
+            labels: [Kmax, B] 1 accepted, 0 rejected, or an expectation in between.
+            weights: [Kmax, B] weight of each label; 0 where unknown.
         """
         if slots.size == 0:
             return
@@ -144,7 +144,7 @@ class Correction:
         touched_slots = slots[touched]
         self._effect[touched_slots] = effect[touched]
         self._information[touched_slots] = seen[touched]
-        # Once per step for the whole batch: one after the other they diverge at large batches.
+        # One update per step for the whole batch: sequential updates diverge at large batches.
         self._evidence = np.minimum(self._evidence, self._limit) + information.sum(axis=1)
         self.position = self.position + residual.sum(axis=1) / self._evidence
         np.clip(self.position, -_LARGEST_EFFECT, _LARGEST_EFFECT, out=self.position)
@@ -165,17 +165,17 @@ class Correction:
         self.scale = min(max(scale, _SCALE_RANGE[0]), _SCALE_RANGE[1])
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset the request effects of these slots."""
         self._effect.reset(slots)
         self._information.reset(slots)
 
     def widen(self, evidence: float = 20.0) -> None:
-        """Trust the past less: something may have changed. Exploration starts afresh."""
+        """Cut past evidence after a suspected change, and restart exploration."""
         self._evidence = np.minimum(self._evidence, evidence)
         self.observations[:] = 0
 
     def state(self) -> dict[str, Any]:
-        """What holds beyond single requests, JSON-compatible."""
+        """Return the state that outlives single requests, JSON-compatible."""
         return {
             "position": self.position.tolist(),
             "evidence": self._evidence.tolist(),
@@ -185,7 +185,7 @@ class Correction:
         }
 
     def restore(self, state: Any) -> None:
-        """Take up a saved state; raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         try:
             mean, scale = np.asarray(state["mean"], dtype=np.float64), float(state["scale"])
             position = np.asarray(state["position"], dtype=np.float64)

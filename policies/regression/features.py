@@ -1,30 +1,30 @@
-"""What a hazard is predicted from, computed in the same way offline and online.
+"""Features of the hazard models, computed identically offline and online.
 
-Features of a request, one value each per step, all known before its draft is made:
+Features of a request, one value each per step, all known before the step's drafts are made:
 
 ===============  ==================================================================
-``history``      how much better than the average its drafts were, in logits
+``history``      acceptance of its drafts relative to the average, in logits
 ``recent``       the same over its last few steps
-``progress``     log2(1 + tokens it has emitted), whatever K was
-``temperature``  of the target's sampling
+``progress``     log2(1 + tokens it has emitted), at any K
+``temperature``  sampling temperature of the target
 ``context``      log2(1 + tokens in its KV cache)
-``load``         log2(requests that decode)
+``load``         log2(decoding requests)
 ``task``         effect of its task label, in logits
 ===============  ==================================================================
 
-and of a draft position, known once the position is drafted:
+Features of a draft position, known once the position is drafted:
 
 ===============  ==================================================================
 ``confidence``   logit of the maximum probability of the draft distribution
-``entropy``      of that distribution, nats
+``entropy``      entropy of the draft distribution, nats
 ===============  ==================================================================
 
-History is kept as the score of a logistic model around the average hazard b_j of each position:
-the sum of y - b_j over the drafts that were seen, over 1 + the sum of b_j (1 - b_j), both
-discounted. Feedback is censored: a step that verified K and accepted A shows positions
-1..min(A + 1, K) only, and as each is held against its own b_j, requests that ran with different
-K can be compared. How many drafts of a request were seen is no feature: it depends on the policy,
-so that a request that is not speculated for would look like a new one for ever.
+History is the score of a logistic model around the average hazard b_j of each position: the sum of
+y - b_j over the observed drafts, divided by 1 + the sum of b_j (1 - b_j), both discounted. Feedback
+is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only. Each
+position is compared with its own b_j, so requests with different K are comparable. The number of
+observed drafts is no feature: it depends on the policy, and a request without speculation would
+look like a new one for ever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from adaptive_spec.step import FloatArray, IntArray
 REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")
 DRAFT_FEATURES = ("confidence", "entropy")
 POSITION = "position"
-"""Number of the draft position from 0, for trees; a logistic model has an intercept for each."""
+"""Feature name of the draft position (from 0) in trees; logistic heads have intercepts instead."""
 
 HISTORY_DISCOUNT = 0.98
 RECENT_DISCOUNT = 0.8
@@ -48,7 +48,7 @@ class RequestHistory:
     """Running acceptance by request slot, from finished steps.
 
     Args:
-        average: [P] average hazard of each position; deeper positions count as the last.
+        average: [P] average hazard of each position; deeper positions use the last value.
     """
 
     def __init__(self, average: FloatArray) -> None:
@@ -57,7 +57,7 @@ class RequestHistory:
         self._sums = floats(0.0, 5)
 
     def features(self, slots: IntArray) -> FloatArray:
-        """``history``, ``recent`` and ``progress``: [3, B]."""
+        """Return ``history``, ``recent`` and ``progress``: [3, B]."""
         sums = self._sums[slots].T
         result = np.empty((3, len(slots)))
         np.divide(sums[0], 1.0 + sums[1], out=result[0])
@@ -66,7 +66,7 @@ class RequestHistory:
         return result
 
     def learn(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
-        """Take up one step's outcomes, [B] each. Steps without drafts are only progress."""
+        """Learn one step's outcomes, [B] each. Steps without drafts only count as progress."""
         if not slots.size:
             return
         sums = self._sums[slots]
@@ -78,7 +78,7 @@ class RequestHistory:
         slots, verified, accepted = slots[touched], verified[touched], accepted[touched]
         position = np.arange(int(verified.max()))
         hazard = self.average[np.minimum(position, len(self.average) - 1)]
-        # Sums over the positions that were seen, as differences of running sums.
+        # Sums over the observed positions, as differences of running sums.
         seen = np.minimum(accepted + 1, verified)
         expected = np.concatenate([[0.0], np.cumsum(hazard)])[seen]
         information = np.concatenate([[0.0], np.cumsum(hazard * (1.0 - hazard))])[seen]
@@ -91,16 +91,16 @@ class RequestHistory:
         self._sums[slots] = sums
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset the history of these slots."""
         self._sums.reset(slots)
 
 
 def context_feature(tokens: FloatArray) -> FloatArray:
-    """``context`` of these numbers of tokens."""
+    """Return ``context`` of these token counts."""
     result: FloatArray = np.log2(1.0 + tokens)
     return result
 
 
 def confidence_feature(max_probability: FloatArray) -> FloatArray:
-    """``confidence`` of maximum draft probabilities; nan stays nan."""
+    """Return ``confidence`` of maximum draft probabilities; nan stays nan."""
     return log_odds(max_probability)

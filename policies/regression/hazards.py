@@ -1,8 +1,8 @@
-"""The fitted hazards online: features from finished steps, both heads, their corrections.
+"""Online evaluation of the fitted hazards: features of finished steps, both heads, corrections.
 
-The history head uses nothing of the drafts at hand, so anything may be decided from it. The
-drafts head uses what the drafter said before each token was drawn; what may be decided from it is
-said where it is used (`adaptive_spec.policies.regression.policy`).
+The history head uses no value of the available drafts, so any decision may use it. The drafts head
+uses the drafter's signals before each token was drawn; `adaptive_spec.policies.regression.policy`
+states which decisions may use it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from adaptive_spec.policies.regression.model_file import RegressionModel
 from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _ALMOST_SEEN = 0.999
-"""Weight of a draft that was not verified: never counted as an observation."""
+"""Largest weight of an unverified draft: below 1, so that it never counts as an observation."""
 
 
 class Survival(NamedTuple):
-    """Probability [Kmax, B] that all drafts up to a position are accepted.
+    """Survival [Kmax, B]: probability that all drafts up to a position are accepted.
 
     Attributes:
-        stale: from finished steps.
-        live: with the signals of the drafts at hand where there are any; None without.
-        logits: [B, Kmax] each: of the history head and, where there are signals, of the drafts
-            head, nan for drafts without one. To be learned from when the step has finished.
+        stale: survival from finished steps.
+        live: survival with the signals of the available drafts; None without signals.
+        logits: [B, Kmax] each: of the history head and, with signals, of the drafts head (nan for
+            drafts without one). Needed to learn from the finished step.
     """
 
     stale: FloatArray
@@ -42,14 +42,14 @@ class Survival(NamedTuple):
 
 
 class FittedHazards:
-    """Predicts and learns.
+    """Predictor and learner of hazards.
 
     Args:
         model: the fitted model.
-        kmax: Kmax of the engine; positions deeper than fitted count as the last that was.
+        kmax: Kmax of the engine; positions beyond the fitted ones use the last one.
         tasks: label of each task number.
-        discount: of a request's own residuals.
-        first_evidence: what the model is worth at first.
+        discount: discount of a request's own residuals.
+        first_evidence: initial weight of the model.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class FittedHazards:
         average = np.array(model.average)
         self._average = RunningAverage(average, first_evidence=first_evidence)
         self._past = RequestHistory(average)
-        # The last entry is that of task -1, and of numbers without a name.
+        # The last entry serves task -1 and unnamed task numbers.
         effects = [model.tasks.get(label, np.nan) for label in tasks]
         self._task_effects: FloatArray = np.array([*effects, np.nan])
         self._history = evaluator(model.history, kmax)
@@ -83,11 +83,11 @@ class FittedHazards:
 
     @property
     def observations(self) -> IntArray:
-        """[Kmax] times each position has been observed."""
+        """[Kmax] number of observations of each position."""
         return self._of_history.observations
 
     def survival(self, context: StepContext) -> Survival:
-        """What to expect of this step's drafts."""
+        """Return the survival of this step's drafts."""
         columns = self._columns(context)
         slots, batch = context.slots, context.batch_size
         history = self._history.logits(columns, batch)
@@ -108,7 +108,7 @@ class FittedHazards:
         return Survival(stale, live, (history.T,) if drafts is None else (history.T, drafts.T))
 
     def learn(self, outcome: StepOutcome, logits: tuple[FloatArray, ...]) -> None:
-        """Take up a finished step and the logits it was planned with; empty if it was not."""
+        """Learn from a finished step and its planned logits; empty logits if it was not planned."""
         if logits and outcome.slots.size:
             self._learn(outcome, [np.ascontiguousarray(head.T) for head in logits])
         self._past.learn(outcome.slots, outcome.verified, outcome.accepted)
@@ -127,8 +127,8 @@ class FittedHazards:
         logits = np.nan_to_num(logits)
         expected = self._of_drafts.hazard(logits, slots)
         self._of_drafts.learn(logits, slots, labels, np.where(known, weights, 0.0))
-        # What was not verified was left out because of its signals: the drafts that were are no
-        # fair sample of all. So the others count too, with what their signals say.
+        # Signals selected the verified drafts, which are therefore no fair sample. So the
+        # unverified drafts count too, with their expected acceptance.
         open_end = (position >= verified) & (accepted == verified) & known
         reached = np.cumprod(np.where(position >= verified, expected * known, 1.0), axis=0)
         reached[1:] = reached[:-1].copy()
@@ -145,18 +145,18 @@ class FittedHazards:
         self._past.average = self._average.hazards
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset the state of these slots."""
         self._past.forget(slots)
         self._of_history.forget(slots)
         self._of_drafts.forget(slots)
 
     def widen(self) -> None:
-        """Trust the corrections less: something may have changed."""
+        """Lower the confidence in the corrections after a suspected change."""
         self._of_history.widen()
         self._of_drafts.widen()
 
     def state(self) -> dict[str, Any]:
-        """The corrections, JSON-compatible."""
+        """Return the corrections, JSON-compatible."""
         return {
             "history": self._of_history.state(),
             "drafts": self._of_drafts.state(),
@@ -164,7 +164,7 @@ class FittedHazards:
         }
 
     def restore(self, state: Any) -> None:
-        """Take up saved corrections. Raises PolicyError if they do not fit."""
+        """Load saved corrections. Raises PolicyError if they do not fit."""
         if not isinstance(state, dict) or not {"history", "drafts", "average"} <= state.keys():
             raise PolicyError(
                 "regression state: `corrections` needs `history`, `drafts` and `average`"

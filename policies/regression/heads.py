@@ -1,4 +1,4 @@
-"""Evaluates a hazard head for a whole batch, in numpy: [Kmax, B] logits."""
+"""Evaluation of a hazard head for a whole batch, in numpy: [Kmax, B] logits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from adaptive_spec.policies.regression.model_file import BoostingHead, Feature, 
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 Columns = dict[str, FloatArray]
-"""Features by name: [B], or [Kmax, B] if they differ by position. nan is unknown."""
+"""Features by name: [B], or [Kmax, B] if they differ by position. nan means unknown."""
 
 
 class Evaluator(Protocol):
-    """A head, ready to be evaluated."""
+    """A head ready for evaluation."""
 
     def logits(self, columns: Columns, batch: int) -> FloatArray:
-        """[Kmax, B] for features as above; one that is missing is unknown."""
+        """Return [Kmax, B] logits for these features; a missing feature is unknown."""
         ...
 
 
 def evaluator(head: Head, kmax: int) -> Evaluator:
-    """The head's evaluator for this Kmax; positions deeper than fitted count as the last."""
+    """Build the head's evaluator; positions beyond the fitted ones use the last one."""
     if isinstance(head, LogisticHead):
         return _Logistic(head, kmax)
     return _Boosting(head, kmax)
@@ -59,20 +59,20 @@ class _Logistic:
 
 
 class _Boosting:
-    """All nodes of all trees are compared at once; the outcomes then select the leaves."""
+    """Boosted trees: compares all nodes of all trees at once, then selects the leaves."""
 
     def __init__(self, head: BoostingHead, kmax: int) -> None:
         self._head = head
         self._kmax = kmax
         trees, leaves = len(head.leaf), 2**head.depth
-        # Node by node, so that the nodes of one place in all trees lie together: [nodes * T].
+        # Order by node, so that the same node of all trees is contiguous: [nodes * T].
         feature = np.array(head.node_feature, dtype=np.int64).T.ravel()
         threshold = np.array(head.threshold, dtype=np.float32).T.ravel()
         names = [each.name for each in head.features]
         by_position = np.array([False, *(name in DRAFT_FEATURES for name in names)])[feature + 1]
         at_position = feature < 0
         by_position |= at_position
-        # What does not differ between positions is compared once for all of them.
+        # Comparisons that do not depend on the position run once for all positions.
         self._of_request = np.flatnonzero(~by_position)
         self._request_rows = feature[self._of_request]
         self._request_thresholds = threshold[self._of_request, None]
@@ -117,7 +117,7 @@ class _Boosting:
 
 
 def _chosen(nodes: BoolArray, turns: list[BoolArray]) -> BoolArray:
-    """Outcome [T, N] at the node that the turns so far lead to, of [2^len(turns), T, N]."""
+    """Return the outcome [T, N] at the node reached by these turns, of [2^len(turns), T, N]."""
     for turn in reversed(turns):
         left, right = nodes[0::2], nodes[1::2]
         nodes = (right & turn) | (left & ~turn)

@@ -1,9 +1,9 @@
-"""Which drafts at hand to verify, by live confidence, within limits set from finished steps.
+"""Selection of the drafts to verify by live confidence, within limits from finished steps.
 
-Admitting the drafts with the highest survival, best first, up to a number and down to a least
-survival that do not depend on them, leaves sampled output unbiased: whether a draft is admitted
-depends on draft distributions at its own and shallower positions only (DSpark, arXiv 2607.05147,
-appendix A). Survival never rises with depth, so what is admitted are prefixes.
+Admitting drafts by highest survival, up to a number and down to a least survival that do not depend
+on them, leaves sampled output unbiased: the admission of a draft depends only on draft
+distributions at its own and shallower positions (DSpark, arXiv 2607.05147, appendix A). Survival
+never rises with depth, so the admitted drafts are prefixes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray
 
 _ROOM = 2
-"""A live budget may exceed the stale plan's drafts by this factor: good steps come in bursts."""
+"""Largest ratio of a live budget to the stale plan's drafts: good steps come in bursts."""
 
 
 def rank_live(values: FloatArray, available: IntArray, forecast: StepForecast) -> IntArray:
-    """[B] K_i.
+    """Return [B] K_i.
 
     Args:
         values: [Kmax, B] live survival, times the request's weight; not increasing in depth.
-        available: [B] drafts at hand.
+        available: [B] available drafts.
         forecast: from finished steps; it sets the number of drafts and the least survival.
     """
     batch = len(available)

@@ -1,7 +1,7 @@
-"""The model file of the `regression` policy: JSON with a schema version, checked when read.
+"""Model file of the `regression` policy: validated JSON with a schema version.
 
-`adaptive-spec fit` writes it; `docs/fit.md` describes it. A hazard head is a function from
-features to logits, as plain arrays: no code and no pickled object is ever read.
+`adaptive-spec fit` writes the file; `docs/fit.md` describes it. A hazard head is a function from
+features to logits, stored as plain arrays: the reader never loads code or pickled objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adaptive_spec.policies.regression.features import (
 )
 
 MOST_NODES = 4096
-"""Of all trees of a head: what can be evaluated within a step."""
+"""Most nodes of all trees of a head: the number that can be evaluated within a step."""
 DEEPEST_TREE = 6
 _LARGEST_LOGIT = 50.0
 
@@ -31,9 +31,9 @@ Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
 class Feature(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a feature enters a head: (clip(x, low, high) - mean) / scale, 0 where x is unknown.
+    """Scaling of a feature: (clip(x, low, high) - mean) / scale, 0 where x is unknown.
 
-    Values outside the range that was seen count as its end, so that a fit is never extrapolated.
+    Values outside the fitted range are clipped to it, so that a fit is never extrapolated.
     """
 
     name: str
@@ -49,9 +49,9 @@ class LogisticHead(
     """logit h = intercept_j + sum_f (weight_f + slope_f min(j, P - 1)) x_f, j from 0.
 
     Attributes:
-        features: F of them.
-        intercepts: [P].
-        weights, slopes: [F].
+        features: F features.
+        intercepts: [P] intercept of each position.
+        weights, slopes: [F] coefficients of each feature.
     """
 
     features: list[Feature]
@@ -60,7 +60,7 @@ class LogisticHead(
     slopes: list[float]
 
     def fault(self, positions: int) -> str:
-        """What does not fit together; empty if all does."""
+        """Describe the first inconsistency; empty if the head is consistent."""
         if len(self.intercepts) != positions:
             return f"`intercepts` has {len(self.intercepts)} entries for {positions} positions"
         if not len(self.features) == len(self.weights) == len(self.slopes):
@@ -71,17 +71,17 @@ class LogisticHead(
 class BoostingHead(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="boosting"
 ):
-    """logit h = base + sum over trees of the leaf that (position, x) falls into.
+    """logit h = base + the sum over trees of the leaf of (position, x).
 
-    All trees are complete, of the same depth d: node n has children 2n + 1 (x <= threshold) and
+    All trees are complete and of the same depth d: node n has children 2n + 1 (x <= threshold) and
     2n + 2, the first 2^d - 1 nodes decide, and the leaves follow from left to right.
 
     Attributes:
-        features: F of them; `node_feature` counts from here, -1 is the position.
-        base: logit.
+        features: F features; `node_feature` indexes them, -1 is the position.
+        base: base logit.
         depth: d of every tree.
-        node_feature, threshold: [T][2^d - 1].
-        leaf: [T][2^d], learning rate included.
+        node_feature, threshold: [T][2^d - 1] feature and threshold of each node.
+        leaf: [T][2^d] logit of each leaf, learning rate included.
     """
 
     features: list[Feature]
@@ -92,7 +92,7 @@ class BoostingHead(
     leaf: list[list[float]]
 
     def fault(self, positions: int) -> str:
-        """What does not fit together; empty if all does."""
+        """Describe the first inconsistency; empty if the head is consistent."""
         del positions
         nodes, leaves = 2**self.depth - 1, 2**self.depth
         trees = len(self.leaf)
@@ -117,15 +117,15 @@ Head: TypeAlias = LogisticHead | BoostingHead
 
 
 class PositionCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How well a head predicts one position on requests it has not been fitted to.
+    """Calibration of a head at one position, on requests held out of the fit.
 
     Attributes:
-        position: from 1; 0 stands for all together.
-        drafts: that reached the position.
-        accepted: fraction of them.
+        position: position from 1; 0 stands for all together.
+        drafts: drafts that reached the position.
+        accepted: accepted fraction.
         predicted: mean prediction.
         ece: expected calibration error, see `adaptive_spec.sim.fit.calibration`.
-        auc: null where all were accepted, or none.
+        auc: area under the ROC curve; null where all drafts were accepted or none.
     """
 
     position: Annotated[int, msgspec.Meta(ge=0)]
@@ -137,14 +137,14 @@ class PositionCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Of both heads, over the same held-out requests.
+    """Calibration of both heads over the same held-out requests.
 
     Attributes:
-        requests, held_out: requests fitted to, and requests measured on.
-        average: of a model that knows only the position.
-        history: of the head that uses finished steps only.
-        drafts: of the head that uses draft signals as well, over the drafts that have one.
-        history_there: of the first head over those same drafts.
+        requests, held_out: numbers of fitted and of held-out requests.
+        average: calibration of a model that uses only the position.
+        history: calibration of the head that uses finished steps only.
+        drafts: calibration of the head with draft signals, over the drafts that have signals.
+        history_there: calibration of the history head over those same drafts.
     """
 
     requests: int
@@ -156,21 +156,21 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Hazards and, where step times were recorded, a cost profile.
+    """Hazard model and, where step times were recorded, a cost profile.
 
     Attributes:
         schema: version of this format.
-        content: marks the file as one of these.
-        name: for people.
-        source: what it was fitted to.
-        average: [P] average hazard by position, which history is measured against.
-        request_variance: variance between requests that the features leave, in logits^2.
+        content: marker of the file type.
+        name: name for people.
+        source: data of the fit.
+        average: [P] average hazard by position, the reference of the history features.
+        request_variance: remaining variance between requests (logits^2).
         tasks: effect of each task label, in logits.
-        history: uses finished steps and request features only.
-        drafts: uses draft signals too; null if none was recorded.
+        history: head on finished steps and request features only.
+        drafts: head with draft signals; null if none were recorded.
         step_times: a cost profile; null if no times were recorded.
-        step_time_error: median relative error of it on held-out steps.
-        calibration: on held-out requests.
+        step_time_error: median relative error of `step_times` on held-out steps.
+        calibration: calibration on held-out requests.
     """
 
     schema: Literal[1] = 1
@@ -207,7 +207,7 @@ class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 def load_model(path: str | os.PathLike[str]) -> RegressionModel:
-    """Read a model file. Raises PolicyError naming the file, what is wrong and what to do."""
+    """Read a model file. Raises PolicyError naming the file, the fault and the remedy."""
     try:
         return msgspec.json.decode(read_small_file(path), type=RegressionModel)
     except OSError as error:
@@ -223,7 +223,7 @@ def load_model(path: str | os.PathLike[str]) -> RegressionModel:
 
 
 def default_model() -> RegressionModel:
-    """The model that comes with the package, fitted to our own records of two small models."""
+    """Load the model shipped with the package, fitted to our own records of two small models."""
     return load_model(Path(__file__).with_name("default_model.json"))
 
 

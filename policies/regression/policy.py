@@ -1,16 +1,16 @@
-"""Hazards fitted offline, corrected online, planned exactly.
+"""Policy on hazards fitted offline, corrected online and planned exactly.
 
-`adaptive-spec fit` fits the probability that each draft is accepted to recorded steps, by logistic
-regression or gradient boosting, and the step times where they were recorded; the file is evaluated
-here in numpy. A discounted correction, c_j by position and u_i by request, follows what the fit
-does not know (`adaptive_spec.policies.regression.correction`). From there on it is the default
-policy's way (`adaptive_spec.policies.goodput.planned_policy`).
+`adaptive-spec fit` fits the acceptance probability of each draft to recorded steps, by logistic
+regression or gradient boosting, and the step times where they were recorded; this policy evaluates
+the file in numpy. A discounted correction, c_j by position and u_i by request, follows differences
+from the fit (`adaptive_spec.policies.regression.correction`). The rest is shared with the default
+policy (`adaptive_spec.policies.goodput.planned_policy`).
 
-Where the drafter reports its confidence, drafts are ranked by it, without a bias of sampled
-output: how deep to draft, how many drafts to verify at most, and the least survival that a draft
-needs are decided from finished steps only; confidences then rank the drafts by survival, best
-first, until the number is reached or a survival is below that least one. A draft's survival
-depends on the distributions at its own and shallower positions, never on its own token.
+Where the drafter reports its confidence, confidence ranks the drafts without a bias of sampled
+output. Finished steps alone decide the draft depth, the most drafts to verify, and the least
+survival that a draft needs. Confidences then rank the drafts by survival until the number is
+reached or the survival falls below the least one. A draft's survival depends on the distributions
+at its own and shallower positions, never on its own token.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, 
 
 _LOG = logging.getLogger(__name__)
 _EVIDENCE_OF_DEFAULT, _EVIDENCE_OF_FITTED = 4.0, 40.0
-"""Fisher information that a model is worth before anything was seen: ours of other models, and
-one that was fitted for this server."""
+"""Initial weight of a model (Fisher information): the shipped model of other models, and a model
+fitted for this server.
+"""
 
 
 class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `regression`."""
 
     model: str | None = None
-    """File made by `adaptive-spec fit`. Absent: the one that comes with the package, which was
-    fitted to a small pair of models, so that the correction has more to do."""
+    """File made by `adaptive-spec fit`. Absent: the shipped model, which was fitted to a small pair
+    of models and needs more correction.
+    """
     profile: str | None = None
-    """File with a cost profile to start from; wins over the step times in the model."""
+    """File with an initial cost profile; takes precedence over the step times in the model."""
     tasks: list[str] = []
-    """Task labels in the order of the engine's task numbers, for a model that knows labels."""
+    """Task labels in the order of the engine's task numbers, for a model with task effects."""
     discount: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.98
-    """How fast a request's own correction is forgotten, per step."""
+    """Discount of a request's own correction per step."""
     confidence: bool = True
     """Rank drafts by the drafter's confidence where it is reported and the model knows it."""
     latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
@@ -52,7 +54,7 @@ class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class RegressionPolicy(PlannedPolicy[Survival]):
-    """Maximises expected tokens per second of each step, with fitted hazards."""
+    """Policy that maximises the expected tokens per second of each step with fitted hazards."""
 
     name: ClassVar[str] = "regression"
     summary: ClassVar[str] = "hazards fitted offline (adaptive-spec fit), corrected online"
@@ -92,7 +94,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
         return forecast_step(context, seen.stale, self._latency.weights(context), self._cost)
 
     def _plan_on(self, forecast: StepForecast, seen: Survival) -> SpecPlan:
-        """What the planner wants, ranked by confidence, and now and then one draft more."""
+        """Rank the planned drafts by confidence; sometimes explore one draft more."""
         context, best, live = forecast.context, forecast.best, seen.live
         verify, reason = best.verify, "planned"
         if live is not None and context.capability.level is not Level.UNIFORM and verify.any():

@@ -1,1 +1,1 @@
-"""Rules of serving engines as they ship them, or have proposed them."""
+"""Rules shipped by serving engines or proposed for them."""

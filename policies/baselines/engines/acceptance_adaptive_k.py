@@ -1,22 +1,22 @@
-"""Peer: K as far as drafts are accepted often enough, `AcceptanceAdaptiveK` of a vLLM fork.
+"""Baseline: K by thresholds on acceptance rates, `AcceptanceAdaptiveK` of a vLLM fork.
 
 Source: vllm/v1/spec_decode/dynamic/adaptive.py of a public vLLM fork (source read; not upstream).
 Granularity: one K per batch. Signals: accepted drafts by position and, with `table`, batch size.
 
-Every position has the rate at which it was accepted where it was drafted: a mean of the first
-`window` (256) drafts, then a moving average with step 1 / window. All positions are enabled at
-first; one is disabled when its rate falls below `threshold`, and enabled again at `threshold +
-hysteresis` (.05). K is the number of leading enabled positions, at least `min_k`. Until `window`
-drafts have been seen, and at every `probe_interval`-th step (64), K is Kmax. With a batch-size
-table K is the smaller of the two.
+Each position has an acceptance rate over its drafts: the mean of the first `window` (256) drafts,
+then a moving average with step 1 / window. All positions start enabled. A position is disabled when
+its rate falls below `threshold`, and enabled again at `threshold + hysteresis` (0.05). K is the
+number of leading enabled positions, at least `min_k`. K is Kmax until `window` drafts have been
+judged, and at every `probe_interval`-th step (64). With a batch-size table, K is the smaller of the
+two.
 
-Faults kept as they are:
+Faults kept:
 
-* One threshold stands for every load, drafter and GPU; time plays no part.
-* Rates are unconditional, and biased by what made K vary.
-* A probe drafts all Kmax positions for the whole batch, however hopeless they are, for ever.
+* One threshold serves every load, drafter and GPU; step time is ignored.
+* Rates are unconditional, and biased by whatever made K vary.
+* A probe drafts all Kmax positions for the whole batch, however hopeless, for ever.
 
-The fork leaves the threshold to the user; .4 is what its own tests use.
+The fork leaves the threshold to the user; its own tests use 0.4.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 class AcceptanceAdaptiveKOptions(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 ):
-    """Options of `acceptance_adaptive_k`; defaults are the fork's, but for `threshold`."""
+    """Options of `acceptance_adaptive_k`; the fork's defaults, except for `threshold`."""
 
     threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.4
-    """Rate of acceptance from which a position is worth drafting."""
+    """Least acceptance rate of a position that is drafted."""
     min_k: NonNegative = 0
     window: Positive = 256
-    """Drafts that the averages go back to."""
+    """Length of the averages (drafts)."""
     probe_interval: NonNegative = 64
-    """Steps between two steps that draft Kmax; 0: none."""
+    """Steps between two steps that draft Kmax; 0 disables them."""
     hysteresis: Annotated[float, msgspec.Meta(ge=0)] = 0.05
     table: list[tuple[int, int, int]] | None = None
-    """Ranges ``[from, to, K]`` of batch sizes that cap K, as of `batch_table`."""
+    """Ranges ``[from, to, K]`` of batch sizes that cap K, as in `batch_table`."""
 
     def __post_init__(self) -> None:
         if self.table is not None:
@@ -58,7 +58,7 @@ class AcceptanceAdaptiveKOptions(
 
 
 class PositionRates:
-    """Rates of acceptance by position, and which positions they enable.
+    """Acceptance rates by position, and the positions they enable.
 
     Args:
         positions: Kmax.
@@ -73,7 +73,7 @@ class PositionRates:
         self.drafts = 0
 
     def record(self, verified: IntArray, accepted: IntArray) -> None:
-        """[B] drafts each request verified and accepted in a step, one request after another."""
+        """Record [B] verified and accepted drafts of a step, one request after another."""
         self.drafts += int(np.count_nonzero(verified > 0))
         for position in range(len(self.rates)):
             hits = (accepted > position)[verified > position]
@@ -88,12 +88,12 @@ class PositionRates:
                 keep = 1.0 - 1.0 / self._options.window
                 weights = keep ** np.arange(later.size - 1, -1, -1)
                 rate = rate * keep**later.size + (1.0 - keep) * float(weights[later].sum())
-            # Rounding must not leave 0..1: a saved rate is checked when it is read.
+            # Rounding must not leave 0..1, the range that `restore` accepts.
             self.rates[position] = min(max(rate, 0.0), 1.0)
             self.counts[position] = count + hits.size
 
     def leading(self) -> int:
-        """Leading enabled positions; enables and disables them by their rates."""
+        """Update the enabled positions; return the number of leading enabled ones."""
         threshold = self._options.threshold
         for position, rate in enumerate(self.rates):
             if self.counts[position]:
@@ -107,7 +107,7 @@ class PositionRates:
 
 
 class AcceptanceAdaptiveKPolicy:
-    """Drafts the positions whose acceptance clears a threshold."""
+    """Policy that drafts the positions with an acceptance rate above a threshold."""
 
     name: ClassVar[str] = "acceptance_adaptive_k"
     summary: ClassVar[str] = "leading positions accepted often enough, from a vLLM fork"
@@ -130,7 +130,7 @@ class AcceptanceAdaptiveKPolicy:
             self._cap = BatchTablePolicy(BatchTableOptions(table=options.table))
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The leading positions, or all of them in a probe."""
+        """Plan the leading positions, or all positions in a probe."""
         kmax = context.capability.max_draft_tokens
         if len(self._positions.rates) != kmax:
             self._positions = PositionRates(kmax, self._options)
@@ -142,15 +142,15 @@ class AcceptanceAdaptiveKPolicy:
         return self._rounds.next_round(context, k, f"{reason}, K = {k}")
 
     def observe(self, step: FinishedStep) -> None:
-        """Count each request's drafts."""
+        """Record each request's drafts."""
         outcome = step.outcome
         self._positions.record(outcome.verified, outcome.accepted)
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """Rates, counts and enabled positions."""
+        """Return rates, counts and enabled positions."""
         if not self._positions.rates:
             return self._restored
         return {
@@ -161,7 +161,7 @@ class AcceptanceAdaptiveKPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Take up a saved state. Raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         if not state:
             return
         try:

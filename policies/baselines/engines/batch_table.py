@@ -1,9 +1,9 @@
-"""Peer: K looked up by batch size, as vLLM's `num_speculative_tokens_per_batch_size` does.
+"""Baseline: K by batch size, vLLM's `num_speculative_tokens_per_batch_size`.
 
-Source: vLLM 0.32, v1/spec_decode/dynamic/utils.py and v1/core/sched/scheduler.py (the look-up is
-by the number of scheduled requests, prefills included there). Granularity: L0. Rules kept as they
-are: ranges ``[from, to, K]``; a gap between ranges inherits the K of the range before it, sizes
-past the last range its K; K is clamped to the configured Kmax.
+Source: vLLM 0.32, v1/spec_decode/dynamic/utils.py and v1/core/sched/scheduler.py (the look-up uses
+the number of scheduled requests, prefills included). Granularity: L0. Rules kept: ranges ``[from,
+to, K]``; a gap between ranges inherits the K of the range before it, larger sizes the K of the last
+range; K is clamped to the configured Kmax.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BatchTableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Options of `batch_table`."""
 
     table: list[tuple[int, int, int]]
-    """Ranges ``[from, to, K]`` of batch sizes, both ends included, the first from 1."""
+    """Ranges ``[from, to, K]`` of batch sizes, both ends included, starting at 1."""
 
     def __post_init__(self) -> None:
         if not self.table:
@@ -40,7 +40,7 @@ class BatchTableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class BatchTablePolicy(StatelessPolicy):
-    """K by batch size."""
+    """Policy of one K by batch size."""
 
     name: ClassVar[str] = "batch_table"
     summary: ClassVar[str] = "K by batch size, vLLM's own schedule (option table)"
@@ -59,7 +59,7 @@ class BatchTablePolicy(StatelessPolicy):
             self._k_of[low:] = k
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K of the row for this batch size."""
+        """Plan the K of the range of this batch size."""
         size = min(max(context.batch_size, 1), len(self._k_of) - 1)
         k = nearest_allowed(int(self._k_of[size]), context.capability.uniform_values)
         return SpecPlan(

@@ -1,34 +1,34 @@
-"""Peer: SGLang's adaptive steps, `--speculative-adaptive`.
+"""Baseline: SGLang's adaptive steps, `--speculative-adaptive`.
 
 Source: SGLang 0.5.23, sglang/srt/speculative/adaptive_spec_params.py (#22246, #23336).
 Granularity: one K per batch. Signals: batch size and accepted drafts.
 
-Every batch-size tier has its candidates, its own K and its own moving average e of the accepted
-drafts per request:
+Every batch-size tier has its own candidates, K and moving average e of the accepted drafts per
+request:
 
-    e <- (1 - a) e + a mean_i A_i        after each batch with K > 0, a = .2
+        e <- (1 - a) e + a mean_i A_i        after each batch with K > 0, a = 0.2
 
 After `warmup_batches` (10), at every `update_interval`-th batch (5):
 
-* at K = 0: up to the next candidate, always;
-* else down while e <= below - .5 + down_hysteresis, `below` the next lower candidate (.5 +
-  down_hysteresis where that is 0);
-* if it did not go down, up while e > K - .5 + up_hysteresis.
+* at K = 0: move up to the next candidate, always;
+* else move down while e <= below - 0.5 + down_hysteresis, with `below` the next lower candidate
+  (threshold 0.5 + down_hysteresis where that candidate is 0);
+* if K did not move down, move up while e > K - 0.5 + up_hysteresis.
 
-`ceiling_coeff` c > 0 keeps K, unless it rises, at or below max(1, ceil(c e)).
+`ceiling_coeff` c > 0 limits a K that does not rise to max(1, ceil(c e)).
 
-Faults kept as they are:
+Faults kept:
 
-* Time, queue, KV and confidence play no part: the tiers' candidates stand for what a batch costs.
-  From batch 64 on it is always off, below 8 it never is.
-* At K = 0 it probes at every update without back-off: with a drafter that is never right about
-  half of the steps draft.
-* e starts at K - 1, so a new tier learns nothing from the others; a tier left is frozen.
+* Time, queue, KV and confidence are ignored: each tier's candidates represent the cost of its
+  batches. Speculation is always off from batch 64 on, and never off below 8.
+* At K = 0 every update probes, without back-off: with a drafter that is never right, about half of
+  the steps draft.
+* e starts at K - 1, so a new tier learns nothing from the others; an unused tier is frozen.
 * A batch of 64 moves e as much as a batch of 8.
 
-At K = 0 SGLang still runs the draft-extend pass, which is OFF-warm. A step that still verifies
-the K before a change is not counted: upstream drafts and verifies in one step and has none.
-Candidates the engine can't run are left out.
+At K = 0 SGLang still runs the draft-extend pass (OFF-warm). A step that still verifies the K before
+a change is not counted: upstream drafts and verifies in one step and has no such steps. Candidates
+that the engine cannot run are left out.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class EmaTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tier of batch sizes; names and defaults are upstream's, but for `batch_size`."""
+    """A tier of batch sizes; upstream's names and defaults, except for `batch_size`."""
 
     batch_size: Positive
-    """The smallest batch of this tier."""
+    """Smallest batch size of this tier."""
     candidate_steps: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
-    """The K to choose from."""
+    """Candidate K."""
     ema_alpha: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     update_interval: Positive = 5
     warmup_batches: Annotated[int, msgspec.Meta(ge=0)] = 10
@@ -65,7 +65,7 @@ class EmaTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def default_tiers() -> list[EmaTier]:
-    """Upstream's DEFAULT_ADAPTIVE_CONFIG."""
+    """Return upstream's DEFAULT_ADAPTIVE_CONFIG."""
     return [
         EmaTier(batch_size=1, candidate_steps=[1, 3, 5, 7]),
         EmaTier(batch_size=8, candidate_steps=[0, 1, 3], down_hysteresis=0.0),
@@ -80,9 +80,9 @@ class SGLangEmaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     tiers: list[EmaTier] = msgspec.field(default_factory=default_tiers)
     """Tiers by ascending batch size."""
     initial_steps: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """K to begin with, where it is a candidate; absent: the engine's own."""
+    """First K where it is a candidate; absent: the engine's own K."""
     graph_batch_sizes: list[Positive] = []
-    """Captured batch sizes, ascending: a batch counts as the next of them. Empty: as itself."""
+    """Captured batch sizes, ascending: a batch counts as the next larger one. Empty: exact."""
 
     def __post_init__(self) -> None:
         sizes = [tier.batch_size for tier in self.tiers]
@@ -93,7 +93,7 @@ class SGLangEmaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class EmaSlot:
-    """K of one tier and the average it follows."""
+    """K of one tier and the average behind it."""
 
     def __init__(self, tier: EmaTier, candidates: Sequence[int], initial: int) -> None:
         self._tier = tier
@@ -104,7 +104,7 @@ class EmaSlot:
         self.batches = 0
 
     def record(self, mean_accepted: float) -> None:
-        """A batch that verified this slot's K accepted so many drafts per request."""
+        """Record the mean accepted drafts per request of a batch that verified this slot's K."""
         tier = self._tier
         if self.k > 0:
             self.ema = (1 - tier.ema_alpha) * self.ema + tier.ema_alpha * mean_accepted
@@ -147,7 +147,7 @@ class EmaSlot:
 
 
 class EmaTiers:
-    """The slots of all tiers, found by batch size."""
+    """Slots of all tiers, found by batch size."""
 
     def __init__(self, options: SGLangEmaOptions, capability: Capability, initial: int) -> None:
         self._graphs = options.graph_batch_sizes
@@ -160,7 +160,7 @@ class EmaTiers:
             self.slots.append(EmaSlot(tier, runnable, initial))
 
     def slot(self, batch_size: int) -> EmaSlot:
-        """The slot that a batch of this size belongs to."""
+        """Return the slot of a batch size."""
         place = bisect_left(self._graphs, batch_size)
         if place < len(self._graphs):
             batch_size = self._graphs[place]
@@ -168,7 +168,7 @@ class EmaTiers:
 
 
 class SGLangEmaPolicy:
-    """K by batch-size tier, up and down with the average of accepted drafts."""
+    """Policy of one K per batch-size tier, moved by the average of accepted drafts."""
 
     name: ClassVar[str] = "sglang_ema"
     summary: ClassVar[str] = "K by accepted drafts within batch-size tiers, SGLang's adaptive steps"
@@ -187,7 +187,7 @@ class SGLangEmaPolicy:
         self._restored: State = {}
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K of the tier this batch belongs to."""
+        """Plan the K of this batch's tier."""
         tiers = self._tiers
         if tiers is None:
             initial = self._options.initial_steps
@@ -199,7 +199,7 @@ class SGLangEmaPolicy:
         return self._rounds.next_round(context, slot.k, f"{slot.ema:.2f} accepted, K = {slot.k}")
 
     def observe(self, step: FinishedStep) -> None:
-        """Move the average of the tier that this batch belongs to."""
+        """Update the average of this batch's tier."""
         outcome = step.outcome
         k = step.plan.memo
         if self._tiers is None or outcome.slots.size == 0:
@@ -209,10 +209,10 @@ class SGLangEmaPolicy:
             slot.record(float(outcome.accepted.sum()) / outcome.slots.size)
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """K, average and count of each tier."""
+        """Return K, average and count of each tier."""
         if self._tiers is None:
             return self._restored
         pairs = zip(self._tiers.sizes, self._tiers.slots, strict=True)
@@ -224,7 +224,7 @@ class SGLangEmaPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Take up the tiers' K and averages. Raises PolicyError if they are of other tiers."""
+        """Load the tiers' K and averages. Raises PolicyError for a state of other tiers."""
         if not state:
             return
         rows: Any = state.get("tiers")

@@ -1,4 +1,4 @@
-"""Peer: SGLang's throughput-aware steps (#28045), the candidate of the best tokens per second.
+"""Baseline: SGLang's throughput-aware steps (#28045), the K with the most tokens per second.
 
 Source: pull request sgl-project/sglang#28045, throughput_aware_policy.py and
 throughput_aware_spec_params.py as proposed (source read, not in a release; an earlier form
@@ -8,25 +8,25 @@ position, a cost table profiled at start-up.
     score(K) = (1 + sum_{j <= K} p_j) / seconds(B, K)
 
 p_j is the mean over the last `window_size` (20) batches of the fraction of requests that accepted
-more than j - 1 drafts; windows are shared by all batch sizes. A position without data continues
-geometrically: p_n (p_n / p_1)^(1 / (n - 1)), or p_1 itself where only that is known. Every
+more than j - 1 drafts; all batch sizes share the windows. A position without data is extrapolated
+geometrically: p_n (p_n / p_1)^(1 / (n - 1)), or p_1 itself where only p_1 is known. Every
 `update_interval` batches (5), once the windows of all positions up to K are full, the candidate
-with the best score is taken if it beats the present one by more than `switch_hysteresis` (10 %).
+with the best score replaces the present K if it wins by more than `switch_hysteresis` (10 percent).
 When K falls, the windows above it are cleared.
 
-Faults kept as they are:
+Faults kept:
 
-* K = 0 is not a candidate: it can't switch off.
-* The cost table knows no context: it is profiled at 128 tokens each. It is looked up at the next
-  profiled batch size above, past the last one at the last one.
-* p_j counts a request as rejected at j whatever stopped it, and weighs a batch of 1 like one of
-  64; a position without data may be copied from the first, which is too good.
-* Positions above the present K are only extrapolated, never tried, until their score wins. After
-  a fall to K = 1 the copied rate is so much too good that it sends K up again: at large batches
-  it goes back and forth between the smallest and the largest candidate.
+* K = 0 is not a candidate: the rule cannot switch speculation off.
+* The cost table ignores context: it is profiled at 128 tokens each. The look-up takes the next
+  larger profiled batch size, or the last one.
+* p_j counts a request as rejected at j whatever stopped it, and weighs a batch of 1 like one of 64;
+  a position without data may copy the first position's rate, which is too high.
+* Positions above the present K are extrapolated, never tried, until their score wins. After a fall
+  to K = 1 the copied rate is so high that K rises again: at large batches K oscillates between the
+  smallest and the largest candidate.
 
-Upstream's table comes from running every candidate at start-up; here from the option `profile`,
-or from steps at each new load that are set aside for it. A K the engine can't run is left out.
+Upstream profiles every candidate at start-up; here the table comes from the option `profile`, or
+from extra steps at each new load. Candidates that the engine cannot run are left out.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class SGLangThroughputOptions(
     """Options of `sglang_throughput`."""
 
     profile: str | None = None
-    """File with a cost profile; without one each load is profiled when it first occurs."""
+    """File with a cost profile; without one, each load is profiled when it first occurs."""
     candidates: tuple[tuple[Positive, Candidates], ...] = ((1, (1, 3, 5, 7)),)
-    """Pairs ``[smallest batch size, K to choose from]``, ascending."""
+    """Pairs ``[smallest batch size, candidate K]``, ascending."""
     initial_steps: Positive | None = None
-    """K to begin with, where it is a candidate; absent: the engine's own."""
+    """First K where it is a candidate; absent: the engine's own K."""
     window_size: Positive = 20
     update_interval: Positive = 5
     switch_hysteresis: Annotated[float, msgspec.Meta(ge=0)] = 0.1
     profiled_batch_sizes: Candidates = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    """Batch sizes the cost table has, ascending."""
+    """Batch sizes of the cost table, ascending."""
 
     def __post_init__(self) -> None:
         sizes = [size for size, _ in self.candidates]
@@ -84,9 +84,9 @@ class PositionWindows:
         self._size = size
 
     def record(self, verified: IntArray, accepted: IntArray, k: int) -> None:
-        """A batch that drafted k: [B] verified and accepted drafts.
+        """Record [B] verified and accepted drafts of a batch that drafted k.
 
-        A request near its end verifies fewer; it says nothing about what it did not verify.
+        A request near its end verifies fewer drafts; its unverified positions are not counted.
         """
         for position in range(min(k, len(self.windows))):
             reached = int(np.count_nonzero(verified > position))
@@ -95,16 +95,16 @@ class PositionWindows:
                 self.windows[position].append(hits / reached)
 
     def clear_above(self, k: int) -> None:
-        """K has fallen to k: forget the positions above."""
+        """Clear the windows of the positions above k."""
         for window in self.windows[k:]:
             window.clear()
 
     def full_to(self, k: int) -> bool:
-        """All positions up to k have a full window."""
+        """Whether all positions up to k have a full window."""
         return all(len(window) == self._size for window in self.windows[:k])
 
     def expected_tokens(self, k: int) -> float | None:
-        """1 + sum of p_j up to k; None if nothing is known to continue from."""
+        """Return 1 + the sum of p_j up to k; None without data to extrapolate from."""
         rates: list[float] = []
         for window in self.windows[:k]:
             if window:
@@ -120,7 +120,7 @@ class PositionWindows:
 
 
 class SGLangThroughputPolicy:
-    """The candidate with the best expected tokens per profiled second."""
+    """Policy that picks the candidate with the most expected tokens per profiled second."""
 
     name: ClassVar[str] = "sglang_throughput"
     summary: ClassVar[str] = "candidate of the best tokens per second, SGLang's throughput_aware"
@@ -143,7 +143,7 @@ class SGLangThroughputPolicy:
         self._batches = 0
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The present K, or every few batches the best one."""
+        """Plan the present K, or every few batches the best one."""
         if not self._candidates:
             self._start(context)
         measure = self._times.unmeasured(context)
@@ -161,7 +161,7 @@ class SGLangThroughputPolicy:
         return self._rounds.next_round(context, self._k, f"throughput-aware {self._k}")
 
     def observe(self, step: FinishedStep) -> None:
-        """Fill the windows of the positions that were drafted, and the cost table."""
+        """Update the windows of the drafted positions, and the cost table."""
         outcome = step.outcome
         self._times.learn(outcome)
         k = step.plan.memo
@@ -172,10 +172,10 @@ class SGLangThroughputPolicy:
         self._batches += k == self._k
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """Present K, windows and the cost table."""
+        """Return present K, windows and the cost table."""
         return {
             "k": self._k,
             "windows": [list(window) for window in self._windows.windows],
@@ -183,7 +183,7 @@ class SGLangThroughputPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Take up a saved state. Raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         if not state:
             return
         try:
@@ -234,7 +234,7 @@ class SGLangThroughputPolicy:
             self._switch(best)
 
     def _best(self, candidates: list[int], batch: int) -> tuple[int | None, dict[int, float]]:
-        """The candidate of the highest score, if any has one, and all scores."""
+        """Return the candidate with the highest score, if one has a score, and all scores."""
         if not self._times.ready:
             return None, {}
         sizes = self._options.profiled_batch_sizes

@@ -1,10 +1,9 @@
-"""Peers: TensorRT-LLM's two speculation gates, which switch speculation off for good.
+"""Baselines: TensorRT-LLM's two speculation gates, which switch speculation off for good.
 
 Source: `SpeculationGate` in _torch/speculative/speculation_gate.py and its callers in
-_torch/pyexecutor/py_executor.py, in 1.2 (#7283) and in 1.3 and main (#12905). The gates were
-read, not run; what their callers feed them follows upstream's tests and other people's notes.
-Granularity: on or off for the whole server. While on, they run one K or a
-`draft_len_schedule`.
+_torch/pyexecutor/py_executor.py, in 1.2 (#7283) and in 1.3 and main (#12905). The gates were read,
+not run; the callers' inputs follow upstream's tests and published notes. Granularity: on or off for
+the whole server. While on, they run one K or a `draft_len_schedule`.
 
 | | `trtllm_request_gate` (1.2, two-engine path) | `trtllm_window_gate` (1.3+, one-engine path) |
 | --- | --- | --- |
@@ -12,20 +11,21 @@ Granularity: on or off for the whole server. While on, they run one K or a
 | options | `acceptance_window`, `acceptance_length_threshold` | `acceptance_rate_window_size`, |
 | | | `acceptance_rate_threshold` |
 
-Both keep the mean of the last N samples and switch off when it falls below the threshold, from the
-Nth sample on. Upstream sets neither N nor threshold by default (no gate then), so both must be
-given here. Rules kept as they are:
+Both keep the mean of the last N samples and switch off when the mean falls below the threshold,
+from the Nth sample on. Upstream sets neither N nor threshold by default (no gate), so both are
+required here. Rules kept:
 
-* Off is off until the server restarts: nothing is drafted, so nothing can show that it would pay
-  again. `state` is empty, because upstream's gate is open again after a restart.
-* Load plays no part: one threshold stands for every batch size.
-* Each iteration weighs the same in the window gate, whatever its batch.
+* Off lasts until the server restarts: without drafts, nothing can show that speculation would pay
+  again. `state` is empty, because upstream's gate is open after a restart.
+* Load is ignored: one threshold serves every batch size.
+* Each iteration has the same weight in the window gate, whatever its batch.
 * The request gate's mean counts the prompt's pass as an iteration, and iterations in which a
-  schedule ran K = 0; so a schedule alone can close it. It only sees requests that have ended.
+  schedule ran K = 0; so a schedule alone can close the gate. The gate only sees requests that have
+  ended.
 
-Off is K = 0 with no drafter pass (OFF-cold). Drafter state that goes stale by that is never used
-again, so upstream can do it where the adapter's floor of K is 1. On a ladder without 0 an engine
-runs its smallest K instead.
+Off is K = 0 without a drafter pass (OFF-cold). The drafter state goes stale but is never used
+again, so upstream can switch off where the adapter's smallest K is 1. On a ladder without 0 an
+engine runs its smallest K instead.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class _WhileOnOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runs while the gate is open."""
+    """Options of the K that runs while the gate is open."""
 
     k: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """One K for all; absent: the engine's own."""
+    """One K for all requests; absent: the engine's own K."""
     schedule: Schedule | None = None
-    """K by batch size instead, as of `trtllm_schedule`."""
+    """K by batch size instead, as in `trtllm_schedule`."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None:
@@ -68,7 +68,7 @@ class RequestGateOptions(_WhileOnOptions, frozen=True, kw_only=True, forbid_unkn
     """Options of `trtllm_request_gate`."""
 
     acceptance_window: Window
-    """N, the requests that the mean is taken over."""
+    """N, number of requests in the mean."""
     acceptance_length_threshold: Annotated[float, msgspec.Meta(ge=0)]
     """Accepted drafts per iteration below which speculation ends."""
 
@@ -77,13 +77,13 @@ class WindowGateOptions(_WhileOnOptions, frozen=True, kw_only=True, forbid_unkno
     """Options of `trtllm_window_gate`."""
 
     acceptance_rate_window_size: Window
-    """N, the iterations that the mean is taken over."""
+    """N, number of iterations in the mean."""
     acceptance_rate_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    """Accepted over drafted below which speculation ends."""
+    """Ratio of accepted to drafted below which speculation ends."""
 
 
 class _Gate:
-    """Open until the mean of the last N samples falls below a threshold; then never again."""
+    """Gate that closes for good when the mean of the last N samples falls below a threshold."""
 
     def __init__(self, window: int, threshold: float) -> None:
         self.closed = False
@@ -93,7 +93,7 @@ class _Gate:
         self._threshold = threshold
 
     def record(self, sample: float) -> None:
-        """Take up a sample; ignored once the gate is closed."""
+        """Record a sample; ignored after closing."""
         if self.closed:
             return
         self._samples.append(sample)
@@ -105,14 +105,14 @@ class _Gate:
 
 
 class _GatedPolicy(StatelessPolicy):
-    """One K or a schedule while the gate is open, nothing once it has closed."""
+    """Policy of one K or a schedule until the gate closes, then of K = 0."""
 
     def __init__(self, options: _WhileOnOptions, gate: _Gate) -> None:
         self._k, self._schedule = options.k, options.schedule
         self._gate = gate
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K of the open gate, or 0."""
+        """Plan the K of the open gate, or 0."""
         if self._gate.closed:
             return fixed_plan(context, 0, "gate closed for good")
         k = context.engine_k if self._k is None else self._k
@@ -122,7 +122,7 @@ class _GatedPolicy(StatelessPolicy):
 
 
 class TensorRTLLMWindowGatePolicy(_GatedPolicy):
-    """The gate of 1.3 and later."""
+    """Gate of TensorRT-LLM 1.3 and later."""
 
     name: ClassVar[str] = "trtllm_window_gate"
     summary: ClassVar[str] = "off for good at low acceptance per step, TensorRT-LLM 1.3's gate"
@@ -139,7 +139,7 @@ class TensorRTLLMWindowGatePolicy(_GatedPolicy):
         super().__init__(options, _Gate(window, threshold))
 
     def observe(self, step: FinishedStep) -> None:
-        """Accepted over drafted of one iteration; one without drafts is no sample."""
+        """Record accepted over drafted of one iteration, unless nothing was drafted."""
         outcome = step.outcome
         drafted = int(outcome.verified.sum())
         if drafted:
@@ -147,7 +147,7 @@ class TensorRTLLMWindowGatePolicy(_GatedPolicy):
 
 
 class TensorRTLLMRequestGatePolicy(_GatedPolicy):
-    """The gate of 1.2."""
+    """Gate of TensorRT-LLM 1.2."""
 
     name: ClassVar[str] = "trtllm_request_gate"
     summary: ClassVar[str] = "off for good at low acceptance per request, TensorRT-LLM 1.2's gate"
@@ -171,8 +171,8 @@ class TensorRTLLMRequestGatePolicy(_GatedPolicy):
         self._iterations[outcome.slots] += 1
 
     def forget(self, slots: IntArray) -> None:
-        """These requests have ended: each is a sample."""
-        # The prompt's pass, an iteration with one token, is counted in.
+        """Record a sample of each ended request."""
+        # Add the prompt's pass, an iteration with one token.
         tokens, iterations = self._tokens[slots] + 1, self._iterations[slots] + 1
         for sample in (tokens / iterations - 1.0).tolist():
             self._gate.record(sample)

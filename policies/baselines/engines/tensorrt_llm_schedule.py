@@ -1,17 +1,17 @@
-"""Peer: K looked up by batch size, as TensorRT-LLM's `draft_len_schedule` does.
+"""Baseline: K by batch size, TensorRT-LLM's `draft_len_schedule`.
 
-Source: TensorRT-LLM 1.3 and main, `get_draft_len_for_batch_size` in
-_torch/speculative/utils.py, used by `_handle_dynamic_draft_len` in _torch/pyexecutor/py_executor.py
-(source read, not run). Signal: the batch size. Granularity: L0. Rules kept as they are:
+Source: TensorRT-LLM 1.3 and main, `get_draft_len_for_batch_size` in _torch/speculative/utils.py,
+used by `_handle_dynamic_draft_len` in _torch/pyexecutor/py_executor.py (source read, not run).
+Signal: the batch size. Granularity: L0. Rules kept:
 
-* A key is the largest batch size that gets its K; past the last key K is 0. (In 1.2 a key is the
+* A key is the largest batch size of its K; beyond the last key K is 0. (In 1.2 a key is the
   smallest batch size instead, and on the two-engine path a smaller K saves no target compute.)
 * At K = 0 the drafter does not run, not even to keep its state in step. A request that lives
-  through such a step is hardly accepted any more (#16888); the schedule does not know. In the
-  simulator that is OFF-cold, which stops drafting for those requests, so this peer is spared the
-  cost of drafts that would be rejected.
+  through such a step accepts hardly any later draft (#16888); the schedule ignores this. In the
+  simulator this is OFF-cold, which stops drafting for those requests, so this baseline does not pay
+  for drafts that would be rejected.
 
-Upstream counts requests in prefill too; here only those that decode are seen.
+Upstream also counts requests in prefill; here only decoding requests count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from adaptive_spec.policy import Provenance
 from adaptive_spec.step import Level, SpecPlan, StepContext
 
 Schedule: TypeAlias = list[tuple[int, int]]
-"""Pairs ``[largest batch size, K]``, ascending; JSON knows no integer keys."""
+"""Pairs ``[largest batch size, K]``, ascending; JSON has no integer keys."""
 
 
 class ScheduleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class ScheduleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TensorRTLLMSchedulePolicy(StatelessPolicy):
-    """K by batch size, by upper bounds."""
+    """Policy of one K by batch size, given by upper bounds."""
 
     name: ClassVar[str] = "trtllm_schedule"
     summary: ClassVar[str] = "K by batch size, TensorRT-LLM's draft_len_schedule (option schedule)"
@@ -58,19 +58,19 @@ class TensorRTLLMSchedulePolicy(StatelessPolicy):
         self._schedule = options.schedule
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K of the first pair whose batch size is not below this batch's."""
+        """Plan the K of the first pair with a batch size of at least this batch's."""
         k = scheduled_k(self._schedule, context.batch_size)
         return fixed_plan(context, k, f"schedule {k} at batch {context.batch_size}")
 
 
 def scheduled_k(schedule: Sequence[tuple[int, int]], batch_size: int) -> int:
-    """K for this batch size: 0 past the last pair, as upstream has it."""
+    """Return the K of a batch size; 0 beyond the last pair, as upstream."""
     position = bisect_left(schedule, batch_size, key=lambda pair: pair[0])
     return schedule[position][1] if position < len(schedule) else 0
 
 
 def check_schedule(schedule: Schedule) -> None:
-    """Raise ValueError where upstream would refuse: empty, not ascending, K below 0."""
+    """Raise ValueError where upstream refuses: empty, not ascending, K below 0."""
     if not schedule:
         raise ValueError("`schedule` is empty; give pairs [largest batch size, K]")
     previous = 0

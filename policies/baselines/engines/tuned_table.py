@@ -1,7 +1,7 @@
-"""The best `batch_table` for measured throughput: vLLM's schedule as its users tune it.
+"""Best `batch_table` for measured throughput: vLLM's schedule as its users tune it.
 
-vLLM has no default for `num_speculative_tokens_per_batch_size`: one measures every K at some batch
-sizes and writes down the winners. This is that step.
+vLLM has no default for `num_speculative_tokens_per_batch_size`: users measure every K at some batch
+sizes and enter the winners. This module does the second step.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from adaptive_spec.errors import DataError
 
 
 def tuned_table(results: Mapping[int, Mapping[int, float]]) -> list[tuple[int, int, int]]:
-    """Ranges ``[from, to, K]`` with the K of the highest throughput; the smaller K of equals.
+    """Return ranges ``[from, to, K]`` with the best K; ties go to the smaller K.
 
-    A measured batch size stands for the sizes around it, up to the geometric mean with its
-    neighbours; the first also for all below it, the last for all above (`batch_table` extends its
-    last range). Neighbours with the same K are one range.
+    A measured batch size represents the sizes around it, up to the geometric mean with its
+    neighbours. The first also covers all smaller sizes, the last all larger ones (`batch_table`
+    extends its last range). Neighbours with the same K form one range.
 
     Args:
         results: throughput by batch size and K, in any unit.
 
-    Raises DataError if there is nothing to choose from, or a figure that can't be one.
+    Raises DataError for empty results or an impossible figure.
     """
     if not results:
         raise DataError("no throughput to tune a table with: measure at least one batch size")

@@ -2,18 +2,18 @@
 
     p_ij = sigmoid(w x_ij + b_j),    x = logit(max q_ij), within +-40
 
-Each step adds the judged drafts (accepted, and the first rejected) to Newton statistics at the
-coefficients they were predicted with; every 100 steps one Newton step with ridge 1e-3 follows and
-the statistics are dropped. A slope that would turn negative is not taken over.
+Each step adds the judged drafts (accepted ones, and the first rejected one) to Newton statistics at
+the coefficients of their prediction. Every 100 steps one Newton step with ridge 1e-3 follows, and
+the statistics are reset. A negative slope is discarded.
 
 Two forms:
 
 * `shared`, of vLLM 0.32: one slope w for all positions. With n_j judged drafts at position j, the
-  step of w is damped by n / (n + 50), n = sum n_j, and that of b_j, given w's, by n_j / (n_j + 50).
-  It begins at w = 0.5, b = -0.2.
+  step of w is damped by n / (n + 50), n = sum n_j, and the step of b_j, given w, by n_j / (n_j +
+  50). Initial values: w = 0.5, b = -0.2.
 * `per_position`, the form first proposed (#52228): a slope per position, an undamped step at
-  positions with at least 50 judged drafts, none elsewhere. It begins, by our choice, at w = 1,
-  b = 0: the maximum probability itself.
+  positions with at least 50 judged drafts, none elsewhere. Initial values, our choice: w = 1, b =
+  0, the maximum probability itself.
 
 Source: `OnlineAcceptanceEstimator` in vllm/v1/worker/gpu/spec_decode/acceptance_estimator.py of
 vLLM 0.32; pull request 52228 for the other form.
@@ -40,14 +40,14 @@ _FIRST = {"shared": (0.5, -0.2), "per_position": (1.0, 0.0)}
 
 
 class VllmAcceptanceEstimator:
-    """Acceptance of drafts, conditional on those before them, from log-odds of max q.
+    """Acceptance of drafts, conditional on earlier drafts, from log-odds of max q.
 
     Args:
         positions: Kmax.
         form: see the module.
 
     Attributes:
-        slope: [Kmax] w, the same everywhere in the form `shared`.
+        slope: [Kmax] w, equal at all positions in the form `shared`.
         intercept: [Kmax] b.
     """
 
@@ -60,19 +60,19 @@ class VllmAcceptanceEstimator:
         self._begin_round()
 
     def predict(self, features: FloatArray) -> FloatArray:
-        """[B, Kmax] acceptance for log-odds [B, Kmax]; nan stays nan."""
+        """Return [B, Kmax] acceptance for log-odds [B, Kmax]; nan stays nan."""
         return sigmoid(self.slope * features + self.intercept)
 
     def learn(
         self, features: FloatArray, predicted: FloatArray, verified: IntArray, accepted: IntArray
     ) -> None:
-        """Add a step's judged drafts, and refit when it is time.
+        """Add a step's judged drafts, and refit every 100 steps.
 
         Args:
-            features: [B, Kmax] log-odds the step's drafts had, nan where unknown.
-            predicted: [B, Kmax] what was predicted from them.
+            features: [B, Kmax] log-odds of the step's drafts, nan where unknown.
+            predicted: [B, Kmax] predictions from them.
             verified: [B] drafts verified.
-            accepted: [B] accepted of these.
+            accepted: [B] accepted drafts.
         """
         seen, taken = observed(verified, accepted, features.shape[1])
         seen &= ~np.isnan(features)
@@ -95,11 +95,11 @@ class VllmAcceptanceEstimator:
             self._begin_round()
 
     def state(self) -> dict[str, Any]:
-        """The coefficients."""
+        """Return the coefficients."""
         return {"slope": self.slope.tolist(), "intercept": self.intercept.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up saved coefficients. Raises PolicyError if they don't fit."""
+        """Load saved coefficients. Raises PolicyError if they do not fit."""
         try:
             slope = np.asarray(state["slope"], dtype=np.float64)
             intercept = np.asarray(state["intercept"], dtype=np.float64)
@@ -113,7 +113,7 @@ class VllmAcceptanceEstimator:
         self.slope, self.intercept = slope, intercept
 
     def _refit_shared(self) -> None:
-        """Newton on (w, b_1..b_K): only w is coupled to the others, so b is eliminated."""
+        """Take a Newton step on (w, b_1..b_K); b is eliminated, as only w couples the others."""
         diagonal = self._intercept_information + _RIDGE
         cross, by_intercept = self._cross_information, self._intercept_gradient
         gradient = self._slope_gradient.sum() - (cross * by_intercept / diagonal).sum()
@@ -128,7 +128,7 @@ class VllmAcceptanceEstimator:
         self.intercept = self.intercept + np.where(np.isfinite(shift), shift, 0.0)
 
     def _refit_per_position(self) -> None:
-        """Newton on (w_j, b_j), position by position."""
+        """Take a Newton step on (w_j, b_j), position by position."""
         of_slope = self._slope_information + _RIDGE
         of_intercept = self._intercept_information + _RIDGE
         cross = self._cross_information

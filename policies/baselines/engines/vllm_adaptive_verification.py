@@ -1,24 +1,24 @@
-"""Peer: vLLM's adaptive verification (`enable_adaptive_verification`).
+"""Baseline: vLLM's adaptive verification (`enable_adaptive_verification`).
 
 Rule: acceptance a_ij = sigmoid(w x_ij + b_j) from the log-odds x of the drafter's maximum
-probability, fitted online (`vllm_acceptance_estimator`); survival S_ij = a_i1 ... a_ij. Of all
-drafts at hand the B* with the largest live survival are verified, where
+probability, fitted online (`vllm_acceptance_estimator`); survival S_ij = a_i1 ... a_ij. The rule
+verifies the B* available drafts with the largest live survival, where
 
     B* = argmax over m of (B + sum of the m largest old survivals) / (draft(B) + verify(T + m)),
 
-T the tokens of the step that are no drafts, old survivals from the drafts of the round before, 1
-for new requests; costs from tables made once before serving (`vllm_cost_tables`).
+T is the number of tokens of the step that are no drafts; old survivals come from the drafts of the
+round before, 1 for new requests; costs come from tables made before serving (`vllm_cost_tables`).
 
 Source: vllm/v1/worker/gpu/spec_decode/adaptive_verification.py and acceptance_estimator.py of vLLM
-0.32. Granularity: L1. Without a confidence signal vLLM has nothing to go by; here the engine's own
-K runs. An engine with one K per batch, which vLLM refuses, gets the best K by the old survivals.
+0.32. Granularity: L1. vLLM needs a confidence signal; without one, the engine's own K runs here.
+vLLM refuses an engine with one K per batch; here it gets the best K by the old survivals.
 
-With the option `profile`, cost tables are made as vLLM makes them; without, step times are learned
-online, which the original doesn't do. Of the requests in prefill only their tokens are known here:
-those whose prompt ends in the step are not counted among B.
+With the option `profile`, cost tables are made as in vLLM; without, step times are learned online,
+unlike the original. Of the requests in prefill only the tokens are known here: requests whose
+prompt ends in the step are not counted in B.
 
-Faults kept: the full draft is always made, its cost only shifts the ratio; context is priced once,
-at 8,192 tokens; a new request is expected to accept all; never off.
+Faults kept: the full draft is always made, and its cost only shifts the ratio; context is priced
+once, at 8,192 tokens; a new request is expected to accept all drafts; never off.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class VllmAdaptiveVerificationOptions(
     """Options of `vllm_adaptive_verification`."""
 
     estimator: Form = "shared"
-    """`shared`, one slope, as vLLM 0.32 has it; `per_position`, as first proposed."""
+    """`shared`, one slope, as in vLLM 0.32; `per_position`, as first proposed."""
 
 
 class VllmAdaptiveVerificationPolicy(BudgetedVerification):
-    """Logistic acceptance, a budget from the round before, the live best within it."""
+    """Policy of logistic acceptance, a budget from the round before, and live ranking within it."""
 
     name: ClassVar[str] = "vllm_adaptive_verification"
     summary: ClassVar[str] = "verifies the drafts that pay, by online confidence, vLLM"
@@ -75,7 +75,7 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         self._tables: tuple[CostCurve, CostCurve] | None = None
 
     def begin(self, capability: Capability) -> None:
-        """Make estimator and cost tables."""
+        """Build estimator and cost tables."""
         super().begin(capability)
         self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens, self._form)
         if self._profile is not None:
@@ -84,11 +84,11 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
             self._estimator.restore(self._restored)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
-        """The estimator's acceptance."""
+        """Return the estimator's acceptance."""
         return self._estimator.predict(log_odds(confidence))
 
     def learn(self, step: FinishedStep) -> None:
-        """Grade the step's predictions."""
+        """Learn from the step's predictions and outcomes."""
         confidence, outcome = step.context.confidence, step.outcome
         if step.plan.notes and confidence is not None:
             (predicted,) = step.plan.notes
@@ -97,7 +97,7 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
             )
 
     def seconds(self, context: StepContext) -> FloatArray:
-        """From the tables, or learned."""
+        """Return step times from the tables, or learned ones."""
         if self._tables is None:
             return super().seconds(context)
         draft, verify = self._tables
@@ -108,13 +108,13 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         return np.maximum(seconds, 1e-9, out=seconds)
 
     def state(self) -> State:
-        """The estimator's coefficients."""
+        """Return the estimator's coefficients."""
         if self._capability is None:
             return self._restored or {}
         return self._estimator.state()
 
     def restore(self, state: State) -> None:
-        """Take up saved coefficients; their Kmax must be the engine's."""
+        """Load saved coefficients; their Kmax must be the engine's."""
         if not state:
             return
         if set(state) != {"slope", "intercept"}:

@@ -1,13 +1,13 @@
 """vLLM's cost tables for adaptive verification: step times measured once, before serving.
 
-Times of dummy steps at the captured graph sizes, and at sizes past them (1.5 x the last, then
-doubling), become a curve that never falls: a staircase inside the captured sizes, where a step
-runs as the next captured one, linear between the sizes past them. Each step is measured with
-8,192 tokens of context per request, whatever serving brings.
+Times of dummy steps at the captured graph sizes, and at larger sizes (1.5 x the last, then
+doubling), form a non-decreasing curve: a staircase over the captured sizes, where a step runs as
+the next captured one, and linear beyond. Each dummy step has 8,192 tokens of context per request,
+whatever the traffic.
 
 Source: `build_cost_tables_from_curves`, `batches_to_profile` in
-vllm/v1/worker/gpu/spec_decode/adaptive_verification.py of vLLM 0.32. The dummy steps are replaced
-by a cost profile.
+vllm/v1/worker/gpu/spec_decode/adaptive_verification.py of vLLM 0.32. A cost profile replaces the
+dummy steps.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.step import Capability, FloatArray, IntArray
 
 PROFILED_CONTEXT = 8192
-"""Tokens of context per request while profiling."""
+"""Context per request while profiling (tokens)."""
 _MOST_TOKENS = 8192
 _WITHOUT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 class CostCurve:
-    """Cost by size, never falling.
+    """Non-decreasing cost by size.
 
     Args:
         sizes: measured sizes, ascending.
-        costs: what they cost; any unit.
-        graph_limit: largest captured size; 0: none is, and sizes snap to the next measured one.
+        costs: cost of each size; any unit.
+        graph_limit: largest captured size; 0 without captured sizes, when sizes snap to the next
+            measured one.
     """
 
     def __init__(self, sizes: Sequence[int], costs: Sequence[float], graph_limit: int) -> None:
@@ -40,12 +41,12 @@ class CostCurve:
         self._graph_limit = graph_limit
 
     def at(self, sizes: IntArray) -> FloatArray:
-        """Cost at these sizes."""
+        """Return the cost at these sizes."""
         x, y = self._sizes, self._costs
         cost: FloatArray = y[np.minimum(np.searchsorted(x, sizes, side="left"), len(x) - 1)]
         outside = x > self._graph_limit
         if self._graph_limit and outside.any():
-            # Leaving the graphs is a jump: nothing is blended over it.
+            # Cost jumps where the graphs end, so do not interpolate across the jump.
             smooth = sizes > self._graph_limit
             cost[smooth] = np.interp(sizes[smooth], x[outside], y[outside])
         if len(x) > 1:
@@ -56,7 +57,7 @@ class CostCurve:
 
 
 def profiled_curves(profile: CostProfile, capability: Capability) -> tuple[CostCurve, CostCurve]:
-    """Curves of drafting by requests and of verifying by tokens, seconds, as profiled at start-up.
+    """Return curves of drafting by requests and of verifying by tokens (seconds).
 
     A dummy step of n tokens has ceil(n / (Kmax + 1)) requests.
     """
@@ -86,7 +87,7 @@ def profiled_curves(profile: CostProfile, capability: Capability) -> tuple[CostC
 
 
 def _past(last: int) -> list[int]:
-    """Sizes past the captured ones that are profiled."""
+    """Return the profiled sizes beyond the captured ones."""
     sizes = [min(last + last // 2, _MOST_TOKENS)]
     while last < _MOST_TOKENS:
         last = min(2 * last, _MOST_TOKENS)

@@ -1,26 +1,26 @@
-"""Peer: vLLM's dynamic speculation in its first form, accepted length over a table of times.
+"""Baseline: vLLM's dynamic speculation in its first form, accepted length over a table of times.
 
 Source: pull requests vllm-project/vllm#32374 (early form) and #38038,
-vllm/v1/spec_decode/dynamic/manager.py (source read; what was merged is a plain table by batch
-size, `batch_table`). Granularity: one K per batch. Signals: batch size, accepted drafts by
-position, a table of inter-token latencies measured beforehand.
+vllm/v1/spec_decode/dynamic/manager.py (source read; the merged form is a plain table by batch size,
+`batch_table`). Granularity: one K per batch. Signals: batch size, accepted drafts by position, a
+table of inter-token latencies measured beforehand.
 
     K = the smallest k with the highest (1 + sum_{j <= k} r_j) / ITL(B, k)
 
-r_j are unconditional rates: requests and steps in which draft j was accepted over those in which
-it was drafted, since the server started. They replace the rates of the configuration after
-`warmup_steps` (10) steps. ITL is interpolated linearly in B, then in k.
+r_j are unconditional rates: requests and steps that accepted draft j over those that drafted it,
+since the start of the server. After `warmup_steps` (10) steps they replace the configured rates.
+ITL is interpolated linearly in B, then in k.
 
-Faults kept as they are:
+Faults kept:
 
-* r_j is biased as soon as K varies: deeper positions are only drafted in better times, and a
-  position that is not drafted any more keeps its rate for ever. A position never drafted has 0.
-* Counts never fade, so a drafter that dies after an hour is believed in for another.
-* The table knows no context length, and past its last batch size it is flat.
+* r_j is biased as soon as K varies: deeper positions are drafted only in better times, and a
+  position that is no longer drafted keeps its rate for ever. A position never drafted has rate 0.
+* Counts never fade, so after an hour the rule trusts a failed drafter for another hour.
+* The table ignores context length and is flat beyond its last batch size.
 
-The table is the option `itl_ms`, or is read off a cost profile (option `profile`; without one from
-steps at each new load that are set aside for it) at the batch sizes and K that upstream's
-script measures and at `profiled_context` tokens per request.
+The table is the option `itl_ms`, or is read from a cost profile at the batch sizes and K of
+upstream's script and at `profiled_context` tokens per request. The profile is the option `profile`,
+or comes from extra steps at each new load.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class VllmDynamicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Options of `vllm_dynamic`."""
 
     profile: str | None = None
-    """File with a cost profile; without one each load is profiled when it first occurs."""
+    """File with a cost profile; without one, each load is profiled when it first occurs."""
     itl_ms: list[tuple[Positive, NonNegative, Annotated[float, msgspec.Meta(gt=0)]]] | None = None
-    """Rows ``[batch size, K, milliseconds]``, measured beforehand; instead of a profile."""
+    """Rows ``[batch size, K, milliseconds]``, measured beforehand; replaces a profile."""
     acceptance: list[Rate] | None = None
-    """Rates by position until the warm-up is over; absent: the engine's own K runs till then."""
+    """Rates by position during the warm-up; absent: the engine's own K runs until then."""
     warmup_steps: NonNegative = 10
     profiled_context: Positive = 512
-    """Tokens of context per request at which the table is read off the profile."""
+    """Context per request for reading the table from the profile (tokens)."""
 
     def __post_init__(self) -> None:
         if self.itl_ms is None:
@@ -72,7 +72,7 @@ class VllmDynamicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class VllmDynamicPolicy:
-    """Accepted length over inter-token latency."""
+    """Policy that maximises accepted length over inter-token latency."""
 
     name: ClassVar[str] = "vllm_dynamic"
     summary: ClassVar[str] = "accepted length over measured latency, vLLM's first dynamic form"
@@ -98,7 +98,7 @@ class VllmDynamicPolicy:
             self._table[batch] = (columns[0], columns[1])
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The best K for this batch size."""
+        """Plan the best K for this batch size."""
         kmax = context.capability.max_draft_tokens
         if len(self._drafted) != kmax:
             self._drafted = np.zeros(kmax, dtype=np.int64)
@@ -127,10 +127,10 @@ class VllmDynamicPolicy:
         self._accepted += np.count_nonzero(outcome.accepted[:, None] > positions, axis=0)
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """Counts by position and the step times."""
+        """Return counts by position and the step times."""
         return {
             "drafted": self._drafted.tolist(),
             "accepted": self._accepted.tolist(),
@@ -139,7 +139,7 @@ class VllmDynamicPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Take up a saved state. Raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         if not state:
             return
         try:
@@ -157,7 +157,7 @@ class VllmDynamicPolicy:
         self._drafted, self._accepted, self._steps = drafted, accepted, steps
 
     def _rates(self) -> FloatArray | None:
-        """r_j [Kmax]; None while there are none."""
+        """Return r_j [Kmax]; None without data."""
         if self._steps > self._options.warmup_steps and self._drafted.any():
             rates: FloatArray = self._accepted / np.maximum(self._drafted, 1)
             return rates
@@ -169,7 +169,7 @@ class VllmDynamicPolicy:
         return given
 
     def _latency(self, batch: int, kmax: int) -> FloatArray:
-        """[Kmax + 1] latency at this batch size, between the two measured ones around it."""
+        """Return [Kmax + 1] latencies at a batch size, interpolated between measured sizes."""
         sizes = sorted(self._table) or list(_MEASURED_BATCHES)
         place = bisect_left(sizes, batch)
         above = sizes[min(place, len(sizes) - 1)]
@@ -182,7 +182,7 @@ class VllmDynamicPolicy:
         return latency
 
     def _measured(self, batch: int, kmax: int) -> FloatArray:
-        """[Kmax + 1] at a measured batch size."""
+        """Return [Kmax + 1] latencies at a measured batch size."""
         if self._table:
             ks, latency = self._table[batch]
         else:

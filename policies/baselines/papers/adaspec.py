@@ -1,4 +1,4 @@
-"""Peer: AdaSpec (SpecServe), drafting until predicted goodput falls, then cutting to a graph size.
+"""Baseline: AdaSpec (SpecServe): drafts until predicted goodput falls, then cuts to a graph size.
 
 Source: Huang et al., 2503.05096 (SoCC 2025), and its code (cerebellumking/AdaSpec,
 vllm/spec_decode/draft_model_runner.py and top1_proposer.py). Granularity: one draft depth per
@@ -6,30 +6,31 @@ batch, then K per request. Signals: probability of each drafted token, context, 
 
     goodput(k) = (B + sum_i sum_{j <= k} a_ij) / T(B, context, k),   a_ij = product of q(x_il)
 
-q(x) is the drafter's probability of the token it drafted, c the mean of those so far (.6 at first).
+q(x) is the drafter's probability of the token it drafted, c the mean of those so far (0.6 at
+first).
 
-* Draft at all if goodput(1), with c for a_i1, is above goodput(0).
-* Before each further pass: a_i,k+1 is taken as c a_ik; stop if that lowers goodput.
-* After each pass: if the real probabilities lowered goodput, stop; the pass is kept. Passes that
-  did not are averaged into c.
-* Verification: N = B + drafts is cut to the next captured size below (a power of two up to 32,
+* Draft if goodput(1), with c for a_i1, is above goodput(0).
+* Before each further pass, predict a_i,k+1 = c a_ik; stop if that lowers goodput.
+* After each pass, stop if the real probabilities lowered goodput; the pass is kept. Passes that did
+  not lower it are averaged into c.
+* Verification: N = B + drafts is cut to the next smaller captured size (a power of two up to 32,
   then multiples of 32) by dropping drafts of the requests with the smallest a_i at their last
   draft; the cut stands if goodput does not fall.
-* `tpot_limit_seconds`: a k whose T is above it counts as infeasible. In the released code that
-  line is commented out (limit .04 s), so there is none by default.
+* `tpot_limit_seconds`: a k with T above the limit is infeasible. The released code comments this
+  line out (limit 0.04 s), so no limit is the default.
 
-Faults kept as they are:
+Faults kept:
 
-* A draft's probability is taken for the probability that it is accepted.
-* q of the sampled token decides over that token: sampled output is biased, use greedy drafts.
-* N at a captured size is cut to the size below it; a request picked for cutting loses all its
-  drafts before the next one loses any.
+* A draft's probability stands for its acceptance probability.
+* q of the sampled token decides over that token, which biases sampled output; use greedy drafts.
+* N at a captured size is cut to the size below; a request picked for cutting loses all its drafts
+  before the next one loses any.
 
-Where the engine knows no probabilities, c is the rate of acceptance so far and stands for all
-(a_ij = c^j); nothing is then cut. With `Capability.token_buckets` these are the captured sizes.
-Times come from the option `profile`, or from steps at each new load that are set aside for it. If
-not even one draft pays upstream leaves the drafter out (`cold`); by default its state is kept
-here, because requests alive at that time would never be drafted for again.
+Where the engine exposes no probabilities, c is the acceptance rate so far and stands for all (a_ij
+= c^j); nothing is then cut. `Capability.token_buckets` are the captured sizes where given. Times
+come from the option `profile`, or from extra steps at each new load. If not even one draft pays,
+upstream skips the drafter (`cold`); by default its state is kept here, because requests alive at
+that time would never be drafted for again.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ from adaptive_spec.step import (
 )
 
 _UNANSWERED = 3
-"""Plans to draft after which an engine is taken never to ask after a pass."""
+"""Plans to draft without a call after a pass, after which the engine counts as one without calls.
+"""
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -65,18 +67,18 @@ class AdaSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Options of `adaspec`."""
 
     profile: str | None = None
-    """File with a cost profile; without one each load is profiled when it first occurs."""
+    """File with a cost profile; without one, each load is profiled when it first occurs."""
     initial_confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.6
     tpot_limit_seconds: Positive | None = None
-    """Longest step with drafts, the SLO line; absent: none, as released."""
+    """Longest step with drafts, the SLO (seconds); absent: no limit, as released."""
     cut: bool = True
     """Cut the verification to a captured size."""
     cold: bool = False
-    """At K = 0 leave the drafter out, where the engine can."""
+    """Skip the drafter at K = 0 where the engine can."""
 
 
 class AdaSpecPolicy:
-    """Drafts while predicted goodput rises; verifies what fits a captured size."""
+    """Policy that drafts while predicted goodput rises, and verifies up to a captured size."""
 
     name: ClassVar[str] = "adaspec"
     summary: ClassVar[str] = "drafts while goodput by draft probability rises (AdaSpec, SpecServe)"
@@ -106,7 +108,7 @@ class AdaSpecPolicy:
     # -------------------------------------------------------------------- plan
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Cut what was drafted, and say whether and how deep to draft."""
+        """Cut the available drafts, and decide whether and how deep to draft."""
         capability = context.capability
         self._times.start(capability)
         at_hand = context.engine_k if self._depth is None else self._depth
@@ -128,7 +130,7 @@ class AdaSpecPolicy:
         return self._plan_of(context, at_hand, depth, f"drafting up to {depth}", verify)
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Keep each pass; go on while goodput rises, by real and then by predicted values."""
+        """Keep each pass; go on while real and then predicted goodput rises."""
         self._unanswered = 0
         go_on = DraftVerdict(draft.drafting, draft.drafting)
         batch = len(draft.slots)
@@ -143,7 +145,13 @@ class AdaSpecPolicy:
         return DraftVerdict(draft.drafting, np.zeros(batch, dtype=np.bool_))
 
     def _pays(self, survival: FloatArray, newest: FloatArray, done: int) -> bool:
-        """Go on after pass `done`; [B, done] a_ij, [B] probabilities of the newest drafts."""
+        """Whether to go on after pass `done`.
+
+        Args:
+            survival: [B, done] a_ij.
+            newest: [B] probabilities of the newest drafts.
+            done: passes so far.
+        """
         goodput = self._goodput_of(done, float(survival.sum()))
         fell = goodput < self._goodput
         self._goodput = goodput
@@ -158,7 +166,7 @@ class AdaSpecPolicy:
         return not self._goodput_of(done + 1, value) < goodput
 
     def _depth_to_draft(self, context: StepContext) -> int:
-        """The most passes to run: 0, or all where the engine asks after each of them."""
+        """Return the most passes to run: 0, or Kmax where the engine calls after each pass."""
         kmax = context.capability.max_draft_tokens
         first = context.batch_size * self._confidence
         if not self._goodput_of(1, first) > self._goodput:
@@ -178,7 +186,7 @@ class AdaSpecPolicy:
         return best
 
     def _depth_by_probabilities(self, context: StepContext) -> int:
-        """The same stop where everything has been drafted: what to verify of it."""
+        """Apply the same stop to complete drafts: return the number to verify."""
         if context.confidence is None:
             return self._depth_to_draft(context)
         batch = context.batch_size
@@ -191,7 +199,7 @@ class AdaSpecPolicy:
         return done
 
     def _cut(self, context: StepContext, verify: IntArray) -> IntArray:
-        """[B] K_i cut to the next captured size below, if goodput does not fall."""
+        """Return [B] K_i cut to the next smaller captured size, if goodput does not fall."""
         drafts = int(verify.sum())
         uniform = context.capability.level is Level.UNIFORM
         if not self._options.cut or context.confidence is None or uniform or drafts == 0:
@@ -216,7 +224,7 @@ class AdaSpecPolicy:
     # ------------------------------------------------------------------- learn
 
     def observe(self, step: FinishedStep) -> None:
-        """Step times; the rate of acceptance where the engine knows no probabilities."""
+        """Learn step times, and the acceptance rate where the engine exposes no probabilities."""
         outcome = step.outcome
         self._times.learn(outcome)
         if not self._uses_confidence:
@@ -224,14 +232,14 @@ class AdaSpecPolicy:
             self._count += int((outcome.accepted + (outcome.accepted < outcome.verified)).sum())
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """Sum and count of confidences, and the step times."""
+        """Return sum and count of confidences, and the step times."""
         return {"sum": self._sum, "count": self._count, "profile": self._times.state()}
 
     def restore(self, state: State) -> None:
-        """Take up a saved state. Raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         if not state:
             return
         try:
@@ -248,16 +256,16 @@ class AdaSpecPolicy:
 
     @property
     def _confidence(self) -> float:
-        """c."""
+        """c, the mean probability of the drafts so far."""
         return self._sum / self._count if self._count else self._options.initial_confidence
 
     def _survival(self, confidence: FloatArray) -> FloatArray:
-        """[B, j] a_ij; c stands for probabilities that are not known."""
+        """Return [B, j] a_ij; c replaces unknown probabilities."""
         known = np.where(np.isfinite(confidence), confidence, self._confidence)
         return np.asarray(np.cumprod(known, axis=1), dtype=np.float64)
 
     def _predict(self, context: StepContext) -> None:
-        """Step times of this batch, and goodput without speculation."""
+        """Predict the step times of this batch, and goodput without speculation."""
         self._time(context.batch_size, int(context.context_tokens.sum()))
         self._goodput = self._goodput_of(0, 0.0)
 
@@ -268,7 +276,7 @@ class AdaSpecPolicy:
         )
 
     def _goodput_of(self, k: int, value: float) -> float:
-        """Tokens per second with k drafts each, `value` of them accepted; -1: infeasible."""
+        """Return tokens per second with k drafts each and `value` accepted; -1 if infeasible."""
         seconds = float(self._seconds[k])
         limit = self._options.tpot_limit_seconds
         if k and limit is not None and seconds > limit:
@@ -284,7 +292,7 @@ class AdaSpecPolicy:
         return (context.batch_size + value) / seconds
 
     def _size_below(self, context: StepContext, tokens: int) -> int:
-        """The largest captured size below N, and not below B."""
+        """Return the largest captured size below N, but not below B."""
         buckets = [size for size in context.capability.token_buckets if size < tokens]
         if buckets:
             size = buckets[-1]
@@ -302,7 +310,7 @@ class AdaSpecPolicy:
         reason: str,
         verify: IntArray | None = None,
     ) -> SpecPlan:
-        """A plan that verifies `verify`, or `now` for all, and drafts `following`."""
+        """Plan to verify `verify`, or `now` for all, and to draft `following`."""
         capability = context.capability
         following = nearest_allowed(following, capability.uniform_values)
         if capability.level is Level.UNIFORM and context.batch_size:

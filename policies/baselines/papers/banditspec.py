@@ -1,32 +1,34 @@
-"""Peers: BanditSpec, UCB and EXP3 over lengths.
+"""Baselines: BanditSpec, UCB and EXP3 over lengths.
 
 Source: Hou et al., 2505.15141 (ICML 2025), UCBSpec and EXP3Spec, and its code (sail-sg/BanditSpec,
 `ucb_length_spec_generate` in generate_utils.py), which has UCB only. Granularity: one K per
 batch. Signals: tokens and seconds of a round.
 
-A generation is a batch that runs to its end; the bandit begins anew with each. In continuous
-batching, where batches don't end, a generation ends here when its requests have emitted
-`generation_tokens` (256, upstream's max_gen_len) each on average; 0: never. Arms are K = 1..4.
+A generation is a batch that runs to its end; the bandit starts anew with each. Continuous batching
+has no such batches, so a generation ends here when its requests have emitted `generation_tokens`
+(256, upstream's max_gen_len) each on average; 0: never. Arms are K = 1..4.
 
 `banditspec_ucb`: the arms in turn for the first 2 n - 1 rounds, then
 
     argmax_K  mean(K) + sqrt(6 ln t / n_rounds)
 
-mean(K) is tokens per second of the rounds with K, n_rounds the rounds of all arms together.
+mean(K) is tokens per second of the rounds with K, n_rounds the number of rounds of all arms
+together.
 
 `banditspec_exp3`: P(K) proportional to exp(-eta_t L(K)), eta_t = sqrt(ln n / (n t)), L(K) the sum
 of losses over their probabilities, loss = 1 - tokens per request / (largest K + 1): the paper's
-objective is the number of rounds. Known from the paper's abstract and other people's notes, so its
+objective is the number of rounds. Known from the paper's abstract and published notes, so the
 constants are those of the textbook (Bubeck and Cesa-Bianchi, 2012, section 3.1).
 
-Faults kept as they are, and what `corrected: true` does about them:
+Faults kept, and their correction by `corrected: true`:
 
-* UCB: the bonus is over the count of all arms and so the same for all: nothing is explored after
-  the first rounds. Corrected: over the arm's own count.
-* UCB: the bonus has no unit, tokens per second do. Corrected: means are divided by the best.
-* EXP3: rounds cost time, which the loss does not know, and a longer K never emits less. Corrected:
-  the loss is 1 - tokens per second over the best seen.
-* Both: K = 0 is no arm, load no context, arms are unrelated, and each generation starts afresh.
+* UCB: the bonus uses the count of all arms, so it is equal for all and nothing is explored after
+  the first rounds. Corrected: the arm's own count.
+* UCB: the bonus has no unit, the means are tokens per second. Corrected: means relative to the
+  best.
+* EXP3: the loss ignores the time of a round, and a longer K never emits less. Corrected: the loss
+  is 1 - tokens per second over the best seen.
+* Both: K = 0 is no arm, load is ignored, arms are unrelated, and each generation starts afresh.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class BanditSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of both."""
+    """Options of both bandits."""
 
     arms: Annotated[tuple[NonNegative, ...], msgspec.Meta(min_length=1)] = (1, 2, 3, 4)
-    """The K to choose from."""
+    """Candidate K."""
     generation_tokens: NonNegative = 256
-    """Tokens per request after which everything is forgotten; 0: never."""
+    """Tokens per request after which the bandit is reset; 0: never."""
     corrected: bool = False
 
 
@@ -74,7 +76,7 @@ class BanditSpecExp3Options(
 
 
 class _Chosen(NamedTuple):
-    """The arm that a step runs, and the probability with which it was drawn."""
+    """Arm of a step, and its probability."""
 
     generation: int
     arm: int
@@ -82,7 +84,7 @@ class _Chosen(NamedTuple):
 
 
 class _BanditSpecPolicy(ABC):
-    """Rounds and generations; the bandits differ in how they choose and what they record."""
+    """Rounds and generations; subclasses choose arms and record rewards."""
 
     def __init__(self, options: BanditSpecOptions) -> None:
         self._settings = options
@@ -95,7 +97,7 @@ class _BanditSpecPolicy(ABC):
         self._emitted = 0.0
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The arm of this round; a deeper one is drafted for first."""
+        """Plan the arm of this round; a deeper arm is drafted for first."""
         if not self._started:
             self._start(context.capability.uniform_values)
         if context.batch_size == 0:
@@ -119,7 +121,7 @@ class _BanditSpecPolicy(ABC):
         )
 
     def observe(self, step: FinishedStep) -> None:
-        """Credit the arm that ran; a generation may end."""
+        """Credit the arm that ran, and end the generation if it is complete."""
         outcome, chosen = step.outcome, step.plan.memo
         if outcome.batch_size == 0:
             return
@@ -139,7 +141,7 @@ class _BanditSpecPolicy(ABC):
             self._restart()
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def _start(self, allowed: tuple[int, ...]) -> None:
         self._started = True
@@ -157,24 +159,24 @@ class _BanditSpecPolicy(ABC):
 
     @abstractmethod
     def _begin(self, arms: int) -> None:
-        """A generation begins with so many arms."""
+        """Start a generation with this number of arms."""
 
     @abstractmethod
     def _choose(self) -> tuple[int, float]:
-        """The arm to run next, and the probability with which it was drawn."""
+        """Return the next arm and its probability."""
 
     @abstractmethod
     def _record(
         self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
     ) -> None:
-        """An arm has run."""
+        """Record the result of an arm."""
 
     def _saved(self, columns: dict[str, FloatArray]) -> State:
         names = {name: column.tolist() for name, column in columns.items()}
         return {"arms": list(self._arms), "round": self._round, "emitted": self._emitted, **names}
 
     def _checked(self, state: State, *names: str) -> list[FloatArray]:
-        """The saved columns. Raises PolicyError if they do not fit."""
+        """Return the saved columns. Raises PolicyError if they do not fit."""
         try:
             arms = tuple(int(arm) for arm in state["arms"])
             saved_round, emitted = int(state["round"]), float(state["emitted"])
@@ -213,11 +215,11 @@ class BanditSpecUcbPolicy(_BanditSpecPolicy):
         self._counts: FloatArray = np.zeros(0)
 
     def state(self) -> State:
-        """Means and counts of this generation."""
+        """Return means and counts of this generation."""
         return self._saved({"means": self._means, "counts": self._counts}) if self._arms else {}
 
     def restore(self, state: State) -> None:
-        """Go on with a saved generation. Raises PolicyError if it does not fit."""
+        """Resume a saved generation. Raises PolicyError if the state does not fit."""
         if state:
             self._means, self._counts = self._checked(state, "means", "counts")
 
@@ -263,11 +265,11 @@ class BanditSpecExp3Policy(_BanditSpecPolicy):
         self._best = 0.0
 
     def state(self) -> State:
-        """Losses of this generation."""
+        """Return the losses of this generation."""
         return self._saved({"losses": self._losses}) if self._arms else {}
 
     def restore(self, state: State) -> None:
-        """Go on with a saved generation. Raises PolicyError if it does not fit."""
+        """Resume a saved generation. Raises PolicyError if the state does not fit."""
         if state:
             (self._losses,) = self._checked(state, "losses")
 

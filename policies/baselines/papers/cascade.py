@@ -1,27 +1,27 @@
-"""Peer: Cascade, tests of K per request that switch speculation off where it doesn't pay.
+"""Baseline: Cascade, tests of K per request that switch futile speculation off.
 
 Rule, per request: the utility of a K is
 
     U(K) = (tokens per step with K) / (step time with K / step time without speculation).
 
-A test tries K = 1, 2, ..., `trial_steps` steps each. U(1) < 1 ends it with K = 0; else it climbs
-while U rises. The K with the best U, or 0 if that is below 1, holds for `hold_steps`, then the next
-test begins.
+A test tries K = 1, 2, ..., `trial_steps` steps each. U(1) < 1 ends the test with K = 0; otherwise K
+climbs while U rises. The K with the best U, or 0 if that U is below 1, holds for `hold_steps`; then
+the next test starts.
 
-Source: arXiv 2506.20675, for mixture-of-experts targets, where verifying loads more experts and
-time rises with every draft. The numbers of steps are ours: the paper's are not known here.
+Source: arXiv 2506.20675, for mixture-of-experts targets, where verification loads more experts and
+time rises with every draft. The numbers of steps are ours, because the paper's are unknown.
 Granularity: L2 (per request, depth D the largest K of the batch); an engine with one K per batch is
-tested as if the batch were one request.
+tested as one request.
 
-In a batch a step's time belongs to all its requests: each is charged the whole. Time without
-speculation is measured for the whole batch, `trial_steps` steps of K = 0 whenever the load (within
-a factor of two) has not been timed for `baseline_period` steps; where the drafter can't be told to
-rest, drafting is part of it. Steps with prompts are not timed, so that a server that always has
-prompts to run stays at K = 1.
+All requests of a batch share a step's time: each is charged the whole. Time without speculation is
+measured for the whole batch, by `trial_steps` steps of K = 0 whenever the load (within a factor of
+two) has not been timed for `baseline_period` steps; where the drafter cannot be stopped, it
+includes drafting. Steps with prompts are not timed, so a server that always runs prompts stays at K
+= 1.
 
 Faults kept: tests of different requests overlap and blur each other's times; a few steps are a
 small sample of acceptance; climbing stops at the first fall, though time is not convex; every
-request pays for its own tests, however many have been made before.
+request pays for its own tests, however many came before.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ from adaptive_spec.step import (
 Steps = Annotated[int, msgspec.Meta(ge=1)]
 
 _NOT_COUNTED = -1
-"""In place of K: less was drafted for the request than it tests."""
+"""Marker in place of K: fewer drafts were made for the request than its test needs."""
 _RESTING = -2
-"""In place of K: a step without speculation, to time it."""
+"""Marker in place of K: a step without speculation, for timing."""
 
 
 class CascadeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `cascade`."""
 
     trial_steps: Steps = 4
-    """Steps for which each K of a test runs."""
+    """Steps that each K of a test runs."""
     hold_steps: Steps = 64
-    """Steps for which the outcome of a test holds."""
+    """Steps that the result of a test holds."""
     baseline_period: Steps = 1024
-    """Steps after which time without speculation is measured anew."""
+    """Steps after which time without speculation is measured again."""
 
 
 class CascadePolicy(StatelessPolicy):
-    """Tests K per request and keeps the most useful one."""
+    """Policy that tests K per request and keeps the most useful one."""
 
     name: ClassVar[str] = "cascade"
     summary: ClassVar[str] = "tests K per request, off where time outgrows tokens, Cascade"
@@ -94,7 +94,7 @@ class CascadePolicy(StatelessPolicy):
         self._best_k, self._best = integers(0), floats(0.0)
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Each request the K it tests or holds; K = 0 for all while the baseline is timed."""
+        """Plan each request's K; K = 0 for all while the baseline is timed."""
         capability, slots = context.capability, context.slots
         self._whole_batch = capability.level is Level.UNIFORM
         self._most = capability.max_draft_tokens
@@ -109,7 +109,7 @@ class CascadePolicy(StatelessPolicy):
         return msgspec.structs.replace(plan, notes=(counted,))
 
     def observe(self, step: FinishedStep) -> None:
-        """Time the baseline, or count the step for the tests that are under way."""
+        """Time the baseline, or add the step to the running tests."""
         outcome = step.outcome
         if not step.plan.notes or not outcome.slots.size or outcome.prefill_tokens:
             return
@@ -130,7 +130,7 @@ class CascadePolicy(StatelessPolicy):
         self._count(slots[current], tokens[current], outcome.seconds / baseline[0])
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended; the next ones are tested anew."""
+        """Reset these slots; new requests are tested anew."""
         if self._whole_batch:
             return
         for counts in (self._k, self._holding, self._steps, self._best_k):
@@ -141,7 +141,7 @@ class CascadePolicy(StatelessPolicy):
     # ---------------------------------------------------------------- internals
 
     def _must_rest(self, context: StepContext) -> bool:
-        """Nobody speculates in this step, to time one without."""
+        """Whether this step runs without speculation for timing."""
         if not context.batch_size or context.prefill_tokens:
             return False
         known = self._baseline.get(load_bin(context.batch_size))
@@ -156,7 +156,7 @@ class CascadePolicy(StatelessPolicy):
             samples.clear()
 
     def _count(self, slots: IntArray, tokens: FloatArray, slowdown: float) -> None:
-        """One more step of these requests, at their present K."""
+        """Count one more step of these requests at their present K."""
         holding = self._holding[slots]
         self._holding[slots] = np.maximum(holding - 1, 0)
         again = slots[holding == 1]
@@ -173,7 +173,7 @@ class CascadePolicy(StatelessPolicy):
             self._judge(done)
 
     def _judge(self, slots: IntArray) -> None:
-        """A trial is over: climb on, or hold the best."""
+        """End a trial: climb on, or hold the best K."""
         utility = self._tokens[slots] / self._seconds[slots]
         k, best = self._k[slots], self._best[slots]
         rises = utility > best

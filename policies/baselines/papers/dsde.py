@@ -1,29 +1,29 @@
-"""Peer: DSDE, K per request from how unsteady the divergence of drafter and target is.
+"""Baseline: DSDE, K per request from the stability of the divergence of drafter and target.
 
 Rule, per request and after each round, on the divergences d of the last 30 judged drafts:
 
-    WVIR = weighted variance of the last third / weighted variance of all (weights .9 by age)
+    WVIR = weighted variance of the last third / weighted variance of all (weights 0.9 by age)
     SF   = exp(2 d_last / temperature) - 1, d_last the round's mean (temperature 0: undivided)
     K    = max(Kmin, ceil(Kmin + (Kmax - Kmin) (1 - SF WVIR))) if SF WVIR <= 1 else Kmin
 
-The first 30 judged drafts set Kmax = round(most accepted * (1 + mean d / (2 max d))) and
-Kmin = ceil(Kmax / 10), both within [min_drafts, the engine's Kmax]; meanwhile K doubles after full
-acceptance. K is capped at the rounded-up mean of the K of the batch (option `cap`).
+The first 30 judged drafts set Kmax = round(most accepted * (1 + mean d / (2 max d))) and Kmin =
+ceil(Kmax / 10), both within [min_drafts, the engine's Kmax]; meanwhile K doubles after full
+acceptance. The rounded-up mean of the batch's K caps each K (option `cap`).
 
-Source: arXiv 2509.01083 and `KLScheduler` and `coordinate_batch_k` in
-vllm/spec_decode/dynamic_scheduler.py of samsungsds-research-paper/DSDE, whose constants these are
-where paper and code differ. Granularity: L2, from finished rounds. An engine with one K per batch
-runs the rounded-up mean.
+Source: arXiv 2509.01083, and `KLScheduler` and `coordinate_batch_k` in
+vllm/spec_decode/dynamic_scheduler.py of samsungsds-research-paper/DSDE; where paper and code
+differ, the constants are the code's. Granularity: L2, from finished rounds. An engine with one K
+per batch runs the rounded-up mean.
 
-Stand-in, and it is a weak one: d is the Kullback-Leibler divergence of the two distributions at a
-draft position, which the seam doesn't carry. Here d is what it would be for a target that puts all
-its mass on one token: -log(c) for an accepted draft and at least -log(1 - c) for a rejected one,
-with c the drafter's maximum probability, or without that signal the running share of accepted
-drafts. Drafts after the first rejection have no divergence here; the original counts them.
-So figures of this peer say little about DSDE with real divergences.
+Stand-in, a weak one: d is the Kullback-Leibler divergence of the two distributions at a draft
+position, which the contract does not carry. Here d assumes a target with all its mass on one token:
+-log(c) for an accepted draft and at least -log(1 - c) for a rejected one, with c the drafter's
+maximum probability, or without that signal the running share of accepted drafts. Drafts after the
+first rejection have no divergence here; the original counts them. Results of this baseline
+therefore say little about DSDE with real divergences.
 
-Faults kept: correlation of the signal with acceptance is weak (.13 to .34 in the paper); blind to
-load but for the cap; K never falls below Kmin >= 1, so it is never off.
+Faults kept: the signal correlates weakly with acceptance (0.13 to 0.34 in the paper); load is
+ignored except for the cap; K never falls below Kmin >= 1, so speculation is never off.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from adaptive_spec.step import (
 )
 
 WINDOW = 30
-"""Judged drafts that are remembered, and after which a request is warm."""
+"""Judged drafts kept per request, and length of its warm-up (drafts)."""
 _WEIGHT = 0.9
 _SCALE = 2.0
 _STEADY = 20.0
-"""WVIR where all divergences are the same."""
+"""WVIR of equal divergences."""
 _RATE = 0.01
-"""How fast the share of accepted drafts moves, per step."""
+"""Step size of the running share of accepted drafts, per step."""
 _FLOOR = 1e-6
 
 
@@ -64,13 +64,13 @@ class DsdeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Options of `dsde`."""
 
     min_drafts: Annotated[int, msgspec.Meta(ge=1)] = 2
-    """Kmin at least, and K at least before a request is warm."""
+    """Least Kmin, and least K during a request's warm-up."""
     cap: bool = True
     """Cap K at the batch's mean."""
 
 
 class DsdePolicy:
-    """K by the variance of (a stand-in for) the divergence."""
+    """Policy of K by the variance of (a stand-in for) the divergence."""
 
     name: ClassVar[str] = "dsde"
     summary: ClassVar[str] = "K by how unsteady drafter and target diverge, DSDE (stand-in signal)"
@@ -91,7 +91,7 @@ class DsdePolicy:
         self._temperature = floats(0.0)
         self._history = floats(0.0, WINDOW)  # the latest last
         self._count = integers(0)
-        self._k = integers(0)  # 0: has not begun
+        self._k = integers(0)  # 0: not started
         self._first_k = 1
         self._warm = integers(0)
         self._low, self._high = integers(1), integers(1)
@@ -100,7 +100,7 @@ class DsdePolicy:
         self._warm_count = integers(0)
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Each request its own K."""
+        """Plan each request's own K."""
         self._most = context.capability.max_draft_tokens
         self._first_k = min(max(context.engine_k, 1), self._most)
         slots = context.slots
@@ -138,18 +138,18 @@ class DsdePolicy:
         self._k[slots[warm]] = np.minimum(k, self._most)
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset these slots."""
         for array in (self._history, self._sum, self._largest, self._temperature):
             array.reset(slots)
         for counts in (self._count, self._k, self._warm, self._most_accepted, self._warm_count):
             counts.reset(slots)
 
     def state(self) -> State:
-        """The running share of accepted drafts."""
+        """Return the running share of accepted drafts."""
         return {"accepted_share": self._share}
 
     def restore(self, state: State) -> None:
-        """Take up a saved share. Raises PolicyError if it is none."""
+        """Load a saved share. Raises PolicyError for anything else."""
         share = state.get("accepted_share", self._share)
         number = isinstance(share, (int, float)) and not isinstance(share, bool)
         if not number or not 0.0 <= share <= 1.0 or set(state) - {"accepted_share"}:
@@ -161,7 +161,7 @@ class DsdePolicy:
     def _divergence(
         self, outcome: StepOutcome, shown: FloatArray | None
     ) -> tuple[FloatArray, BoolArray]:
-        """[B, Kmax] the stand-in for the divergence, and where it is known."""
+        """Return [B, Kmax] the stand-in for the divergence, and a mask of known entries."""
         seen, taken = observed(outcome.verified, outcome.accepted, self._most)
         expected = np.full(seen.shape, self._share)
         if shown is not None:
@@ -185,7 +185,7 @@ class DsdePolicy:
     def _warm_up(
         self, slots: IntArray, accepted: IntArray, divergence: FloatArray, seen: BoolArray
     ) -> None:
-        """Requests with less than 30 judged drafts: collect, double K; the others set bounds."""
+        """Warm up: collect 30 judged drafts and double K; then set the request's bounds."""
         if not slots.size:
             return
         least = min(self._options.min_drafts, self._most)
@@ -213,7 +213,7 @@ class DsdePolicy:
         self._warm[grown] = np.ones(len(grown), dtype=np.int64)
 
     def _length(self, slots: IntArray, last: FloatArray) -> IntArray:
-        """[R] K before the cap."""
+        """Return [R] K before the cap."""
         temperature = self._temperature[slots]
         adjusted = np.where(temperature > 0.0, last / np.maximum(temperature, 1e-8), last)
         factor = np.expm1(_SCALE * np.minimum(adjusted, 300.0))
@@ -224,11 +224,11 @@ class DsdePolicy:
 
 
 def variance_ratio(history: FloatArray, count: IntArray) -> FloatArray:
-    """[R] weighted variance of the last third over that of all.
+    """Return [R] the weighted variance of the last third over the weighted variance of all.
 
     Args:
         history: [R, 30] divergences, the latest last.
-        count: [R] how many of them there are.
+        count: [R] number of divergences.
     """
     age = np.arange(history.shape[1] - 1, -1, -1)
     short = _variance(history, age < np.maximum(count // 3, 1)[:, None])

@@ -1,23 +1,23 @@
-"""Peer: DSpark's scheduler in its production form.
+"""Baseline: DSpark's scheduler in its production form.
 
 Rule: confidences c_ij, calibrated by a temperature per position (`temperature_scaling`), give
 survivals S_ij = c_i1 ... c_ij. The number of verified drafts is
 
     B* = argmax over m of tau(m) * SPS(B + m),    tau(m) = B + sum of the m largest survivals,
 
-with SPS(n) the steps per second of a batch of n tokens and survivals two rounds old, 1 for
-requests younger than that; which B* drafts, the live survivals decide. The search is global: the
-paper's algorithm 1, for live survivals, breaks at the first fall instead.
+with SPS(n) the steps per second of a batch of n tokens and survivals two rounds old, 1 for younger
+requests; the live survivals select the B* drafts. The search is global; the paper's algorithm 1,
+for live survivals, stops at the first fall instead.
 
 Source: arXiv 2607.05147, algorithm 1 and its production form; granularity L1. Without a confidence
 signal: the engine's own K. An engine with one K per batch gets the best K by the old survivals.
 
 Stand-ins: the original's c comes from a head trained to predict 1 - total variation distance; here
-it is the drafter's maximum probability. SPS is learned online, from the option `profile` on.
+c is the drafter's maximum probability. SPS is learned online, starting from the option `profile`.
 
 Faults kept: the full block is always drafted; two rounds of lag; new requests are expected to
-accept all; never off. A temperature makes confidences bolder or more timid, but can't shift them:
-where all of them are too high, as a synthetic confidence is in a replay, it verifies too much.
+accept all drafts; never off. A temperature scales confidences but cannot shift them: where all of
+them are too high, as a synthetic confidence is in a replay, the rule verifies too many drafts.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class DSparkOptions(BudgetOptions, frozen=True, kw_only=True, forbid_unknown_fie
     """Options of `dspark`."""
 
     calibrate: bool = True
-    """Fit temperatures online; without, confidences count as they are."""
+    """Fit temperatures online; otherwise use raw confidences."""
 
 
 class DSparkPolicy(BudgetedVerification):
-    """Calibrated confidences, a budget two rounds old, the live best within it."""
+    """Policy of calibrated confidences, a budget two rounds old, and live ranking within it."""
 
     name: ClassVar[str] = "dspark"
     summary: ClassVar[str] = "verifies the drafts that pay, by calibrated confidence, DSpark"
@@ -65,32 +65,32 @@ class DSparkPolicy(BudgetedVerification):
         self._restored: State | None = None
 
     def begin(self, capability: Capability) -> None:
-        """Make the calibration."""
+        """Build the calibration."""
         super().begin(capability)
         self._scaling = TemperatureScaling(capability.max_draft_tokens)
         if self._restored is not None:
             self._scaling.restore(self._restored)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
-        """Confidences at their position's temperature."""
+        """Return confidences at their position's temperature."""
         if not self._calibrate:
             return confidence
         return self._scaling.calibrated(log_odds(confidence))
 
     def learn(self, step: FinishedStep) -> None:
-        """Judge the step's confidences."""
+        """Learn from the step's confidences and outcomes."""
         confidence, outcome = step.context.confidence, step.outcome
         if self._calibrate and confidence is not None:
             self._scaling.learn(log_odds(confidence), outcome.verified, outcome.accepted)
 
     def state(self) -> State:
-        """The temperatures."""
+        """Return the temperatures."""
         if self._capability is None:
             return self._restored or {}
         return self._scaling.state()
 
     def restore(self, state: State) -> None:
-        """Take up saved temperatures; their Kmax must be the engine's."""
+        """Load saved temperatures; their Kmax must be the engine's."""
         if not state:
             return
         values = state.get("temperature")

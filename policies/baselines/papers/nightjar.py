@@ -1,35 +1,35 @@
-"""Peer: Nightjar, a bandit over K by batch size, with the cost of switching speculation on.
+"""Baseline: Nightjar, a bandit over K by batch size, with the cost of switching speculation on.
 
-Source: Li et al., 2512.22420 (Eq. 2-5, ADA-BINGREEDY; read in other people's notes), and its
-released code (class ADABinGreedy of a vLLM 0.8.2 fork). Granularity: one K per batch. Signals:
-batch size, tokens and seconds of a step, tokens since a request was last drafted for.
+Source: Li et al., 2512.22420 (Eq. 2-5, ADA-BINGREEDY; from published notes), and its released code
+(class ADABinGreedy of a vLLM 0.8.2 fork). Granularity: one K per batch. Signals: batch size, tokens
+and seconds of a step, tokens since a request was last drafted for.
 
-Batch sizes are taken in pairs; each pair has its own bandit, whose arms are all K. Time at a pair
-is cut into blocks of 2^(j - 1) rounds, these into bins of sqrt(block) rounds. Bin b of a block
-explores with probability 1 / sqrt(b) (code; 1 / b in the paper): it draws an arm at random.
-Otherwise it takes
+Batch sizes form pairs; each pair has its own bandit, whose arms are all K. Time at a pair is
+divided into blocks of 2^(j - 1) rounds, these into bins of sqrt(block) rounds. Bin b of a block
+explores with probability 1 / sqrt(b) (code; 1 / b in the paper) by drawing a random arm. Otherwise
+it takes
 
     argmin_K  1 / g(K) + [last K = 0 and K > 0] C_switch / K
 
-and either way holds it for the bin. g is the mean of tokens per request and second, shrunk to 0
-by one imagined round, so an arm that never ran is only drawn. C_switch = `switch_seconds` +
-`switch_seconds_per_token` x (largest number of tokens a request is behind) x B stands for the
-paper's measured table: 17.9 ms at 128 tokens and batch 32 to 102 ms at 512 and 64 (RTX 4090) would
-be .0058 and 2.9e-6. Both are 0 by default: an engine that keeps the drafter in step pays nothing.
+and either way holds the arm for the bin. g is the mean of tokens per request and second, shrunk to
+0 by one imagined round, so an arm that never ran can only be drawn. C_switch = `switch_seconds` +
+`switch_seconds_per_token` x (largest number of tokens a request is behind) x B replaces the paper's
+measured table: 17.9 ms at 128 tokens and batch 32 to 102 ms at 512 and 64 (RTX 4090) would be
+0.0058 and 2.9e-6. Both are 0 by default: an engine that keeps the drafter in step pays nothing.
 
-Faults kept as they are:
+Faults kept:
 
-* Arms are unrelated, though K shows what every smaller K would have accepted; each batch size
-  starts from nothing.
-* Means are over the whole past: a batch size is taken to be stationary.
-* It explores without end: after 1,000 rounds about two bins in five.
+* Arms are unrelated, though K shows the acceptance of every smaller K; each batch size starts from
+  nothing.
+* Means cover the whole past: the rule assumes that each batch size is stationary.
+* Exploration never ends: after 1,000 rounds, about two bins in five explore.
 
-Not as released: the code draws a new arm in every exploring round, never draws K = 0 below batch
-50, switches off by a fixed rule (batch > 20 and more than 2 requests/s), puts all batches above
-22 into one bin by default, and its branch for C_switch uses names that don't exist; the paper's
-rule is used there. Weights are not offloaded (an engine's business). At K = 0 the drafter is left
-out upstream (`cold`); by default its state is kept here, because requests alive at that time would
-never be drafted for again.
+Differences from the release: the code draws a new arm in every exploring round, never draws K = 0
+below batch 50, switches off by a fixed rule (batch > 20 and more than 2 requests/s), puts all
+batches above 22 into one bin by default, and its branch for C_switch uses undefined names; these
+follow the paper here. Weights are not offloaded (the engine's task). At K = 0 upstream skips the
+drafter (`cold`); by default its state is kept here, because requests alive at that time would never
+be drafted for again.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class NightjarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     switch_seconds: NonNegative = 0.0
     switch_seconds_per_token: NonNegative = 0.0
     exploration: Literal["sqrt", "inverse"] = "sqrt"
-    """Probability of exploring in bin b: 1 / sqrt(b) as released, or 1 / b as in the paper."""
+    """Exploration probability of bin b: 1 / sqrt(b) as released, or 1 / b as in the paper."""
     max_contexts: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Pairs of batch sizes; larger batches share the last."""
     cold: bool = False
-    """At K = 0 leave the drafter out, where the engine can."""
+    """Skip the drafter at K = 0 where the engine can."""
 
 
 class BinGreedy:
     """Blocks, bins and arms of one pair of batch sizes.
 
     Args:
-        arms: how many there are.
-        inverse: explore with 1 / b rather than 1 / sqrt(b).
+        arms: number of arms.
+        inverse: explore with 1 / b instead of 1 / sqrt(b).
     """
 
     def __init__(self, arms: int, *, inverse: bool) -> None:
@@ -82,10 +82,10 @@ class BinGreedy:
         self._rounds = 0
         self._arm: int | None = None
         self.probability = 1.0
-        """With which the arm was chosen just now; 1 for the rest of its bin."""
+        """Probability of the current choice; 1 for the rest of its bin."""
 
     def select(self, switch_cost: FloatArray, random: np.random.Generator) -> int:
-        """The arm of the next round; [arms] seconds per token that each would cost more."""
+        """Return the arm of the next round; [arms] extra seconds per token of each."""
         length = self._bin_length()
         if self._rounds >= length:
             self._rounds = 0
@@ -101,7 +101,7 @@ class BinGreedy:
         return self._arm
 
     def record(self, arm: int, reward: float) -> None:
-        """An arm ran and got this many tokens per request and second."""
+        """Record an arm's tokens per request and second."""
         self.counts[arm] += 1
         self.means[arm] += (reward - self.means[arm]) / self.counts[arm]
 
@@ -127,7 +127,7 @@ class BinGreedy:
 
 
 class NightjarPolicy:
-    """A bandit over K for each pair of batch sizes."""
+    """Policy with a bandit over K for each pair of batch sizes."""
 
     name: ClassVar[str] = "nightjar"
     summary: ClassVar[str] = "bandit over K by batch size with a switching cost (Nightjar)"
@@ -150,7 +150,7 @@ class NightjarPolicy:
         self._restored: State = {}
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The arm of this batch size's bin; a deeper one is drafted for first."""
+        """Plan the arm of this batch size's bin; a deeper arm is drafted for first."""
         if not self._arms:
             self._arms = context.capability.uniform_values
             self._take_up()
@@ -184,11 +184,11 @@ class NightjarPolicy:
         self._bandit(outcome.batch_size).record(self._arms.index(k), reward)
 
     def forget(self, slots: IntArray) -> None:
-        """These requests have ended."""
+        """Reset these slots."""
         self._behind.reset(slots)
 
     def state(self) -> State:
-        """Counts and means of each batch size's arms."""
+        """Return counts and means of each batch size's arms."""
         if not self._arms:
             return self._restored
         return {
@@ -200,7 +200,7 @@ class NightjarPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Take up saved means; blocks and bins begin again. Raises PolicyError."""
+        """Load saved means; blocks and bins start again. Raises PolicyError."""
         if not state:
             return
         try:
@@ -237,7 +237,7 @@ class NightjarPolicy:
         return bandit
 
     def _switch_cost(self, context: StepContext) -> FloatArray:
-        """[arms] C_switch / K, where speculation was off until now."""
+        """Return [arms] C_switch / K where speculation was off until now."""
         arms = np.array(self._arms, dtype=np.float64)
         cost = np.zeros(len(arms))
         if self._last_k == 0:

@@ -1,15 +1,15 @@
-"""Sequential temperature scaling, online: a temperature per draft position for confidences.
+"""Sequential temperature scaling, online: a confidence temperature per draft position.
 
     a_j = sigmoid(x_j / T_j),    x_j = log-odds of the confidence at position j
 
-Position by position, 16 bins of x hold discounted counts of judged drafts (accepted, and the first
-rejected), their accepted ones and their mean x; T_j is the temperature of a logarithmic grid of 49
-with the least expected calibration error over the bins. Where little was seen, log T_j is drawn to
-the fit of all positions together, with weight n / (n + 64).
+Position by position, 16 bins of x hold discounted counts of judged drafts (accepted ones, and the
+first rejected one), their accepted ones and their mean x. T_j is the temperature of a logarithmic
+grid of 49 with the least expected calibration error over the bins. With little data, log T_j
+shrinks towards the fit of all positions together, with weight n / (n + 64).
 
 Source: DSpark, arXiv 2607.05147 (offline, left to right), in the online form of vLLM's branch file
-dspark/online_sts.py: bins, decay .999 per step, grid and shrinkage. The range of the grid (0.1 to
-10) is SGLang's (benchmark/dspark_sts_fit.py, which fits offline); refitting every 100 steps is
+dspark/online_sts.py: bins, decay 0.999 per step, grid and shrinkage. The range of the grid (0.1 to
+10) is SGLang's (benchmark/dspark_sts_fit.py, which fits offline); the refit every 100 steps is
 ours.
 """
 
@@ -27,7 +27,7 @@ from adaptive_spec.step import FloatArray, IntArray
 
 _BINS = 16
 _WIDEST = 8.0
-"""Log-odds of the outermost bins' inner edges."""
+"""Inner edge of the outermost bins (log-odds)."""
 _DECAY = 0.999
 _SHRINKAGE = 64.0
 _REFIT_STEPS = 100
@@ -35,7 +35,7 @@ _GRID: FloatArray = np.geomspace(0.1, 10.0, 49)
 
 
 class TemperatureScaling:
-    """Temperatures [Kmax], at first 1.
+    """Temperatures [Kmax], initially 1.
 
     Args:
         positions: Kmax.
@@ -49,7 +49,7 @@ class TemperatureScaling:
         self._steps = 0
 
     def calibrated(self, log_odds: FloatArray) -> FloatArray:
-        """[B, Kmax] acceptance; nan stays nan."""
+        """Return [B, Kmax] acceptance; nan stays nan."""
         return sigmoid(log_odds / self.temperature)
 
     def learn(self, log_odds: FloatArray, verified: IntArray, accepted: IntArray) -> None:
@@ -73,11 +73,11 @@ class TemperatureScaling:
             self._refit()
 
     def state(self) -> dict[str, Any]:
-        """The temperatures."""
+        """Return the temperatures."""
         return {"temperature": self.temperature.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up saved temperatures. Raises PolicyError if they don't fit."""
+        """Load saved temperatures. Raises PolicyError if they do not fit."""
         try:
             temperature = np.asarray(state["temperature"], dtype=np.float64)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -99,7 +99,7 @@ class TemperatureScaling:
 
 
 def _best(count: FloatArray, taken: FloatArray, total: FloatArray) -> float:
-    """The temperature of the grid with the least calibration error over bins; 1 without any."""
+    """Return the grid's temperature with the least calibration error over bins; 1 without data."""
     if count.sum() <= 0.0:
         return 1.0
     mean = total / np.maximum(count, 1e-12)

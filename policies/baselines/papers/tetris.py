@@ -1,19 +1,19 @@
-"""Peer: TETRIS, a fixed number of verified drafts, given to the likeliest of the batch.
+"""Baseline: TETRIS, a fixed number of verified drafts, the likeliest of the batch.
 
-Rule: `extra_drafts` more than the base K are drafted for each request; of all drafts of the batch,
-the C = B * (Kmax - extra_drafts) with the largest cumulative draft probability are verified. K_i
-is the last position of request i among them. Below `turn_on_batch_size`: the base K for all.
+Rule: each request drafts `extra_drafts` more than the base K; of all drafts of the batch, the rule
+verifies the C = B * (Kmax - extra_drafts) with the largest cumulative draft probability. K_i is the
+last position of request i among them. Below `turn_on_batch_size`: the base K for all.
 
 Source: arXiv 2502.15197; `select_proposals_no_priority` in vllm/spec_decode/tetris.py and its
 caller in spec_decode_worker.py of ZhaoxuanWu/Tetris. Granularity: L1. Without the confidence
 signal, and on an engine with one K per batch: the base K for all.
 
-It is for greedy drafts only: the original ranks by the probability of the *drafted* token, so a
-sampled draft decides whether it is verified. The seam carries the maximum probability; for greedy
-drafts that is the same number.
+For greedy drafts only: the original ranks by the probability of the *drafted* token, so a sampled
+draft influences its own verification. The contract carries the maximum probability, which is the
+same number for greedy drafts.
 
-Faults kept: C doesn't follow load or acceptance; draft probability stands for acceptance; the extra
-drafts are paid for at every load.
+Faults kept: C ignores load and acceptance; draft probability stands for acceptance; the extra
+drafts cost time at every load.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class TetrisOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Options of `tetris`."""
 
     extra_drafts: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """Drafts per request beyond the base K, which is Kmax less these, but at least 1."""
+    """Drafts per request beyond the base K; the base K is Kmax minus these, at least 1."""
     turn_on_batch_size: Annotated[int, msgspec.Meta(ge=1)] = 1
     """Smallest batch that is ranked."""
 
 
 class TetrisPolicy(StatelessPolicy):
-    """The likeliest drafts of the batch, a fixed number."""
+    """Policy that verifies a fixed number of the batch's likeliest drafts."""
 
     name: ClassVar[str] = "tetris"
     summary: ClassVar[str] = "a fixed number of drafts, the batch's likeliest, TETRIS"
@@ -57,7 +57,7 @@ class TetrisPolicy(StatelessPolicy):
         self._options = options
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The C likeliest drafts."""
+        """Plan the C likeliest drafts."""
         capability, batch = context.capability, context.batch_size
         base = max(capability.max_draft_tokens - self._options.extra_drafts, 1)
         ranked = batch >= self._options.turn_on_batch_size

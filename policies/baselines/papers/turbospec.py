@@ -1,4 +1,4 @@
-"""Peer: TurboSpec (SmartSpec), goodput from one acceptance rate and profiled times.
+"""Baseline: TurboSpec (SmartSpec), goodput from one acceptance rate and profiled times.
 
 Source: Liu et al., 2406.14066, and its code as released with TETRIS (ZhaoxuanWu/Tetris,
 vllm/spec_decode/dsd.py), the form with a draft model. Granularity: one K per batch. Signals: batch
@@ -6,25 +6,25 @@ size, context, free KV, accepted drafts.
 
     goodput(k) = B (1 - a^(k + 1)) / (1 - a) / T(B, context, k)
 
-a is one acceptance rate for all requests and positions, .7 at first; after a step with drafts
-a <- .85 a + .15 (drafts accepted / drafts judged, since the server started). K is the first local
-maximum of goodput from k = 0 on, with goodput(0) times 1.1 (a bias of 10 % towards off), and is
-found again every 20 steps. A k is not considered if 1.1 B (mean context + k + 1) tokens leave the
-KV pool.
+a is one acceptance rate for all requests and positions, 0.7 at first; after a step with drafts a <-
+0.85 a + 0.15 (drafts accepted / drafts judged, since the start of the server). K is the first local
+maximum of goodput from k = 0 on, with goodput(0) times 1.1 (a bias of 10 percent towards off), and
+is recomputed every 20 steps. A k is skipped if 1.1 B (mean context + k + 1) tokens exceed the KV
+pool.
 
-Faults kept as they are:
+Faults kept:
 
-* At K = 0 nothing is drafted, so a never changes again: if load stays, off is for ever.
+* At K = 0 nothing is drafted, so a never changes again: at constant load, off is for ever.
 * The rate is cumulative on top of the moving average: after an hour it hardly moves.
 * A scan that stops at the first fall is wrong where T has steps (captured graphs, MoE).
-* (1 - a^(k + 1)) / (1 - a) takes every position of every request to be alike.
+* (1 - a^(k + 1)) / (1 - a) assumes that all positions of all requests are alike.
 
-Not as upstream: its sampler also judges drafts after a rejected one, which no engine reports; here
-a draft is judged if all before it were accepted. Times come from the option `profile`, or from
-steps at each new load that are set aside for it, not from a regression over start-up runs. Its
+Differences from upstream: its sampler also judges drafts after a rejected one, which engines do not
+report; here a draft is judged if all earlier drafts were accepted. Times come from the option
+`profile`, or from extra steps at each new load, not from a regression over start-up runs. Its
 second rule, for n-gram drafting with a measured share of matching requests, is left out. At K = 0
-upstream leaves the drafter out (`cold`); by default its state is kept here, because requests
-alive at that time would never be drafted for again.
+upstream skips the drafter (`cold`); by default its state is kept here, because requests alive at
+that time would never be drafted for again.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _MEMORY_MARGIN = 1.1
 
 
 class TurboSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options of `turbospec`; defaults are upstream's."""
+    """Options of `turbospec`; upstream's defaults."""
 
     profile: str | None = None
-    """File with a cost profile; without one each load is profiled when it first occurs."""
+    """File with a cost profile; without one, each load is profiled when it first occurs."""
     initial_acceptance: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.7
     update_interval: Annotated[int, msgspec.Meta(ge=1)] = 20
     """Steps between two decisions."""
     off_bias: Annotated[float, msgspec.Meta(gt=0)] = 1.1
-    """Factor of goodput at K = 0."""
+    """Factor on the goodput at K = 0."""
     cold: bool = False
-    """At K = 0 leave the drafter out, where the engine can."""
+    """Skip the drafter at K = 0 where the engine can."""
 
 
 class TurboSpecPolicy:
-    """First local maximum of goodput, every 20 steps."""
+    """Policy of the first local maximum of goodput, every 20 steps."""
 
     name: ClassVar[str] = "turbospec"
     summary: ClassVar[str] = "goodput of one acceptance rate, first maximum (SmartSpec, TurboSpec)"
@@ -82,7 +82,7 @@ class TurboSpecPolicy:
         self._k: int | None = None
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The K found last, or every few steps a new one."""
+        """Plan the present K, or every few steps a new one."""
         self._times.start(context.capability)
         measure = self._times.unmeasured(context)
         if measure is not None:
@@ -95,7 +95,7 @@ class TurboSpecPolicy:
         return self._rounds.next_round(context, k, f"acceptance {self._acceptance:.2f}, K = {k}")
 
     def observe(self, step: FinishedStep) -> None:
-        """Move the acceptance rate; a step without drafts leaves it."""
+        """Update the acceptance rate; a step without drafts leaves it unchanged."""
         outcome = step.outcome
         self._times.learn(outcome)
         judged = int((outcome.accepted + (outcome.accepted < outcome.verified)).sum())
@@ -106,10 +106,10 @@ class TurboSpecPolicy:
             self._acceptance = _KEEP * self._acceptance + (1.0 - _KEEP) * rate
 
     def forget(self, slots: IntArray) -> None:
-        """Nothing is kept by request."""
+        """Do nothing: no state is kept per request."""
 
     def state(self) -> State:
-        """Acceptance rate, its counts and the step times."""
+        """Return acceptance rate, its counts and the step times."""
         return {
             "acceptance": self._acceptance,
             "accepted": self._accepted,
@@ -118,7 +118,7 @@ class TurboSpecPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Take up a saved state. Raises PolicyError if it does not fit."""
+        """Load a saved state. Raises PolicyError if the state does not fit."""
         if not state:
             return
         try:
@@ -152,6 +152,6 @@ class TurboSpecPolicy:
         return best
 
     def _tokens(self, k: int) -> float:
-        """Tokens a request is expected to emit."""
+        """Return the expected tokens of a request."""
         rate = self._acceptance
         return k + 1.0 if rate >= 1.0 else (1.0 - rate ** (k + 1)) / (1.0 - rate)

@@ -1,1 +1,1 @@
-"""What several peers are made of."""
+"""Building blocks shared by several baselines."""

@@ -1,15 +1,14 @@
 """Rounds of rules that set one K for the whole batch.
 
-In the engines these rules come from, a round drafts K and then verifies these K. Here drafting
-closes a step and verification opens the next one, so a round spans two steps. `BatchRounds` makes
-the plans. A plan's `memo` is the K of its round, which the step's results are credited to; None
-where it is no round of one K.
+In the original engines a round drafts K and then verifies these K. Here drafting closes a step and
+verification opens the next one, so a round spans two steps. `BatchRounds` makes the plans. A plan's
+`memo` is the K that its results are credited to; None for a step that is no round of one K.
 
 Two ways to change K:
 
-* `next_round`: verify what was drafted, draft the new K. A round costs what it costs upstream.
-* `this_round`: verify and draft the new K in the same step, so that the step's time is that of
-  one K alone. A K above what was drafted needs one step of preparation, which is no round.
+* `next_round`: verify the available drafts, draft the new K. A round costs the same as upstream.
+* `this_round`: verify and draft the new K in the same step, so that the step's time measures one K.
+  A K above the available drafts needs one step of preparation, which is no round.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from adaptive_spec.step import Mode, SpecPlan, StepContext
 
 
 class BatchRounds:
-    """Makes uniform plans.
+    """Maker of uniform plans.
 
     Args:
-        cold: at K = 0 leave the drafter out altogether where the engine can. Requests alive at
-            that time are then not drafted for any more if the drafter has a state.
+        cold: skip the drafter at K = 0 where the engine can. A drafter with state cannot resume the
+            requests alive at that time.
     """
 
     def __init__(self, *, cold: bool = False) -> None:
@@ -36,16 +35,16 @@ class BatchRounds:
     def next_round(
         self, context: StepContext, k: int, reason: str, *, measuring: bool = False
     ) -> SpecPlan:
-        """Verify all that was drafted for this step and draft `k` for the next one.
+        """Verify all available drafts and draft `k` for the next step.
 
-        A K = 0 that is only run to be measured is never cold.
+        A measuring step at K = 0 is never cold.
         """
         capability = context.capability
         k = nearest_allowed(k, capability.uniform_values)
         now = self._at_hand(context)
         if not capability.steers_depth:
-            # All is drafted while speculation is on, so K takes effect at once; after a step
-            # without drafts it can't, and is verified one step later.
+            # The fixed depth is drafted while speculation is on, so K takes effect at once; after a
+            # step without drafts, K takes effect one step later.
             wanted = k if self._waiting is None else self._waiting
             self._waiting = k if now == 0 and k > 0 else None
             now = min(now, wanted)
@@ -57,14 +56,14 @@ class BatchRounds:
         return self._plan(context, k, k, reason, cold=self._cold)
 
     def prepared(self, context: StepContext, k: int) -> bool:
-        """Enough was drafted for this step to run `k`."""
+        """Whether this step has enough drafts to run `k`."""
         k = nearest_allowed(k, context.capability.uniform_values)
         return k <= self._at_hand(context)
 
     def _at_hand(self, context: StepContext) -> int:
         capability = context.capability
         if self._drafted is not None:
-            # A fixed depth is drafted to whenever speculation is on.
+            # A fixed depth applies whenever speculation is on.
             on = self._drafted > 0 and not capability.steers_depth
             return capability.max_draft_tokens if on else self._drafted
         return int(context.draft_available.max()) if context.batch_size else context.engine_k

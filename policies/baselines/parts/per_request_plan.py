@@ -1,4 +1,4 @@
-"""A plan from one K per request, for peers whose K follows from finished rounds."""
+"""Plan from one K per request, for baselines that derive K from finished rounds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from adaptive_spec.step import IntArray, Level, Mode, SpecPlan, StepContext
 def per_request_plan(
     context: StepContext, wanted: IntArray, reason: str, *, empty: int, uniform: int | None = None
 ) -> SpecPlan:
-    """Verify `wanted` [B] of each request and draft as deep as the largest of them.
+    """Verify `wanted` [B] drafts of each request and draft to the largest of them.
 
     Args:
-        context: of the step.
+        context: context of the step.
         wanted: [B] K_i, >= 0, from values of finished rounds.
-        reason: for people.
-        empty: depth where no request decodes.
+        reason: reason of the plan, for people.
+        empty: draft depth without decoding requests.
         uniform: K for all at level UNIFORM; None: the largest K_i.
     """
     capability = context.capability

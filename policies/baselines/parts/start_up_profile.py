@@ -1,8 +1,8 @@
-"""Step times for peers that profile the engine before they serve.
+"""Step times for baselines that profile the engine before they serve.
 
-With a cost profile they are known from the start. Without one they are learned from the steps
-that run (`adaptive_spec.cost.model`), and what upstream measures at start-up is measured when a
-load first occurs: `unmeasured` names the next K to run for some steps.
+With a cost profile the times are known from the start. Otherwise they are learned from running
+steps (`adaptive_spec.cost.model`), and upstream's start-up measurements happen when a load first
+occurs: `unmeasured` returns the next K to run for some steps.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from adaptive_spec.kernels import load_kernels
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _ATTEMPTS = 12
-"""Steps in which a K is tried at a load."""
+"""Most steps that try a K at a load."""
 _ROOM = 0.75
-"""Fraction of the requests that must have room for a K for it to be tried."""
+"""Least fraction of requests with room for a K that is tried."""
 
 
 class StartUpProfile:
@@ -31,7 +31,7 @@ class StartUpProfile:
     Args:
         path: file with a cost profile, or None.
 
-    Raises ConfigError if the file can't be read.
+    Raises ConfigError if the file cannot be read.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -42,20 +42,20 @@ class StartUpProfile:
         self._untimed = UntimedDepths(_ATTEMPTS)
 
     def start(self, capability: Capability) -> None:
-        """Say what the engine allows; before the first plan. Further calls do nothing."""
+        """Set the engine's capability before the first plan. Further calls do nothing."""
         if self._capability is None:
             self._capability = capability
             self._cost = CostModel(capability, self._profile)
 
     @property
     def ready(self) -> bool:
-        """There is something to predict from."""
+        """Whether the model can predict step times."""
         return self._cost is not None and self._cost.ready
 
     def unmeasured(self, context: StepContext) -> int | None:
-        """The K to run next so that this load gets measured; None if it has been.
+        """Return the next K to run to measure this load; None if the load is measured.
 
-        Steps with prompts measure the prompts, so nothing is asked of them.
+        Returns None in steps with prompts, which would measure the prompts.
         """
         if self._cost is None or context.batch_size == 0 or context.prefill_tokens:
             return None
@@ -69,12 +69,12 @@ class StartUpProfile:
     def round_seconds(
         self, batch_size: int, context_tokens: int, *, off_without_drafter: bool = False
     ) -> FloatArray:
-        """[Kmax + 1] seconds of a round with K = 0..Kmax; `ready` must hold.
+        """Return [Kmax + 1] seconds of a round with K = 0..Kmax; requires `ready`.
 
         Args:
             batch_size: B >= 1.
             context_tokens: sum over the batch.
-            off_without_drafter: at K = 0 the drafter does not even run to stay in step.
+            off_without_drafter: skip the drafter entirely at K = 0.
         """
         assert self._cost is not None
         assert self._capability is not None
@@ -90,18 +90,18 @@ class StartUpProfile:
     def ragged_seconds(
         self, batch_size: int, context_tokens: int, drafts: int, depth: int
     ) -> float:
-        """Seconds of a round that drafts to `depth` and verifies `drafts` in all."""
+        """Return the seconds of a round that drafts to `depth` and verifies `drafts` in total."""
         assert self._cost is not None
         verify = self._cost.verify_seconds(batch_size, context_tokens, 0)[drafts]
         return float(verify + self._cost.draft_seconds(batch_size)[depth])
 
     def learn(self, outcome: StepOutcome) -> None:
-        """Take up a step's measured duration."""
+        """Learn a step's measured duration."""
         if self._cost is not None:
             self._cost.learn(outcome)
 
     def state(self) -> dict[str, Any] | None:
-        """The profile so far, JSON-compatible; None if there is nothing."""
+        """Return the profile so far, JSON-compatible; None without data."""
         profile = self._profile
         if self._cost is not None and self._cost.samples:
             profile = self._cost.profile()

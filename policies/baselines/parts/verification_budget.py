@@ -1,14 +1,14 @@
-"""A base for peers that draft in full and verify as many drafts as pays.
+"""Base of baselines that draft in full and verify the most profitable number of drafts.
 
     B* = argmax over m of (B + sum of the m largest survivals) / T(m),   T: step time with m drafts
 
-The number B* comes from confidences that are one or two rounds old, the choice of the B* drafts
-from those of the drafts at hand, by survival: that is lossless for sampled drafts too. The search
-looks at every m, so a T that is a staircase or falls does not mislead it.
+The number B* comes from confidences that are one or two rounds old; the survivals of the available
+drafts select the B* drafts. This is lossless for sampled drafts too. The search covers every m, so
+that a staircase or a falling T does not mislead it.
 
-Drafting always runs to Kmax and is never part of what is decided. On an engine with one K per batch
-the same ratio, of old survivals, chooses among its K. Without a confidence signal: the engine's
-own K, because the originals need one.
+Drafting always runs to Kmax and is no part of the decision. On an engine with one K per batch, the
+same ratio of old survivals selects one of its K. Without a confidence signal, the engine's own K
+runs, because the originals need the signal.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Options of every policy with a verification budget."""
 
     profile: str | None = None
-    """File with a cost profile, in place of the original's profiling at start-up; without one,
-    step times are learned online, measuring K that a load has not been timed with."""
+    """File with a cost profile, in place of the original's start-up profiling; without one, step
+    times are learned online by measuring K that are untimed at a load.
+    """
 
 
 class BudgetedVerification(ABC):
-    """Full drafts, a budget from old confidences, the live best within it.
+    """Policy of full drafts, a budget from old confidences, and live ranking within it.
 
-    Subclasses turn the drafter's confidence into acceptance (`calibrated`), learn from outcomes
-    (`learn`) and may have cost tables of their own (`seconds`).
+    Subclasses convert the drafter's confidence to acceptance (`calibrated`), learn from outcomes
+    (`learn`) and may provide cost tables (`seconds`).
     """
 
     lag = 1
-    """Rounds by which the confidences of the budget are old."""
+    """Age of the budget's confidences (rounds)."""
 
     def __init__(self, profile: str | None) -> None:
         load_kernels()
@@ -66,21 +67,21 @@ class BudgetedVerification(ABC):
         self._untimed = UntimedDepths(_MEASURING_ATTEMPTS)
 
     def begin(self, capability: Capability) -> None:
-        """The engine is known, and gives confidences; called once, before the first decision."""
+        """Prepare for the engine; called once, before the first decision with confidences."""
         self._cost = CostModel(capability, self._profile)
         kmax = capability.max_draft_tokens
-        # New requests are expected to accept everything.
+        # New requests are expected to accept all drafts.
         self._old: list[SlotArray[np.float64]] = [floats(1.0, kmax) for _ in range(self.lag)]
 
     @abstractmethod
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
-        """[B, Kmax] acceptance given that the drafts before are accepted, from max q."""
+        """Return [B, Kmax] acceptance from max q, given that earlier drafts were accepted."""
 
     def learn(self, step: FinishedStep) -> None:
         """Learn from a finished step, beyond its duration; its plan's note is `calibrated`."""
 
     def seconds(self, context: StepContext) -> FloatArray:
-        """[B * Kmax + 1] step time by drafts verified, drafting included; never falling."""
+        """Return [B * Kmax + 1] non-decreasing step times by verified drafts, with drafting."""
         batch = context.batch_size
         verify = self._cost.verify_seconds(
             batch, int(context.context_tokens.sum()), context.prefill_tokens
@@ -89,11 +90,11 @@ class BudgetedVerification(ABC):
         return seconds
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The drafts that pay, by old confidences as to their number, by live ones as to which."""
+        """Plan the number of drafts by old confidences, and their choice by live ones."""
         if context.confidence is None:
             return fixed_plan(context, context.engine_k, "no confidence signal, engine's K")
         if self._capability is None:
-            # First, so that a saved state that doesn't fit is said once and not in every step.
+            # Set first, so that an unfit saved state is reported once and not in every step.
             self._capability = context.capability
             self.begin(context.capability)
         live = self.calibrated(context, context.confidence)
@@ -101,7 +102,7 @@ class BudgetedVerification(ABC):
         return self._decided(context, verify, reason, live)
 
     def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str]:
-        """[B] the drafts to verify, and why."""
+        """Return [B] the drafts to verify, and the reason."""
         available = context.draft_available
         old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
         measured = self._measuring(context)
@@ -119,13 +120,13 @@ class BudgetedVerification(ABC):
         return verify, f"budget {budget} of {int(available.sum())}"
 
     def observe(self, step: FinishedStep) -> None:
-        """Learn the step's duration and what was accepted."""
+        """Learn the step's duration and accepted drafts."""
         if self._capability is not None:
             self._cost.learn(step.outcome)
             self.learn(step)
 
     def forget(self, slots: IntArray) -> None:
-        """A new request is expected to accept everything."""
+        """Reset these slots: new requests are expected to accept all drafts."""
         if self._capability is not None:
             for array in self._old:
                 array.reset(slots)
@@ -150,14 +151,14 @@ class BudgetedVerification(ABC):
         )
 
     def _shift(self, slots: IntArray, live: FloatArray) -> FloatArray:
-        """[B, Kmax] acceptance of `lag` rounds ago; this round's is kept for later."""
+        """Return [B, Kmax] acceptance of `lag` rounds ago; store this round's."""
         for array in self._old:
             live, older = array[slots], live
             array[slots] = older
         return live
 
     def _measuring(self, context: StepContext) -> int | None:
-        """A K that this load has not been timed with: stands in for profiling at start-up."""
+        """Return a K untimed at this load; replaces profiling at start-up."""
         batch = context.batch_size
         if self._profile is not None or not batch or context.step % _MEASURING_PERIOD:
             return None
@@ -167,11 +168,11 @@ class BudgetedVerification(ABC):
 
 
 def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:
-    """The number of drafts with the most expected tokens per second; the smallest of equals.
+    """Return the number of drafts with the most expected tokens per second; ties go to the smaller.
 
     Args:
         survival: [B, Kmax] old survivals.
-        available: [B] drafts at hand.
+        available: [B] available drafts.
         seconds: [M + 1] step time with m drafts, M >= sum of `available`.
     """
     inside = np.arange(survival.shape[1]) < available[:, None]
@@ -183,7 +184,7 @@ def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) 
 def best_uniform(
     survival: FloatArray, available: IntArray, seconds: FloatArray, rungs: tuple[int, ...]
 ) -> int:
-    """The K of `rungs` with the most expected tokens per second if all verify min(K, available)."""
+    """Return the K of `rungs` with the most expected tokens per second if all verify it."""
     position = np.arange(survival.shape[1])
     best, chosen = -1.0, rungs[0]
     for k in rungs:

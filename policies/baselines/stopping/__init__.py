@@ -1,1 +1,1 @@
-"""Rules that end a draft early, request by request, as single-stream decoders have them."""
+"""Rules that stop drafting early per request, from single-stream decoders."""

@@ -1,19 +1,19 @@
-"""Peer: AdaEDL, which stops drafting by a bound from the entropy, against an adapted threshold.
+"""Baseline: AdaEDL, which stops drafting by an entropy bound against an adaptive threshold.
 
-Rule: drafting ends after the first position with 1 - sqrt(gamma H) < lambda. After each round,
-with r the share of the round's drafts that was accepted,
+Rule: drafting ends after the first position with 1 - sqrt(gamma H) < lambda. After each round, with
+r the accepted share of the round's drafts,
 
     A <- b1 A + (1 - b1) r
     lambda' = lambda + e if A <= alpha else lambda - e
     lambda <- b2 lambda + (1 - b2) lambda'
 
-Source: arXiv 2410.18351. The constants b1 = .5, b2 = .9, alpha = .9, e = .01, A = 0 and
-lambda = .5 at first are those of `AdaEDLScheduler` in samsungsds-research-paper/DSDE; it lowers
-lambda only if all drafts were accepted, has gamma = .1 and stops the batch with the first request.
+Source: arXiv 2410.18351. The constants b1 = 0.5, b2 = 0.9, alpha = 0.9, e = 0.01, and initially A =
+0 and lambda = 0.5, are those of `AdaEDLScheduler` in samsungsds-research-paper/DSDE; it lowers
+lambda only if all drafts were accepted, has gamma = 0.1 and stops the batch with the first request.
 Granularity: L2, lambda per request. Without the entropy signal: the engine's own K.
 
-Faults kept: lambda moves by at most .001 a round, so that most requests end before it has moved
-far; aims at a share of accepted drafts (.9), not at time; blind to load; never off.
+Faults kept: lambda moves by at most 0.001 a round, so that most requests end before it moves far;
+the target is a share of accepted drafts (0.9), not time; load is ignored; never off.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class AdaEdlOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_f
     threshold: Share = 0.5
     """lambda of a new request."""
     target: Share = 0.9
-    """alpha, the share of accepted drafts aimed at."""
+    """alpha, target share of accepted drafts."""
     step: Annotated[float, msgspec.Meta(ge=0)] = 0.01
-    """e, how far lambda' is from lambda."""
+    """e, distance of lambda' from lambda."""
     acceptance_memory: Share = 0.5
     """b1, weight of the past in the running share of accepted drafts."""
     threshold_memory: Share = 0.9
@@ -53,7 +53,7 @@ class AdaEdlOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class AdaEdlPolicy(LiveStoppingPolicy):
-    """Drafts on while the entropy's bound on acceptance is above an adapted threshold."""
+    """Policy that drafts while the entropy bound on acceptance exceeds an adaptive threshold."""
 
     name: ClassVar[str] = "adaedl"
     summary: ClassVar[str] = "entropy against an adapted threshold ends drafting, AdaEDL"
@@ -82,11 +82,11 @@ class AdaEdlPolicy(LiveStoppingPolicy):
         return Stops(np.ones_like(low), ~low)
 
     def freeze(self, slots: IntArray) -> None:
-        """Fix lambda for the drafts that are made next."""
+        """Fix lambda for the next drafts."""
         self._frozen[slots] = self._threshold[slots]
 
     def observe(self, step: FinishedStep) -> None:
-        """Move lambda of the requests that verified something."""
+        """Update lambda of the requests that verified drafts."""
         outcome = step.outcome
         drafted = outcome.verified > 0
         slots = outcome.slots[drafted]
@@ -103,7 +103,7 @@ class AdaEdlPolicy(LiveStoppingPolicy):
         self._threshold[slots] = memory * threshold + (1.0 - memory) * wanted
 
     def forget(self, slots: IntArray) -> None:
-        """A new request begins at the first lambda."""
+        """Reset lambda of these slots."""
         self._accepted.reset(slots)
         self._threshold.reset(slots)
         self._frozen.reset(slots)

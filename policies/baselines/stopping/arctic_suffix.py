@@ -1,22 +1,22 @@
-"""Peer: Arctic Inference's suffix decoding: K by the length of the match, capped by batch size.
+"""Baseline: Arctic Inference's suffix decoding: K by match length, capped by batch size.
 
 Rules: a match of m tokens proposes at most factor * m + offset drafts, as long as the proposal's
 probability by frequency counts is at least `min_token_prob`. With more than `disable_by_batch_size`
-requests only the first so many draft (soft); from `hard_disable_by_batch_size` on none does, while
-the pipeline stays alive.
+requests only the first ones draft, up to that number (soft cap); from `hard_disable_by_batch_size`
+on no request drafts, while the pipeline stays alive.
 
 Source: `SuffixDecodingCache.speculate` and `effective_draft_limit` (vllm/config.py) of Arctic
 Inference 0.3. Granularity: L2. For drafters that look up text, n-gram and suffix.
 
-Stand-ins: the seam doesn't carry the length of the match, and needs not: a drafter that looks up
-text proposes no more than its match allows, so the match is in `draft_available`, all of which is
+Stand-ins: the contract does not carry the length of the match, and need not: a look-up drafter
+proposes no more than its match allows, so `draft_available` reflects the match, and all of it is
 verified. Factor and offset belong to the drafter (in the simulator `suffix:factor=...`). Where a
-confidence is known, its product along the draft stands for the probability by frequency counts;
-else the drafter's own cut has to do. The cap is applied when drafts are verified, not when they
-are made. An engine with one K per batch gets the same number of drafts spread evenly: K N / B.
+confidence is known, its product along the draft replaces the probability by frequency counts;
+otherwise only the drafter's own limit applies. The cap applies at verification, not at drafting. An
+engine with one K per batch spreads the same number of drafts evenly: K N / B.
 
-Faults kept: which requests draft beyond the cap is their place in the batch, not what they would
-gain; the caps are constants; what was accepted plays no part.
+Faults kept: beyond the cap, a request's place in the batch decides whether it drafts, not its gain;
+the caps are constants; acceptance is ignored.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class ArcticSuffixOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """Options of `arctic_suffix`."""
 
     disable_by_batch_size: Annotated[int, msgspec.Meta(ge=0)] | None = 64
-    """Soft cap: so many requests draft; null: all."""
+    """Soft cap: number of requests that draft; null: all."""
     hard_disable_by_batch_size: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Batch size from which none drafts."""
+    """Batch size from which no request drafts."""
     min_token_prob: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
     """Least probability of a proposed draft, where a confidence is known."""
 
 
 class ArcticSuffixPolicy(StatelessPolicy):
-    """All that the look-up proposes, for the first N requests."""
+    """Policy that verifies all look-up drafts of the first N requests."""
 
     name: ClassVar[str] = "arctic_suffix"
     summary: ClassVar[str] = "what suffix look-up proposes, for the first N requests, Arctic"
@@ -63,7 +63,7 @@ class ArcticSuffixPolicy(StatelessPolicy):
         self._options = options
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """The drafts at hand of the requests that may draft."""
+        """Plan the available drafts of the requests that may draft."""
         capability, batch = context.capability, context.batch_size
         limit = self._limit(batch)
         kmax = capability.max_draft_tokens
@@ -82,7 +82,7 @@ class ArcticSuffixPolicy(StatelessPolicy):
         )
 
     def _limit(self, batch: int) -> int:
-        """Requests that may draft."""
+        """Return the number of requests that may draft."""
         options = self._options
         hard, soft = options.hard_disable_by_batch_size, options.disable_by_batch_size
         if hard is not None and batch >= hard:
@@ -90,7 +90,7 @@ class ArcticSuffixPolicy(StatelessPolicy):
         return batch if soft is None else min(batch, soft)
 
     def _likely(self, context: StepContext) -> IntArray:
-        """[B] drafts at hand whose probability is high enough."""
+        """Return [B] the available drafts with a sufficient probability."""
         if context.confidence is None:
             return context.draft_available.copy()
         probability = survival_of(context.confidence)

@@ -1,19 +1,19 @@
-"""Peer: DISCO, a classifier that says after each draft whether to go on.
+"""Baseline: DISCO, a classifier that decides after each draft whether to go on.
 
-Rule: drafting ends after the first position at which the classifier's probability that the draft
-is accepted is below `threshold`. Features: the draft distribution's likeliest probabilities, its
-entropy, and the position in the draft.
+Rule: drafting ends after the first position where the classifier's acceptance probability is below
+`threshold`. Features: the likeliest probabilities of the draft distribution, its entropy, and the
+position in the draft.
 
-Source: arXiv 2405.04304, known here from its description only. Granularity: L2; the original
-serves one request. Without confidence and entropy: the engine's own K.
+Source: arXiv 2405.04304, known here only from its description. Granularity: L2; the original serves
+one request. Without confidence and entropy: the engine's own K.
 
-Stand-ins: the original's feed-forward network is trained offline on recorded drafts; nothing to
-load it from exists here, so a logistic model learns online: log-odds of acceptance are linear in
-logit(max q), entropy and position / Kmax. It begins at max q itself, is refitted by a Newton step
-every 100 steps with ridge toward where it is, and each round's statistics are then dropped. Of the
-likeliest probabilities the seam carries the first.
+Stand-ins: the original trains a feed-forward network offline on recorded drafts. Such a network is
+not available here, so a logistic model learns online: log-odds of acceptance are linear in
+logit(max q), entropy and position / Kmax. The model starts at max q itself. A Newton step every 100
+steps, with ridge towards the present weights, refits it; the statistics are then reset. Of the
+likeliest probabilities the contract carries the first.
 
-Faults kept: one threshold for all loads; blind to load; the first draft is always made.
+Faults kept: one threshold for all loads; load is ignored; the first draft is always made.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _FEATURES = 4
 _REFIT_STEPS = 100
 _RIDGE = 1.0
 _LARGEST_CHANGE = 1.0
-"""Of a weight in one refit."""
+"""Largest change of a weight in one refit."""
 
 
 class DiscoOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `disco`."""
 
     threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
-    """Probability of acceptance below which drafting stops."""
+    """Acceptance probability below which drafting stops."""
     learn: bool = True
     """Refit online."""
 
 
 class DiscoPolicy(LiveStoppingPolicy):
-    """Drafts on while a classifier expects acceptance."""
+    """Policy that drafts while a classifier expects acceptance."""
 
     name: ClassVar[str] = "disco"
     summary: ClassVar[str] = "a classifier of confidence, entropy, position ends drafting, DISCO"
@@ -75,22 +75,22 @@ class DiscoPolicy(LiveStoppingPolicy):
         self._begin_round()
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
-        """Stop after a position that the classifier expects to be rejected."""
+        """Stop after a position with an expected rejection."""
         expected = sigmoid(self._features(confidence, entropy) @ self._frozen)
         goes_on = ~(expected < self._options.threshold)  # nan is no reason to stop
         return Stops(np.ones_like(goes_on), goes_on)
 
     def freeze(self, slots: IntArray) -> None:
-        """Fix the weights for the drafts that are made next."""
+        """Fix the weights for the next drafts."""
         self._frozen = self._weights
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K_i: what the classifier kept of the drafts at hand."""
+        """Plan K_i: the available drafts that the classifier keeps."""
         self._kmax = context.capability.max_draft_tokens
         return super().plan(context)
 
     def observe(self, step: FinishedStep) -> None:
-        """Add the judged drafts; every 100 steps, one Newton step."""
+        """Add the judged drafts; every 100 steps, take one Newton step."""
         confidence, entropy = step.context.confidence, step.context.entropy
         if not self._options.learn or confidence is None or entropy is None:
             return
@@ -109,11 +109,11 @@ class DiscoPolicy(LiveStoppingPolicy):
             self._begin_round()
 
     def state(self) -> State:
-        """The weights."""
+        """Return the weights."""
         return {"weights": self._weights.tolist()}
 
     def restore(self, state: State) -> None:
-        """Take up saved weights. Raises PolicyError if they don't fit."""
+        """Load saved weights. Raises PolicyError if they do not fit."""
         found: Any = state.get("weights", self._weights)
         try:
             weights = np.asarray(found, dtype=np.float64)
@@ -130,7 +130,7 @@ class DiscoPolicy(LiveStoppingPolicy):
         self._gradient: FloatArray = np.zeros(_FEATURES)
 
     def _features(self, confidence: FloatArray, entropy: FloatArray) -> FloatArray:
-        """Features of each position, [B, J, 4]."""
+        """Return the features of each position, [B, J, 4]."""
         position = np.arange(1, confidence.shape[1] + 1) / self._kmax
         features = np.empty((*confidence.shape, _FEATURES))
         features[..., 0] = 1.0

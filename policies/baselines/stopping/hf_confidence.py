@@ -1,8 +1,8 @@
-"""Peer: the confidence threshold of Hugging Face transformers, refitted after each round.
+"""Baseline: the confidence threshold of Hugging Face transformers, refitted after each round.
 
-Rule: drafting ends after the first draft whose probability is below the threshold (0.4 at first);
-that draft is kept. Once more than five drafts have been judged, accepted and rejected ones among
-them, the threshold becomes the point of the ROC curve of (probability, accepted) with the least
+Rule: drafting ends after the first draft with a probability below the threshold (0.4 at first);
+that draft is kept. Once more than five drafts have been judged, with both accepted and rejected
+ones, the threshold becomes the point of the ROC curve of (probability, accepted) with the least
 
     false positive rate + 3 * false negative rate.
 
@@ -11,13 +11,13 @@ generation/candidate_generator.py of transformers 5.19 (`assistant_confidence_th
 `num_assistant_tokens` 20, here `max_drafts`). Granularity: L2; the original serves one request.
 Without the confidence signal: the engine's own K.
 
-Stand-ins: the original compares the probability of the drafted token, the seam carries the
-maximum probability; for greedy drafts they are the same. (Either is lossless for sampled drafts:
-the draft that was looked at is kept, only the next is not made.) One history serves all requests
-and is cut at `window` drafts, where the original keeps all of a generation and drops it at its end.
+Stand-ins: the original compares the probability of the drafted token, the contract carries the
+maximum probability; for greedy drafts they are equal. (Either is lossless for sampled drafts: the
+judged draft is kept, only the next is not made.) One history serves all requests and is limited to
+`window` drafts; the original keeps all drafts of a generation and resets at its end.
 
-Faults kept: weights 1 and 3 whatever drafts and verification cost; the drafts it learns from are
-those its own threshold let through; blind to load; the first draft is always made.
+Faults kept: weights 1 and 3 whatever the cost of drafts and verification; the rule learns only from
+drafts that its own threshold admitted; load is ignored; the first draft is always made.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from adaptive_spec.policy import Provenance, State
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level
 
 _NEEDED = 5
-"""More drafts than this must have been judged."""
+"""Judged drafts that a refit must exceed."""
 _MISSED = 3.0
-"""Weight of stopping before a draft that would have been accepted."""
+"""Weight of a false negative: a stop before a draft that would have been accepted."""
 
 
 class HfConfidenceOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `hf_confidence`."""
 
     max_drafts: Annotated[int, msgspec.Meta(ge=1)] | None = 20
-    """The most drafts per request and step; null, or above Kmax: Kmax."""
+    """Most drafts per request and step; null, or above Kmax: Kmax."""
     threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.4
-    """Probability below which drafting stops, at first."""
+    """Initial probability below which drafting stops."""
     refit: bool = True
-    """Move the threshold by what was accepted."""
+    """Refit the threshold to accepted drafts."""
     window: Annotated[int, msgspec.Meta(ge=6)] = 2048
-    """Judged drafts that are remembered."""
+    """Most remembered judged drafts."""
 
 
 class HfConfidencePolicy(LiveStoppingPolicy):
-    """Drafts on while the draft is likely enough, by a threshold refitted on the ROC curve."""
+    """Policy that drafts above a probability threshold, refitted on the ROC curve."""
 
     name: ClassVar[str] = "hf_confidence"
     summary: ClassVar[str] = "drafts until below a refitted confidence threshold, transformers"
@@ -80,12 +80,12 @@ class HfConfidencePolicy(LiveStoppingPolicy):
         self._taken: BoolArray = np.zeros(0, dtype=np.bool_)
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
-        """Stop after a position whose probability is below the threshold."""
+        """Stop after a position with a probability below the threshold."""
         goes_on = ~(confidence < self._frozen)  # nan is no reason to stop
         return Stops(np.ones_like(goes_on), goes_on)
 
     def freeze(self, slots: IntArray) -> None:
-        """Fix the threshold for the drafts that are made next."""
+        """Fix the threshold for the next drafts."""
         self._frozen = self._threshold
 
     def observe(self, step: FinishedStep) -> None:
@@ -104,11 +104,11 @@ class HfConfidencePolicy(LiveStoppingPolicy):
             self._threshold = cheapest_threshold(self._shown, self._taken)
 
     def state(self) -> State:
-        """The threshold."""
+        """Return the threshold."""
         return {"threshold": self._threshold}
 
     def restore(self, state: State) -> None:
-        """Take up a saved threshold. Raises PolicyError if it is none."""
+        """Load a saved threshold. Raises PolicyError for anything else."""
         threshold = state.get("threshold", self._threshold)
         number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
         if not number or not 0.0 <= threshold <= 1.0 or set(state) - {"threshold"}:
@@ -117,15 +117,15 @@ class HfConfidencePolicy(LiveStoppingPolicy):
 
 
 def cheapest_threshold(shown: FloatArray, taken: BoolArray) -> float:
-    """The probability with the least false positive rate + 3 false negative rate.
+    """Return the probability with the least false positive rate + 3 * false negative rate.
 
     Args:
-        shown: [N] probabilities; a draft counts as predicted accepted at or above the threshold.
-        taken: [N] accepted; both kinds must occur. Of equally cheap thresholds, the highest.
+        shown: [N] probabilities; a draft at or above the threshold is predicted as accepted.
+        taken: [N] accepted; both values must occur. Ties go to the highest threshold.
     """
     order = np.argsort(-shown, kind="stable")
     ranked = shown[order]
-    last = np.append(ranked[1:] != ranked[:-1], True)  # of equal probabilities
+    last = np.append(ranked[1:] != ranked[:-1], True)  # last of equal probabilities
     true = np.cumsum(taken[order])[last]
     false = np.cumsum(~taken[order])[last]
     cost = false / false[-1] + _MISSED * (1.0 - true / true[-1])

@@ -1,16 +1,16 @@
-"""Peer: the heuristic schedule of Hugging Face transformers: +2 when all was accepted, else -1.
+"""Baseline: the heuristic schedule of Hugging Face transformers: +2 on full acceptance, else -1.
 
-Rule: K <- K + 2 after a round whose drafts were all accepted, else K <- max(1, K - 1). A round
-without drafts changes nothing.
+Rule: K <- K + 2 after a fully accepted round, otherwise K <- max(1, K - 1). A round without drafts
+changes nothing.
 
-Source: `AssistedCandidateGenerator.update_candidate_strategy` in
-generation/candidate_generator.py of transformers 5.19 (`num_assistant_tokens_schedule`
-"heuristic", or "heuristic_transient"; `num_assistant_tokens` 20). Granularity: L2; the original
-serves one request, here each request has its own K. A new request takes up the K of the request
-that ended last, or begins afresh with `transient`. D is the largest K of the batch; an engine with
-one K per batch runs the mean, rounded. K is cut at the engine's Kmax.
+Source: `AssistedCandidateGenerator.update_candidate_strategy` in generation/candidate_generator.py
+of transformers 5.19 (`num_assistant_tokens_schedule` "heuristic", or "heuristic_transient";
+`num_assistant_tokens` 20). Granularity: L2; the original serves one request, here each request has
+its own K. A new request starts with the K of the request that ended last, or afresh with
+`transient`. D is the largest K of the batch; an engine with one K per batch runs the rounded mean.
+K is capped at the engine's Kmax.
 
-Faults kept: one rejected draft in a row of twenty counts like twenty; blind to load; never below 1.
+Faults kept: one rejected draft in a row of twenty counts like twenty; load is ignored; K >= 1.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     initial: Annotated[int, msgspec.Meta(ge=1)] = 20
     """K of the first request; above Kmax: Kmax."""
     transient: bool = False
-    """Every request begins with `initial`."""
+    """Start every request with `initial`."""
 
 
 class HfHeuristicPolicy:
-    """Two more after full acceptance, one less otherwise."""
+    """Policy of K + 2 after full acceptance, K - 1 otherwise."""
 
     name: ClassVar[str] = "hf_heuristic"
     summary: ClassVar[str] = "K + 2 when all drafts were accepted, else K - 1, transformers"
@@ -52,11 +52,11 @@ class HfHeuristicPolicy:
         del seed
         self._options = options
         self._start = options.initial
-        self._k = integers(0)  # 0: has not begun
+        self._k = integers(0)  # 0: not started
         self._most: int | None = None
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """Each request its own K."""
+        """Plan each request's own K."""
         self._most = context.capability.max_draft_tokens
         k = self._current(context.slots)
         start = min(self._start, self._most)
@@ -64,7 +64,7 @@ class HfHeuristicPolicy:
         return per_request_plan(context, k, "2 more or 1 less", empty=start, uniform=mean)
 
     def observe(self, step: FinishedStep) -> None:
-        """Move K of the requests that verified something."""
+        """Update K of the requests that verified drafts."""
         outcome = step.outcome
         drafted = outcome.verified > 0
         slots = outcome.slots[drafted]
@@ -75,7 +75,7 @@ class HfHeuristicPolicy:
         self._k[slots] = np.minimum(np.where(full, k + 2, np.maximum(k - 1, 1)), self._most)
 
     def forget(self, slots: IntArray) -> None:
-        """The last K of a request is the next one's first, unless `transient`."""
+        """Keep the last K of an ended request for the next one, unless `transient`."""
         if not self._options.transient:
             begun = self._k[slots]
             begun = begun[begun > 0]
@@ -84,11 +84,11 @@ class HfHeuristicPolicy:
         self._k.reset(slots)
 
     def state(self) -> State:
-        """K that a new request begins with."""
+        """Return the initial K of a new request."""
         return {"start": self._start}
 
     def restore(self, state: State) -> None:
-        """Take up a saved K. Raises PolicyError if it is none."""
+        """Load a saved K. Raises PolicyError for anything else."""
         start = state.get("start", self._start)
         if type(start) is not int or start < 1 or set(state) - {"start"}:
             raise PolicyError("hf_heuristic state: `start`, a whole number of 1 or more, expected")

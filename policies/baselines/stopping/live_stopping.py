@@ -1,15 +1,13 @@
-"""A base for peers that end drafting early, by what the drafter says of its own distributions.
+"""Base of baselines that stop drafting early by the drafter's own distributions.
 
-After each pass of the drafter the rule says, per request, whether this position is kept and
-whether drafting goes on; what was drafted is then verified in full. Admission of a position uses
-the distributions up to it and values of finished rounds only, so sampled output keeps its
-distribution.
+After each pass of the drafter the rule decides, per request, whether this position is kept and
+whether drafting goes on; all kept drafts are then verified. The admission of a position uses the
+distributions up to it and values of finished rounds only, so sampled output keeps its distribution.
 
-* The same rule is applied to the drafts at hand before verification. Where the engine asked after
-  each pass that changes nothing; where it can't stop its drafter, or did not ask, K_i is what the
-  rule would have stopped at, after a full draft. Values that the rule adapts are frozen between
-  the two, so that no draft is taken back.
-* Level UNIFORM: the K of the request that wants most, rounded *up* to the engine's ladder.
+* The same rule applies to the available drafts before verification. After live stops this changes
+  nothing; after a full draft, on an engine without live stops, K_i is the rule's stopping point.
+  Adaptive values are frozen between the two, so that no draft is dropped.
+* Level UNIFORM: the largest K of the batch's requests, rounded *up* to the engine's ladder.
   Rounding down would let a position depend on deeper ones and bias sampled output.
 * Without the signal that the rule needs, the engine's own K runs.
 """
@@ -41,15 +39,15 @@ class StoppingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Options of every stopping rule."""
 
     max_drafts: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """The most drafts per request and step; absent, or above the engine's Kmax: Kmax."""
+    """Most drafts per request and step; absent, or above the engine's Kmax: Kmax."""
 
 
 class Stops(NamedTuple):
-    """What a rule says about J draft positions of B requests.
+    """Decisions of a rule on J draft positions of B requests.
 
     Attributes:
-        keeps: [B, J] the position is kept, given that drafting reached it.
-        goes_on: [B, J] drafting goes on after it; only where it is kept.
+        keeps: [B, J] keep the position, given that drafting reached it.
+        goes_on: [B, J] go on drafting after the position; only where it is kept.
     """
 
     keeps: BoolArray
@@ -57,7 +55,10 @@ class Stops(NamedTuple):
 
 
 class LiveStoppingPolicy(StatelessPolicy, ABC):
-    """Drafts until a rule stops it. Subclasses implement `stops`; those that adapt, `freeze`."""
+    """Policy that drafts until a rule stops it.
+
+    Subclasses implement `stops`; adaptive ones also `freeze`.
+    """
 
     needs_confidence = False
     needs_entropy = False
@@ -67,13 +68,13 @@ class LiveStoppingPolicy(StatelessPolicy, ABC):
 
     @abstractmethod
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
-        """The rule, on [B, J] maximum probability and entropy (nats); nan where unknown."""
+        """Apply the rule to [B, J] maximum probability and entropy (nats); nan where unknown."""
 
     def freeze(self, slots: IntArray) -> None:
-        """From now on the drafts of the next step are made: adapted values are fixed for them."""
+        """Fix adaptive values before the drafts of the next step."""
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K_i: what the rule kept of the drafts at hand."""
+        """Plan K_i: the available drafts that the rule keeps."""
         capability = context.capability
         confidence, entropy = context.confidence, context.entropy
         missing = (self.needs_confidence and confidence is None) or (
@@ -108,14 +109,14 @@ class LiveStoppingPolicy(StatelessPolicy, ABC):
         )
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """The rule for the position just drafted."""
+        """Apply the rule to the position just drafted."""
         stops = self.stops(draft.slots, draft.confidence, draft.entropy)
         admitted = draft.drafting & stops.keeps[:, -1]
         return DraftVerdict(admitted, admitted & stops.goes_on[:, -1])
 
 
 def kept(stops: Stops) -> IntArray:
-    """[B] drafts that are kept in a row from the first."""
+    """Return [B] the number of leading kept drafts."""
     reached = np.ones_like(stops.keeps)
     np.logical_and.accumulate(stops.goes_on[:, :-1], axis=1, out=reached[:, 1:])
     count: IntArray = np.count_nonzero(reached & stops.keeps, axis=1).astype(np.int64)

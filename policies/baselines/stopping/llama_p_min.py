@@ -1,16 +1,16 @@
-"""Peer: llama.cpp's `--spec-draft-p-min`, which stops where the likeliest token is unlikely.
+"""Baseline: llama.cpp's `--spec-draft-p-min`, which stops at an unlikely token.
 
-Rule: the draft is the likeliest token; drafting ends at the first position whose maximum
-probability is below p_min, and that position's draft is dropped. At most n_max drafts.
+Rule: the draft is the likeliest token; drafting ends at the first position with a maximum
+probability below p_min, and that position's draft is dropped. At most n_max drafts.
 
 Source: `common_speculative_impl_draft_simple::draft` in common/speculative.cpp of
 ggml-org/llama.cpp; defaults p_min = 0 (never stops) and n_max = 3 (16 before #23269), here
 `max_drafts`. Granularity: L2, per sequence. Without the confidence signal: the engine's own K.
 
-Faults kept: p_min is one constant for every load and text; the pass that stops is paid for
-nothing. Left out: n_min, which throws away a draft that turned out short; its default is 0, and
-with sampled drafts it would bias output. Upstream's probability is taken among the ten likeliest
-tokens, so it is a little above the maximum probability used here.
+Faults kept: p_min is one constant for every load and text; the pass that stops is wasted. Left out:
+n_min, which drops a draft that turned out short; its default is 0, and with sampled drafts it would
+bias output. Upstream takes the probability among the ten likeliest tokens, so it is slightly above
+the maximum probability used here.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class LlamaPMinOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknow
     """Options of `llama_p_min`."""
 
     max_drafts: Annotated[int, msgspec.Meta(ge=1)] | None = 3
-    """The most drafts per request and step (n_max); null, or above Kmax: Kmax."""
+    """Most drafts per request and step (n_max); null, or above Kmax: Kmax."""
     p_min: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     """Maximum probability below which drafting stops."""
 
 
 class LlamaPMinPolicy(LiveStoppingPolicy):
-    """Drafts on while the likeliest token is likely enough."""
+    """Policy that drafts while the likeliest token is likely enough."""
 
     name: ClassVar[str] = "llama_p_min"
     summary: ClassVar[str] = "drafts until the likeliest token is below p_min, llama.cpp"
@@ -57,6 +57,6 @@ class LlamaPMinPolicy(LiveStoppingPolicy):
         self._p_min = options.p_min
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
-        """Stop at, and drop, a position whose maximum probability is below p_min."""
+        """Stop at, and drop, a position with a maximum probability below p_min."""
         likely = ~(confidence < self._p_min)  # nan is no reason to stop
         return Stops(likely, likely)

@@ -1,18 +1,18 @@
-"""Peer: SpecDec++, which stops drafting when a rejection among the drafts is likely.
+"""Baseline: SpecDec++, which stops drafting when a rejection among the drafts is likely.
 
-Rule: with a_j the predicted acceptance of draft j given that those before it are accepted,
-drafting ends when 1 - prod_j a_j > h: optimal in the paper's Markov decision process for the right
-h. Each round drafts at least `min_drafts`.
+Rule: with a_j the predicted acceptance of draft j given that earlier drafts are accepted, drafting
+ends when 1 - prod_j a_j > h, the optimum of the paper's Markov decision process for the right h.
+Each round drafts at least `min_drafts`.
 
 Source: arXiv 2405.19715, theorem on the threshold; specdec_pp/hf_generation.py of
 Kaffaljidhmah2/SpecDec_pp (schedule `ada`, `--bound 2 20`). Granularity: L2; the original serves
 one request. Without the confidence signal: the engine's own K.
 
-Stand-in: the original's a_j comes from a head trained offline on hidden states, which the seam
-doesn't carry. Here a_j = sigmoid(slope logit(max q_j) + intercept), by default max q_j itself.
+Stand-in: the original's a_j comes from a head trained offline on hidden states, which the contract
+does not carry. Here a_j = sigmoid(slope logit(max q_j) + intercept), by default max q_j itself.
 
-Faults kept: the head that judges draft j runs in the pass that makes draft j + 1, so the product
-lacks the newest draft and one draft more is made than the rule asks for; blind to load.
+Faults kept: the head judges draft j in the pass that makes draft j + 1, so the product lacks the
+newest draft, and one more draft is made than the rule needs; load is ignored.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class SpecDecPlusPlusOptions(
     """Options of `specdec_plus_plus`."""
 
     h: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7
-    """Probability of a rejection above which drafting stops."""
+    """Rejection probability above which drafting stops."""
     min_drafts: Annotated[int, msgspec.Meta(ge=1)] = 2
-    """The fewest drafts of a round."""
+    """Fewest drafts of a round."""
     slope: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """Of the stand-in for the trained head, in log-odds."""
+    """Slope of the stand-in for the trained head (log-odds)."""
     intercept: float = 0.0
-    """Of the stand-in for the trained head."""
+    """Intercept of the stand-in for the trained head (log-odds)."""
 
 
 class SpecDecPlusPlusPolicy(LiveStoppingPolicy):
-    """Drafts on while all drafts are likely to be accepted."""
+    """Policy that drafts while all drafts are likely to be accepted."""
 
     name: ClassVar[str] = "specdec_plus_plus"
     summary: ClassVar[str] = "drafts until a rejection is likely, SpecDec++"
@@ -67,7 +67,7 @@ class SpecDecPlusPlusPolicy(LiveStoppingPolicy):
         self._options = options
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
-        """Stop after position j when the drafts before it are likely to hold a rejection."""
+        """Stop after position j when the earlier drafts probably include a rejection."""
         options = self._options
         accepted = sigmoid(options.slope * log_odds(confidence) + options.intercept)
         accepted[np.isnan(confidence)] = 1.0

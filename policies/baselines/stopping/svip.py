@@ -1,4 +1,4 @@
-"""Peer: SVIP, which stops drafting at a position of high entropy.
+"""Baseline: SVIP, which stops drafting at a position of high entropy.
 
 Rule: acceptance is at least 1 - sqrt(c H) for a draft distribution of entropy H; drafting ends
 after the first position with sqrt(c H) > h. That position's draft is kept.
@@ -7,8 +7,8 @@ Source: arXiv 2411.18462; c = 0.15 and h = 0.3 as in vanilla-sd/eval_specbench.p
 Geralt-Targaryen/SVIP, which drafts at most 40. Granularity: L2; the original serves one request.
 Without the entropy signal: the engine's own K.
 
-Faults kept: c and h are constants; neither load nor what was accepted plays a part; it never
-switches off (the first draft is always made and verified).
+Faults kept: c and h are constants; load and acceptance are ignored; never off (the first draft is
+always made and verified).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class SvipOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_fie
     c: Annotated[float, msgspec.Meta(gt=0)] = 0.15
     """Weight of the entropy (nats) in the bound."""
     h: Annotated[float, msgspec.Meta(ge=0)] = 0.3
-    """Drafting stops where sqrt(c H) is above it."""
+    """Threshold of sqrt(c H) above which drafting stops."""
 
 
 class SvipPolicy(LiveStoppingPolicy):
-    """Drafts on while the entropy is low."""
+    """Policy that drafts while the entropy is low."""
 
     name: ClassVar[str] = "svip"
     summary: ClassVar[str] = "drafts until the drafter's entropy is high, SVIP"
