@@ -2,5 +2,5 @@
 
 Steps (`step_clock`, `pending_steps`, `ladder`), requests (`request_table`, `hints`), hooks that
 never raise (`fail_open`), and which engine this is (`versions`, `source_facts`, `source_check`,
-`doctor_rows`).
+`support`, `doctor_rows`).
 """
