@@ -6,11 +6,10 @@ import itertools
 
 import numpy as np
 
-from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
-from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.roofline import (
     GRAPH_SIZES,
     PASS_LAUNCH_SECONDS,
