@@ -42,7 +42,6 @@ from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace
 from adaptive_spec.sim.load.base import ClosedLoad, Load
 from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
@@ -332,7 +331,7 @@ def replayed(results: dict[str, Any], traces: Path) -> tuple[list[Comparison], d
     acceptance = read_step_trace(traces / "acceptance", depth=KMAX)
     lengths = tuple(request.prompt_tokens for request in read_requests(traces / "acceptance"))
     world = World(
-        hardware=CoefficientHardware(profile),
+        hardware=Hardware(profile),
         acceptance=acceptance,
         prompt_tokens=lengths,
         output_tokens=results["output_tokens_of_a_request"],

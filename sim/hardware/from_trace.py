@@ -26,13 +26,13 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_trace
-from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
 from adaptive_spec.sim.hardware.profile_file import (
     ANY_DRAFTER,
     NOMINAL_MODEL,
     HardwareProfile,
+    MeasuredDraft,
 )
 from adaptive_spec.step import FloatArray, Mode
 

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.hardware.base import MeasuredDraft
 
 ANY_DRAFTER = "*"
 """Name under which a profile holds the drafter of a recording that did not name it."""
@@ -19,6 +18,19 @@ NOMINAL_MODEL = "llama-3.1-8b"
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Tokens = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class MeasuredDraft(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Measured cost of one drafter on this hardware; fields as in `drafters.base.DraftCost`."""
+
+    proposal: float = 0.0
+    proposal_per_request: float = 0.0
+    pass_: float = msgspec.field(default=0.0, name="pass")
+    pass_per_request: float = 0.0
+    pass_per_context_token: float = 0.0
+    source: str = ""
 
 
 class HardwareProfile(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.gpus import GPUS, gpu_facts
 from adaptive_spec.sim.hardware.models import MODELS, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
@@ -29,7 +28,7 @@ def hardware(name: str) -> Hardware:
         ConfigError: nothing of that name, or a file that is no profile.
         DataError: tables that are missing or damaged.
     """
-    return CoefficientHardware(hardware_profile(name))
+    return Hardware(hardware_profile(name))
 
 
 def hardware_profile(name: str) -> HardwareProfile:

@@ -17,7 +17,7 @@ from adaptive_spec.sim.report.load_curves import draw_load_curves
 from adaptive_spec.sim.report.style import Looks, load_pyplot
 from adaptive_spec.sim.report.tables import BOARD_COLUMNS, LoadTable, board_table, load_table
 from adaptive_spec.sim.report.timelines import draw_timeline, eventful_cells
-from adaptive_spec.sim.sweep.results import SweepResults, group_rows
+from adaptive_spec.sim.sweep.results import SweepResults
 from adaptive_spec.sim.sweep.store import write_whole
 
 if TYPE_CHECKING:
@@ -65,10 +65,7 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"--output {str(directory)!r}: {error.strerror}") from error
     comparison = Comparison(results)
-    # Policies can only be ranked on cells that all of them have run.
-    group = next(iter(results.config.groups), None)
-    ranked = comparison if group is None else Comparison(_of_group(results, group))
-    looks = Looks(ranked, comparison.policies)
+    looks = Looks(comparison)
     sections = [
         _section(pyplot, comparison, setting, looks, directory, number)
         for number, setting in enumerate(comparison.settings, start=1)
@@ -92,22 +89,6 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     page = directory / PAGE
     write_whole(page, text.encode())
     return page
-
-
-def _of_group(results: SweepResults, name: str) -> SweepResults:
-    """The results of one group, oracles included."""
-    group = results.config.groups[name]
-    mine = group_rows(results, group)
-    cells = {row.cell for row in mine}
-    chosen = {id(row) for row in mine}
-    rows = tuple(
-        row
-        for row in results.rows
-        if row.cell in cells and (row.kind != "policy" or id(row) in chosen)
-    )
-    seeds = results.config.seed_list() if group.seeds is None else group.seeds
-    config = msgspec.structs.replace(results.config, groups={}, seeds=seeds)
-    return msgspec.structs.replace(results, config=config, rows=rows)
 
 
 def _section(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,11 +64,10 @@ class Looks:
 
     Args:
         comparison: whose policies are ranked.
-        more: policies that stand behind them.
     """
 
-    def __init__(self, comparison: Comparison, more: Sequence[str] = ()) -> None:
-        ranked = list(dict.fromkeys((*comparison.policies, *more)))
+    def __init__(self, comparison: Comparison) -> None:
+        ranked = list(comparison.policies)
         if comparison.default is not None:
             ranked.remove(comparison.default)
             ranked.insert(0, comparison.default)

@@ -18,7 +18,7 @@ from adaptive_spec.sim.drafters.chains import NoDrafter
 from adaptive_spec.sim.drafters.eagle import Eagle
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.load.request import Request
@@ -55,7 +55,7 @@ def simulated(
         options or EngineOptions(), max_draft_tokens=max(k, 1), memory_guard=False
     )
     used = (drafter or Eagle()) if k else NoDrafter()
-    return Engine(load, data, used, CoefficientHardware(profile), policy, settings).run()
+    return Engine(load, data, used, Hardware(profile), policy, settings).run()
 
 
 class Arms(msgspec.Struct, frozen=True, kw_only=True):

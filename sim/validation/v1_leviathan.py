@@ -10,8 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adaptive_spec.sim.drafters.chains import DraftModel
-from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.validation.arms import Arms, one_per_record

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.sim.hardware.base import MeasuredDraft
+from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.table_files import read_table
 from adaptive_spec.sim.validation.arms import Arms, Batches, one_per_record

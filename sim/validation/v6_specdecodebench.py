@@ -20,8 +20,7 @@ import msgspec
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.validation.arms import Batches, one_per_record, simulated
 from adaptive_spec.sim.validation.row import Row, compared

@@ -19,7 +19,6 @@ import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM, roofline_profile
@@ -162,7 +161,7 @@ def _silicon_pair(pair: _Pair, samples: list[dict[str, float]]) -> Iterator[Row]
     for sample in samples:
         parallel = int(sample["tp_size"])
         if parallel not in machines:
-            machines[parallel] = CoefficientHardware(
+            machines[parallel] = Hardware(
                 roofline_profile(
                     gpu,
                     model,

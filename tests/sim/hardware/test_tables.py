@@ -50,12 +50,12 @@ def test_llmservingsim_layers_are_the_sum_of_their_operators(data):
 
 
 def test_tables_and_roofline_of_one_machine_agree(data):
-    from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+    from adaptive_spec.sim.hardware.base import Hardware
     from adaptive_spec.sim.hardware.roofline import roofline_profile
 
     gpu = gpu_facts("rtx4090")
-    measured = CoefficientHardware(table_profile(gpu, LLAMA, data, engine=NO_ENGINE))
-    computed = CoefficientHardware(roofline_profile(gpu, LLAMA, engine=NO_ENGINE))
+    measured = Hardware(table_profile(gpu, LLAMA, data, engine=NO_ENGINE))
+    computed = Hardware(roofline_profile(gpu, LLAMA, engine=NO_ENGINE))
     for batch in (1, 16, 64):
         ours = computed.verify_seconds(batch, batch, 1000 * batch, 0, 0)
         theirs = measured.verify_seconds(batch, batch, 1000 * batch, 0, 0)
