@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Engine:
     Attributes:
         steps: what the finished steps reported.
         live: requests under way: kind of the prompt by name.
+        encode: token ids of a prompt's text.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -48,7 +50,7 @@ class Engine:
 
         steps = self.steps = Steps()
 
-        class StepRecorder(StatLoggerBase):
+        class StepRecorder(StatLoggerBase):  # type: ignore[misc]
             def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
                 pass
 
@@ -65,7 +67,7 @@ class Engine:
         )
         self._start_seconds = time.monotonic() - began
         self._core: Any = self._engine.engine_core
-        self._tokens_of = _tokenizer(setup.arguments["model"])
+        self.encode = _tokenizer(setup.arguments["model"])
         self._number = itertools.count()
         self.live: dict[str, str] = {}
 
@@ -95,10 +97,6 @@ class Engine:
         if "error" in answer:
             raise RuntimeError(f"adaptive_spec refuses {request}: {answer['error']}")
         return answer
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt."""
-        return self._tokens_of(text)
 
     def send(self, kind: str, prompt: list[int], **sampling: Any) -> str:
         """Add a request and return its name. Answers have no early end."""
@@ -133,8 +131,8 @@ class Engine:
         time.sleep(0.05)
 
 
-def _tokenizer(model: str) -> Any:
-    from tokenizers import Tokenizer
+def _tokenizer(model: str) -> Callable[[str], list[int]]:
+    from tokenizers import Tokenizer  # type: ignore[import-not-found,unused-ignore]
 
-    tokenizer = Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
+    tokenizer: Any = Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
     return lambda text: tokenizer.encode(text).ids

@@ -56,7 +56,7 @@ def gaps(engine: Engine, pairs: list[Pair], clients: int) -> list[float]:
 def _largest(logprobs: list[Any], prompt: list[int], answer: list[int]) -> float:
     rows = logprobs[len(prompt) : len(prompt) + len(answer)]
     return max(
-        max(each.logprob for each in row.values()) - row[token].logprob
+        float(max(each.logprob for each in row.values()) - row[token].logprob)
         for row, token in zip(rows, answer, strict=True)
     )
 

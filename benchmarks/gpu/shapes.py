@@ -48,7 +48,8 @@ def time_settings(
     chance = random.Random(seed)
     emitted = _begin(engine, batch, context)
     rows = []
-    for setting in chance.sample(settings, len(settings)) or [None]:
+    order: list[Setting | None] = [*chance.sample(settings, len(settings))]
+    for setting in order or [None]:
         if setting is not None:
             engine.control({"policy": STEERED, "options": msgspec.structs.asdict(setting)})
         emitted += _run(engine, UNCOUNTED)

@@ -38,8 +38,8 @@ def summarise(out: Path) -> dict[str, Any]:
         if rows := of_group(found, group):
             summary[group] = rows
     for stage in ("sweep", "overhead", "confidence", "adaptive"):
-        if rows := cells(found, stage):
-            summary[stage] = rows
+        if served := cells(found, stage):
+            summary[stage] = served
     return summary
 
 

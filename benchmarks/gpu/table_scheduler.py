@@ -22,11 +22,11 @@ class _Registered:
         _BUILT.add(self)
 
 
-class AsyncTableScheduler(_Registered, AsyncScheduler):
+class AsyncTableScheduler(_Registered, AsyncScheduler):  # type: ignore[misc]
     """`AsyncScheduler`, which is vLLM's default on a GPU."""
 
 
-class SyncTableScheduler(_Registered, Scheduler):
+class SyncTableScheduler(_Registered, Scheduler):  # type: ignore[misc]
     """`Scheduler`, for synchronous scheduling."""
 
 

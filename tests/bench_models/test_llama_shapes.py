@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="making the models needs torch")
 pytest.importorskip("transformers", reason="comparing logits needs transformers")
 import torch
 
-from benchmarks.bench_pair.llama_shapes import SIZES, Expansion, LlamaShape, write_all
+from benchmarks.bench_pair.llama_expansion import Expansion, LlamaShape
+from benchmarks.bench_pair.llama_shapes import SIZES, write_all
 from benchmarks.bench_pair.names import VOCABULARY_SIZE, WEIGHTS
 from benchmarks.bench_pair.prompts import load_prompts
 from benchmarks.bench_pair.training.eagle_head import EagleHead
