@@ -10,16 +10,12 @@ Modes, from the most to the least expensive while nothing is accepted:
   A drafter without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing by it.
 
 **Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once
-the seconds lost by not taking it reach the cost of coming back from there (ski rental). Losses
-are measured against true K = 0: predicted seconds minus predicted tokens over the goodput of
-K = 0. Gains are subtracted again, never below zero. Coming back from OFF_COLD costs a probe and
-the gain missed until the probe is made and requests are replaced. Staking the whole cost would
-lose at most twice the best; only a part is staked, because a drafter that has just failed rarely
-revives within seconds.
-
-Where requests differ, a few bad ones at the same time (with one client: a single one) are no reason
-to stop. As long as gains and losses of the last lifetimes add up to a gain, nothing is switched,
-unless acceptance was seen to change (`acceptance_changed`).
+the seconds lost by not taking it (`lost_seconds`) reach the cost of coming back from there (ski
+rental). Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and
+requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
+staked, because a drafter that has just failed rarely revives within seconds. While the last
+lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
+(`acceptance_changed`).
 
 **Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
 planner finds a plan that pays. Otherwise probes are made at the times of `probe_schedule`. A probe
@@ -46,6 +42,7 @@ import math
 from typing import Protocol
 
 from adaptive_spec.planning.on_off.break_even import Prospect
+from adaptive_spec.planning.on_off.lost_seconds import LostSeconds, with_margin
 from adaptive_spec.planning.on_off.probe_schedule import ProbeSchedule
 from adaptive_spec.planning.on_off.request_lifetime import RequestLifetime
 from adaptive_spec.planning.on_off.sprt import ProbeTest
@@ -58,8 +55,6 @@ _REFRESH_STEPS = 32
 _ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
 _LEAST_ADVANTAGE = 0.03
 """Mean advantage of the planner's plans that ends a probe early, and what it is a mean of."""
-_MARGIN = 0.005
-"""Relative gain that predicted step times cannot tell from none."""
 _ASKING_COSTS = 0.01
 """Share of a step charged for a drafter without a state whose drafts nobody takes."""
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
@@ -67,8 +62,6 @@ _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 probe interval and half of a request's lifetime."""
 _WORTH_COMING_BACK = 0.02
 """Gain for which speculation comes back without a probe, where no state has to be restored."""
-_CREDIT_LIFETIMES = 4.0
-"""How long gains and losses are remembered, in lifetimes of a request."""
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
@@ -122,9 +115,7 @@ class ModeMachine:
         self._now = 0.0
         self._on_since = -math.inf
         self._off_seconds = self._warm_seconds = 0.0
-        self._lost_warm = self._lost_cold = 0.0
-        self._credit = 0.0
-        """Seconds gained minus seconds lost by speculating, fading."""
+        self._lost = LostSeconds()
         self._advantage = 0.0
         self._spent = 0.0
 
@@ -172,7 +163,8 @@ class ModeMachine:
             if ready:
                 self._consider_stopping(forecast, batch_size)
             else:
-                self._lost_cold = self._lost_warm = self._credit = 0.0
+                self._lost.clear()
+                self._lost.credit = 0.0
         elif self.probing:
             self._conclude(forecast)
         elif self._nothing_to_restore and forecast.advantage > _WORTH_COMING_BACK:
@@ -195,7 +187,7 @@ class ModeMachine:
         batch_size = self._lifetime.batch_size
         if not batch_size:
             return
-        lost = (1.0 + _MARGIN) * seconds - tokens * self._off_seconds / batch_size
+        lost = with_margin(seconds, tokens, self._off_seconds / batch_size)
         if self.probing:
             self._spent += max(lost, 0.0)
             return
@@ -203,11 +195,13 @@ class ModeMachine:
             # The cost of such a drafter shows only once the engine no longer calls it.
             lost = max(lost, _ASKING_COSTS * self._off_seconds)
         if self.mode is Mode.ON or self.mode is Mode.OFF_WARM:
-            memory = max(_CREDIT_LIFETIMES * self._lifetime.seconds, seconds)
-            self._credit -= lost + self._credit * seconds / memory
-            self._lost_cold = max(self._lost_cold + lost, 0.0)
-            lost -= _MARGIN * seconds + tokens * self._warm_seconds / batch_size
-            self._lost_warm = max(self._lost_warm + lost, 0.0)
+            self._lost.ran(
+                lost,
+                seconds=seconds,
+                warm_seconds=tokens * self._warm_seconds / batch_size,
+                lifetime_seconds=self._lifetime.seconds,
+                probe_cost=self._schedule.probe_cost,
+            )
 
     def scored(self, *, samples: int, accepted: int) -> None:
         """Take up first drafts that were verified, or compared with what was emitted."""
@@ -216,7 +210,7 @@ class ModeMachine:
 
     def acceptance_changed(self) -> None:
         """Drop the credit: past gains tell nothing about what comes."""
-        self._credit = min(self._credit, 0.0)
+        self._lost.credit = min(self._lost.credit, 0.0)
 
     def ended(self, requests: int) -> None:
         """Take up the number of requests that have ended."""
@@ -225,19 +219,19 @@ class ModeMachine:
     # ------------------------------------------------------------------ stopping
 
     def _consider_stopping(self, forecast: SpeculationForecast, batch_size: int) -> None:
-        least = self._schedule.probe_cost
-        if self._lost_cold < least and self._lost_warm < least:
+        lost, least = self._lost, self._schedule.probe_cost
+        if lost.cold < least and lost.warm < least:
             return
         if self._steps % _REFRESH_STEPS == 0:
             self._prospect = forecast.prospect()
-        going_warm = self._has_state and self._lost_warm >= least
+        going_warm = self._has_state and lost.warm >= least
         if self._passes_fixed and not self._goes_cold:
             # The cost of passes that always run shows only once they are left out.
-            going_warm = going_warm or self._lost_cold >= least
-        going_cold = self._lost_cold >= self._cost_of_coming_back()
-        if (going_warm or going_cold) and self._has_state and self._credit > 0.0:
+            going_warm = going_warm or lost.cold >= least
+        going_cold = lost.cold >= self._cost_of_coming_back()
+        if (going_warm or going_cold) and self._has_state and lost.credit > 0.0:
             # Requests differ: those that are here are worse than those before, better may come.
-            self._lost_cold = self._lost_warm = 0.0
+            lost.clear()
             return
         if going_cold and self._goes_cold:
             self._switch_off(Mode.OFF_COLD, forecast, batch_size)
@@ -246,12 +240,16 @@ class ModeMachine:
 
     def _consider_going_cold(self) -> None:
         warm = self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state
-        if warm and self._lost_cold >= self._cost_of_coming_back():
+        if warm and self._lost.cold >= self._cost_of_coming_back():
             self.mode = Mode.OFF_COLD
             self.switches += 1
 
     def _cost_of_coming_back(self) -> float:
         """Seconds, from OFF_COLD: a probe, and the gain missed until it is made and has effect."""
+        if self._lost.on_trial and self._has_state:
+            # It has not paid yet: the drafter's pass until half of the requests are replaced.
+            warm = self._warm_seconds / self._off_seconds
+            return self._schedule.probe_cost + 0.5 * warm * self._lifetime.seconds
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
         if self._has_state:
             missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
@@ -263,7 +261,8 @@ class ModeMachine:
             self._test.reset()
         self._prospect = forecast.prospect()
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
-        self._advantage = self._lost_warm = 0.0
+        self._advantage = self._lost.warm = 0.0
+        self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
 
@@ -309,6 +308,7 @@ class ModeMachine:
         cost = max(self._spent, 0.25 * self._off_seconds)
         self._schedule.probed(self._now, cost, self._prospect.gain)
         if pays:
+            self._lost.begin_trial()
             self._switch_on(by_probe=True)
 
     def _switch_on(self, *, by_probe: bool) -> None:
@@ -316,4 +316,4 @@ class ModeMachine:
         self.mode = Mode.ON
         self.switches += 1
         self._on_since = self._now
-        self._lost_warm = self._lost_cold = 0.0
+        self._lost.clear()
