@@ -124,7 +124,7 @@ def check_adapter(
         if previous_depth is not None and context.capability.level is Level.FULL:
             _require(
                 batch == 0 or int(available.max()) <= previous_depth,
-                f"{where}: more drafts at hand than were drafted",
+                f"{where}: more drafts available than were drafted",
             )
         _require(not plan_fault(plan, context), f"{where}: {plan_fault(plan, context)}")
         if outcome is not None:
@@ -211,8 +211,7 @@ def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None
             return
     raise AssertionError(
         f"after {more} more requests have finished the policy holds {grown[0]} values more and "
-        f"state() is {grown[1]} bytes longer; what belongs to a request must go when `forget` "
-        "names its slot"
+        f"state() is {grown[1]} bytes longer; `forget` must drop the state of the slots it is given"
     )
 
 

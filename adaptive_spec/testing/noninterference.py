@@ -100,8 +100,8 @@ def _copy(policy: Policy) -> Policy:
         return copy.deepcopy(policy)
     except Exception as error:
         raise AssertionError(
-            f"copy.deepcopy of the policy raised {type(error).__name__}: {error}; it is needed to "
-            "compare two worlds"
+            f"copy.deepcopy of the policy raised {type(error).__name__}: {error}; the check "
+            "plans each round with two copies"
         ) from error
 
 
@@ -141,10 +141,10 @@ def _require_same(engine: MadeUpEngine, one: IntArray, other: IntArray) -> None:
     if one.tolist() == other.tolist():
         return
     capability = engine.capability
-    asked = ", asked after each pass" if capability.stops_drafting else ""
+    asked = ", stopped after each pass" if capability.stops_drafting else ""
     raise AssertionError(
         f"level {capability.level.name}{asked}, step {engine.step}: K {one.tolist()} becomes "
-        f"{other.tolist()} by what the drafter says at positions that {one.tolist()} leaves "
-        "unverified; sampled output is biased (decide by positions up to the first one left out, "
-        "or say provenance.greedy_drafts_only)"
+        f"{other.tolist()} by the drafter's signals at positions that {one.tolist()} leaves "
+        "unverified; sampled output is biased (decide by positions up to the first unverified one, "
+        "or set provenance.greedy_drafts_only)"
     )
