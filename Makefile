@@ -2,6 +2,7 @@
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
+# make gpu         measure on a GPU, half an hour; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code
 # make clean       remove what the others made, the virtual environments included
@@ -12,7 +13,7 @@
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: check test test-long demo lock docs clean
+.PHONY: check test test-long demo gpu lock docs clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
@@ -27,6 +28,12 @@ demo:
 	@$(PYTHON) scripts/environments.py vllm
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python demo/run.py
 
+gpu:
+	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu
+	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/pip install --quiet "vllm==0.32.0" numba --editable .
+	@PYTHON=$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python sh benchmarks/gpu/run.sh
+	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python -m benchmarks.gpu.page out/gpu --simulate
+
 lock:
 	@$(PYTHON) scripts/environments.py --lock
 
@@ -35,7 +42,7 @@ docs:
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
 
 clean:
-	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* sglang sglang.* vllm vllm.* project.lock)
+	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* gpu sglang sglang.* vllm vllm.* project.lock)
 	rmdir $(ADAPTIVE_SPEC_VENVS) 2>/dev/null || true
 	rm -rf build dist *.egg-info out
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -51,8 +51,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         policy: name of an installed policy, or ``module:Class``.
         options: options of the policy.
         seed: seed of the policy's randomness (exploration).
-        kernel: ``numba`` compiles the planner at start-up, ``numpy`` never does, ``auto``
-            compiles where numba is installed.
+        kernel: ``numba`` compiles the inner loops of policies that have some at start-up, and keeps
+            them in ``~/.cache/adaptive-spec-kernels``; ``numpy`` never compiles; ``auto`` compiles
+            where numba is installed. A policy switched to while the server runs compiles nothing.
         profile: JSON file with a cost profile of this model on this hardware; optional.
         memory_guard: shrink K before the KV pool runs out.
         confidence: read the drafter's confidence where the engine exposes it (vLLM; SGLang has its

@@ -33,8 +33,8 @@ from adaptive_spec import build_policy
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.drafters.registry import drafter
+from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.registry import hardware
-from adaptive_spec.sim.step_time import StepTime
 from adaptive_spec.sim.sweep.cells import Cell, Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.step import (

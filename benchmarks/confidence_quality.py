@@ -12,11 +12,9 @@ is known.
     ECE    |predicted - accepted| over 20 bins, weighed by their number of drafts (Guo et al. 2017)
     loss   -log of the probability given to what happened, the mean
 
-`history` and `earlier` say it before the drafts are made; `earlier` knows how sure the drafter was
-of the request's earlier drafts. `confidence` and `both` know the drafts' own, `both` the request's
-acceptance, too. `raw` is the drafter's maximum probability itself, as if it were the probability of
-acceptance; `blind` is both, without telling the model which requests are greedy and which are
-sampled.
+`history` predicts before the drafts are made. `confidence` and `both` know the confidence of the
+drafts, `both` the request's acceptance, too. `raw` is the drafter's maximum probability itself, as
+if it were the probability of acceptance.
 Needs no vLLM. Confidences come from the records, not from a model.
 """
 
@@ -34,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.acceptance.request_effects import RequestEffects
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance
@@ -42,10 +41,8 @@ from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
-HISTORY, EARLIER, CONFIDENCE, BOTH, RAW = "history", "earlier", "confidence", "both", "raw"
-BLIND = "blind"
-WAYS = (HISTORY, EARLIER, CONFIDENCE, BOTH, RAW)
-"""And `BLIND`, where temperatures differ."""
+HISTORY, CONFIDENCE, BOTH, RAW = "history", "confidence", "both", "raw"
+WAYS = (HISTORY, CONFIDENCE, BOTH, RAW)
 SLOTS = 8
 WARM_UP_STEPS = 20
 """Of the whole batch: with less, all models say their prior."""
@@ -72,24 +69,32 @@ class Seen:
     predicted: dict[str, FloatArray]
 
 
+class AllAlike(RequestEffects):
+    """Requests without effects of their own."""
+
+    def put(self, slots: IntArray, effect: FloatArray, information: FloatArray) -> None:
+        """Keep nothing."""
+
+
 class Learner:
     """One acceptance model, and what it may use."""
 
     def __init__(self, way: str, depth: int) -> None:
-        self._model = AcceptanceModel(depth, request_effects=way != CONFIDENCE)
+        self._model = AcceptanceModel(depth)
+        if way == CONFIDENCE:
+            self._model.history.effects = AllAlike()
+            self._model.drafts.effects = AllAlike()
         self._uses_signal = way != HISTORY
-        self._predicts_with_it = way not in (HISTORY, EARLIER)
-        self._knows_temperature = way != BLIND
 
     def predict_and_learn(self, step: Step) -> FloatArray:
         """Hazards [Kmax, B] before this step's outcome is known; then it is learned."""
-        model, signal = self._model, None
-        if self._knows_temperature:
-            model.classes.see(step.slots, step.temperature)
+        model = self._model
+        predicted = model.hazard(step.slots)
+        signal = None
         if self._uses_signal:
-            signal = model.signal(step.slots, step.confidence)
-            model.see(step.slots, signal)
-        predicted = model.hazard(step.slots, None, signal if self._predicts_with_it else None)
+            signal = model.confidence.signal(step.confidence)
+            model.confidence.see(signal)
+            predicted = model.hazard_given(signal, predicted, step.slots)
         model.learn(step.slots, step.verified, step.accepted, None, signal)
         return predicted
 
@@ -144,12 +149,10 @@ def batches(data: AcceptanceData, concurrency: int, seed: int) -> Iterator[Step]
 
 def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
     """What every way would have said of every draft whose outcome is known."""
-    mixed = len(np.unique(data.temperatures)) > 1
-    ways = (*WAYS, BLIND) if mixed else WAYS
-    learners = {way: Learner(way, data.depth) for way in ways if way != RAW}
+    learners = {way: Learner(way, data.depth) for way in WAYS if way != RAW}
     kinds = tuple(dict.fromkeys(data.labels))
     kind_of = np.array([kinds.index(label) for label in data.labels])
-    parts: dict[str, list[Any]] = {name: [] for name in ("a", "p", "k", "t", *ways)}
+    parts: dict[str, list[Any]] = {name: [] for name in ("a", "p", "k", "t", *WAYS)}
     for number, step in enumerate(batches(data, concurrency, seed)):
         said = {way: learner.predict_and_learn(step) for way, learner in learners.items()}
         said[RAW] = step.confidence.T
@@ -163,7 +166,7 @@ def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
         parts["p"].append(np.broadcast_to(position, known.shape)[known])
         parts["k"].append(np.broadcast_to(kind_of[step.record], known.shape)[known])
         parts["t"].append(np.broadcast_to(step.temperature, known.shape)[known])
-        for way in ways:
+        for way in WAYS:
             parts[way].append(said[way][known])
     whole = {name: np.concatenate(part) for name, part in parts.items()}
     return Seen(
@@ -172,7 +175,7 @@ def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
         kind=whole["k"],
         temperature=whole["t"],
         kinds=kinds,
-        predicted={way: whole[way] for way in ways},
+        predicted={way: whole[way] for way in WAYS},
     )
 
 
@@ -221,7 +224,7 @@ def report(name: str, data: AcceptanceData, seen: Seen) -> dict[str, Any]:
 
 def text(found: dict[str, Any]) -> str:
     """A table of one set of records."""
-    ways = [way for way in (*WAYS, BLIND) if way in found["all"]]
+    ways = [way for way in WAYS if way in found["all"]]
     titles = "".join(f"{way + ' AUC':>16}{'ECE':>6}{'loss':>6}" for way in ways)
     lines = [found["acceptance"], f"{'':12}{'drafts':>8}{'accepted':>9}{titles}"]
     lines.append(_line("all", found["all"]))
@@ -235,7 +238,7 @@ def text(found: dict[str, Any]) -> str:
 def _line(name: str, row: dict[str, Any]) -> str:
     cells = "".join(
         f"{_number(row[way]['auc']):>16}{_number(row[way]['ece']):>6}{_number(row[way]['loss']):>6}"
-        for way in (*WAYS, BLIND)
+        for way in WAYS
         if way in row
     )
     return f"{name:12}{row['drafts']:8}{_number(row['accepted']):>9}{cells}"

@@ -22,7 +22,7 @@ import numpy as np
 
 from adaptive_spec import Capability, Level, RequestSlots, StepContext, StepOutcome, build_policy
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.kernels import active_kernel, select_kernel
+from adaptive_spec.kernels import kernel_in_use, select_kernel
 
 KMAX = 8
 
@@ -168,7 +168,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
         return
-    print(f"kernel {active_kernel().name}, plan + observe, Kmax {KMAX}")
+    print(f"kernel {kernel_in_use()}, plan + observe, Kmax {KMAX}")
     for name, figures in result.items():
         print(name, figures)
 

@@ -1,6 +1,6 @@
 """A policy against every fixed K on a small, representative set of cells: for tuning.
 
-    python benchmarks/goodput_check.py [--policy goodput:explore=false] [--seeds 3] [--sets gsm8k]
+    python benchmarks/goodput_check.py [--policy goodput:confidence=false] [--seeds 3]
 
 Acceptance sets x closed loops, H100, 8B, EAGLE (n-gram for its own list), Kmax = 6. For each set it
 prints throughput over that of the best fixed K and over that of no speculation, by concurrency:
@@ -27,10 +27,10 @@ from statistics import mean
 
 import msgspec
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
 from adaptive_spec.sim.scenario import Scenario, simulate
 
@@ -181,7 +181,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = data_folder(arguments.data).resolve()
     os.environ[ENVIRONMENT_VARIABLE] = str(folder)
-    kernel = select_kernel("auto")
+    select_kernel("auto")
     plain = tuple(SETS) if arguments.confidence != "with" else ()
     signal = WITH_CONFIDENCE if arguments.confidence != "without" else ()
     names = chosen(arguments.sets, (*plain, *signal))
@@ -194,7 +194,7 @@ def main() -> None:
         if group:
             print(f"\n{arguments.policy}, {title}, {arguments.seeds} seeds")
             print("\n".join(cells.lines(group, loads)))
-    print(f"\n{time.perf_counter() - began:.0f} s, {kernel.name} planner")
+    print(f"\n{time.perf_counter() - began:.0f} s, {kernel_in_use()} planner")
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.encode(cells.rows) + b"\n")
 

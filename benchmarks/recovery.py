@@ -12,7 +12,8 @@ Cases, closed loops on an H100, 8B, EAGLE, Kmax = 6:
 
 Recovered: the first window of 4,000 decoded request-steps after the change whose throughput is
 within 3 % of the fixed K that is best from the change to the end, and stays so on average; steps
-and seconds are counted from the change to where that window begins (`sim/segments.py`). `lost` are
+and seconds are counted from the change to where that window begins
+(`sim/results/segments.py`). `lost` are
 the seconds spent beyond what that K takes for as many tokens. Fixed K know no history, so for the
 revivals they run with a dead time of 20 s. Means over the seeds; `-`: not within the run, in some
 seed.
@@ -32,13 +33,13 @@ from statistics import mean
 
 import msgspec
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
+from adaptive_spec.sim.results.segments import Recovery, Segment, recovery_of
 from adaptive_spec.sim.scenario import Phase, Scenario, simulate
-from adaptive_spec.sim.segments import Recovery, Segment, recovery_of
 
 KMAX = 6
 GSM8K = "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz"
@@ -122,7 +123,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = data_folder(arguments.data).resolve()
     os.environ[ENVIRONMENT_VARIABLE] = str(data)
-    kernel = select_kernel("auto")
+    select_kernel("auto")
     began, rows = time.perf_counter(), []
     print(f"{'case':22}{'policy':34}{'steps':>8}{'seconds':>9}{'lost s':>8}{'/ best K':>9}  best K")
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +142,7 @@ def main() -> None:
                         rows.append(row)
                     title = f"{name} x {clients}" if clients else name
                     print(f"{title:22}{text:34}{_line(found)}", flush=True)
-    print(f"{time.perf_counter() - began:.0f} s, {kernel.name} planner")
+    print(f"{time.perf_counter() - began:.0f} s, {kernel_in_use()} planner")
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -37,12 +37,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.data_folder import data_folder
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import Level
 from benchmarks.sglang_arms import (
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def run(sglang: dict[str, Any], one_list: Path, arguments: argparse.Namespace) -> None:
-    kernel = select_kernel("auto")
+    select_kernel("auto")
     bench = Bench(sglang, arguments.sets, arguments.seeds)
     began = time.perf_counter()
     for k in LADDER:
@@ -195,7 +195,7 @@ def run(sglang: dict[str, Any], one_list: Path, arguments: argparse.Namespace) -
         label = f"goodput, dwell {dwell}"
         bench.run(label, lambda seed, dwell=dwell: Restricted(lambda _: LADDER, dwell, seed))
         labels.append(label)
-    print(f"{'in all':<24} {time.perf_counter() - began:6.1f} s, {kernel.name} planner")
+    print(f"{'in all':<24} {time.perf_counter() - began:6.1f} s, {kernel_in_use()} planner")
     lines, rows = table(bench, labels, 1, "concurrency")
     more, others = table(bench, labels, 0, "acceptance")
     fail_opens = sum(each.fail_opens for results in bench.runs.values() for each in results)

@@ -39,17 +39,16 @@ from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.recorded import read_step_trace
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace
 from adaptive_spec.sim.load.base import ClosedLoad, Load
 from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.shapes import Piece
 from adaptive_spec.sim.load.step_trace import read_step_trace as read_requests
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from benchmarks.vllm_cpu.packing import unpack
 
 HERE = Path(__file__).resolve().parent
@@ -332,7 +331,7 @@ def replayed(results: dict[str, Any], traces: Path) -> tuple[list[Comparison], d
     acceptance = read_step_trace(traces / "acceptance", depth=KMAX)
     lengths = tuple(request.prompt_tokens for request in read_requests(traces / "acceptance"))
     world = World(
-        hardware=CoefficientHardware(profile),
+        hardware=Hardware(profile),
         acceptance=acceptance,
         prompt_tokens=lengths,
         output_tokens=results["output_tokens_of_a_request"],

@@ -4,7 +4,7 @@
 
 Needs TensorRT-LLM 1.3 or later, an NVIDIA GPU, a target and an EAGLE3 draft for it. Each arm is a
 process of its own: no speculation, static K, upstream's schedule by batch size, upstream's
-acceptance gate, a K that goes through the whole ladder, and adaptive-spec. The table at the end
+acceptance gate, a K drawn for each iteration, and adaptive-spec. The table at the end
 says, per question, what was measured, what was wanted, and whether it was met. Ratios compare arms
 of this one run.
 
@@ -26,13 +26,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import msgspec
-import numpy as np
 
-ARMS = ("none", "static", "schedule", "gate", "cycle", "adaptive")
-OURS = ("cycle", "adaptive")
+if not __package__:  # run as a file
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.gpu.bars import Bar
+from benchmarks.gpu.steered import NAME as STEERED
+
+ARMS = ("none", "static", "schedule", "gate", "drawn", "adaptive")
+OURS = ("drawn", "adaptive")
 PROMPTS = (
     "The president of the United States is",
     "def fibonacci(n):\n    ",
@@ -43,49 +48,6 @@ PROMPTS = (
     "SELECT name, age FROM users WHERE",
     "Explain, step by step, how to boil an egg:",
 )
-
-
-class CyclePolicy:
-    """Each K of the ladder for some iterations, down and up again."""
-
-    name: ClassVar[str] = "cycle"
-    summary: ClassVar[str] = "for this check: every K of the ladder in turn"
-
-    class Options(msgspec.Struct, frozen=True):
-        """How long each K runs."""
-
-        iterations: int = 8
-
-    def __init__(self, options: Options, *, seed: int = 0) -> None:
-        self._iterations = options.iterations
-
-    def plan(self, context: Any) -> Any:
-        """The K whose turn it is."""
-        from adaptive_spec.step import Mode, SpecPlan
-
-        values = context.capability.uniform_values
-        turns = (*reversed(values), *values)
-        k = turns[context.step // self._iterations % len(turns)]
-        return SpecPlan(
-            step=context.step,
-            verify=np.minimum(context.draft_available, k),
-            draft_depth=k,
-            mode=Mode.ON,
-            reason=f"turn of {k}",
-        )
-
-    def observe(self, step: Any) -> None:
-        """Nothing to learn."""
-
-    def forget(self, slots: Any) -> None:
-        """Nothing is kept."""
-
-    def state(self) -> dict[str, Any]:
-        """Empty."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
 
 
 class Arm(msgspec.Struct):
@@ -106,71 +68,61 @@ class Arm(msgspec.Struct):
     fail_opens: dict[str, int] = {}
 
 
-class Verdict(NamedTuple):
-    """One line of the table."""
-
-    question: str
-    measured: str
-    wanted: str
-    met: bool | None
-    """None: it could not be judged."""
-
-
-def verdicts(arms: Mapping[str, Arm], ladder: Sequence[int]) -> list[Verdict]:
+def verdicts(arms: Mapping[str, Arm], ladder: Sequence[int]) -> list[Bar]:
     """Judge a run, as far as its arms go."""
-    found = [_cycle_ran(arms.get("cycle"), ladder), _no_faults(arms)]
+    found = [_ladder_ran(arms.get("drawn"), ladder), _no_faults(arms)]
     found += [_parity(arms, name) for name in OURS]
-    found.append(_acceptance_recovers(arms.get("cycle"), max(ladder)))
+    found.append(_acceptance_recovers(arms.get("drawn"), max(ladder)))
     loads = sorted(arms["adaptive"].tokens_per_second) if "adaptive" in arms else []
     found += [_throughput(arms, load) for load in loads]
     return found
 
 
-def _cycle_ran(cycle: Arm | None, ladder: Sequence[int]) -> Verdict:
+def _ladder_ran(drawn: Arm | None, ladder: Sequence[int]) -> Bar:
     question, wanted = "every K of the ladder runs", ",".join(map(str, ladder))
-    if cycle is None or not cycle.steps:
-        return Verdict(question, "no steps", wanted, None)
-    ran = sorted({depth for depth, _, _ in cycle.steps})
-    return Verdict(question, ",".join(map(str, ran)), wanted, ran == sorted(ladder))
+    if drawn is None or not drawn.steps:
+        return Bar(question, wanted, "no steps", None)
+    ran = sorted({depth for depth, _, _ in drawn.steps})
+    return Bar(question, wanted, ",".join(map(str, ran)), ran == sorted(ladder))
 
 
-def _no_faults(arms: Mapping[str, Arm]) -> Verdict:
+def _no_faults(arms: Mapping[str, Arm]) -> Bar:
     kinds = {kind: n for arm in arms.values() for kind, n in arm.fail_opens.items()}
     text = "; ".join(f"{kind}: {n}" for kind, n in kinds.items()) or "none"
-    return Verdict("faults of adaptive-spec", text, "none", not kinds)
+    return Bar("faults of adaptive-spec", "none", text, not kinds)
 
 
-def _parity(arms: Mapping[str, Arm], name: str) -> Verdict:
+def _parity(arms: Mapping[str, Arm], name: str) -> Bar:
     """Greedy output as without speculation, at least as often as upstream's own static K."""
     question = f"greedy output of {name} = no speculation"
     if name not in arms or "none" not in arms or "static" not in arms:
-        return Verdict(question, "an arm is missing", "", None)
+        return Bar(question, "", "an arm is missing", None)
     reference = arms["none"].outputs
     same, own = (_identical(arms[arm].outputs, reference) for arm in (name, "static"))
     count = len(reference)
-    return Verdict(question, f"{same} of {count}", f"{own} of {count} (static K)", same >= own)
+    return Bar(question, f"{own} of {count} (static K)", f"{same} of {count}", same >= own)
 
 
 def _identical(outputs: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> int:
     return sum(list(a) == list(b) for a, b in zip(outputs, reference, strict=True))
 
 
-def _acceptance_recovers(cycle: Arm | None, kmax: int) -> Verdict:
+def _acceptance_recovers(drawn: Arm | None, kmax: int) -> Bar:
     """A drafter that went stale at a low K would accept less at Kmax in each later turn."""
     question, wanted = "acceptance at Kmax, last turns / first turns", ">= 0.90"
-    full = [(v, a) for d, v, a in cycle.steps if d == kmax and v] if cycle else []
+    full = [(v, a) for d, v, a in drawn.steps if d == kmax and v] if drawn else []
     if len(full) < 20:
-        return Verdict(question, f"{len(full)} steps", wanted, None)
+        return Bar(question, wanted, f"{len(full)} steps", None)
     half = len(full) // 2
     first, last = (
         sum(a for _, a in part) / sum(v for v, _ in part) for part in (full[:half], full[half:])
     )
     if not first:
-        return Verdict(question, "nothing was ever accepted", wanted, None)
-    return Verdict(question, f"{last / first:.2f}", wanted, last / first >= 0.9)
+        return Bar(question, wanted, "nothing was ever accepted", None)
+    return Bar(question, wanted, f"{last / first:.2f}", last / first >= 0.9)
 
 
-def _throughput(arms: Mapping[str, Arm], load: int) -> Verdict:
+def _throughput(arms: Mapping[str, Arm], load: int) -> Bar:
     """Against the best of the others at this load, with what the repeats scatter."""
     ours = arms["adaptive"].tokens_per_second[load]
     others = {
@@ -180,7 +132,7 @@ def _throughput(arms: Mapping[str, Arm], load: int) -> Verdict:
     }
     question = f"tokens/s at load {load}, adaptive / best other"
     if not others:
-        return Verdict(question, "no other arm", ">= 0.98", None)
+        return Bar(question, ">= 0.98", "no other arm", None)
     best = max(others, key=lambda name: statistics.median(others[name]))
     ratio = statistics.median(ours) / statistics.median(others[best])
     scatter = max((max(r) - min(r)) / statistics.median(r) for r in (ours, others[best]))
@@ -189,10 +141,10 @@ def _throughput(arms: Mapping[str, Arm], load: int) -> Verdict:
         for name, values in sorted(others.items())
     )
     measured = f"{ratio:.2f} of {best} ({every}; scatter {scatter:.0%})"
-    return Verdict(question, measured, ">= 0.98 less scatter", ratio >= 0.98 - scatter)
+    return Bar(question, ">= 0.98 less scatter", measured, ratio >= 0.98 - scatter)
 
 
-def print_table(rows: Sequence[Verdict]) -> bool:
+def print_table(rows: Sequence[Bar]) -> bool:
     """Print the verdicts; True if none is unmet."""
     from rich.console import Console
     from rich.table import Table
@@ -212,7 +164,7 @@ def run_arm(name: str, options: argparse.Namespace, folder: Path) -> Arm:
     os.environ["TLLM_WORKER_USE_SINGLE_PROCESS"] = "1"
     os.environ.pop("TLLM_ADAPTIVE_SPEC", None)
     if name in OURS:
-        policy = "goodput" if name == "adaptive" else "tensorrt_llm_gpu:CyclePolicy"
+        policy = "goodput" if name == "adaptive" else STEERED
         settings = {
             "policy": policy,
             "status_file": str(folder / f"{name}.status.json"),
@@ -376,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = verdicts(arms, options.ladder)
     missing = [arm_name for arm_name in ARMS if arm_name not in arms]
     if missing:
-        rows.insert(0, Verdict("all arms run", f"failed: {', '.join(missing)}", "all", False))
+        rows.insert(0, Bar("all arms run", "all", f"failed: {', '.join(missing)}", False))
     return 0 if print_table(rows) else 1
 
 

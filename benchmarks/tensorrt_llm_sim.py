@@ -35,9 +35,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import simulate
 from adaptive_spec.sim.sweep.cells import Cell, CellName, Files, check_cells, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
@@ -250,7 +250,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.data:
         os.environ["ADAPTIVE_SPEC_DATA"] = str(arguments.data)
-    kernel = select_kernel("auto")
+    select_kernel("auto")
     bench = Bench(arguments.config)
     began = time.perf_counter()
     for text in FIXED.values():
@@ -264,7 +264,7 @@ def main() -> None:
     bench.run(
         OURS_FROM_0, lambda _: OURS, engine="upstream", wanted=lambda name: name.seed == first
     )
-    print(f"{'in all':<24} {time.perf_counter() - began:6.1f} s, {kernel.name} planner")
+    print(f"{'in all':<24} {time.perf_counter() - began:6.1f} s, {kernel_in_use()} planner")
     tables = []
     for hardware in machines:
         print(f"\n{hardware}: one K = {bench.one_k(hardware)}; settings of the peers")

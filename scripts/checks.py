@@ -27,8 +27,8 @@ NEED_VLLM = (
     "tests/bench_models",
     "tests/bench_vllm_overhead",
     "tests/bench_vllm_cpu",
+    "tests/bench_gpu/with_vllm",
     "tests/demo",
-    "tests/sim/hardware/test_gpu_step_cost.py",
 )
 """What needs packages that only the environment `vllm` has."""
 

@@ -23,7 +23,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from adaptive_spec.sim.options import EngineOptions  # noqa: E402
+from adaptive_spec.sim.engine.options import EngineOptions  # noqa: E402
 from adaptive_spec.sim.policy_choice import parse_policy  # noqa: E402
 from adaptive_spec.sim.scenario import Phase, Scenario  # noqa: E402
 from adaptive_spec.step import Level, Mode  # noqa: E402
@@ -120,7 +120,6 @@ def cases(folder: Path) -> Iterator[Case]:
     for name, (tokens, changes) in goodput.items():
         yield Case(f"goodput: {name}", "goodput", _scenario(tokens, **changes))
     for policy, tokens, changes in (
-        ("goodput:tpot_constraint=true", 6000, {"load": str(tenants)}),
         ("regression", 6000, recorded),
         ("regression", 6000, {"level": Level.VERIFY, "delay": 1}),
         ("regression", 6000, poor),

@@ -37,12 +37,12 @@ def tables() -> dict[str, dict[str, str]]:
             "goodput": config_table(GoodputOptions, "options."),
             "policies": policy_table(),
         },
-        "docs/sglang.md": {"versions": sglang_versions.markdown_table()},
-        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.markdown_table()},
+        "docs/sglang.md": {"versions": sglang_versions.VERSIONS.markdown()},
+        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
             "interplay": interplay.markdown_table(),
-            "versions": versions.markdown_table(),
+            "versions": versions.VERSIONS.markdown(),
         },
     }
 

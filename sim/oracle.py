@@ -16,11 +16,11 @@ import numpy as np
 from adaptive_spec.planning.planner import Admission, best_admission
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.sim.engine import Engine
-from adaptive_spec.sim.result import Regret, Result
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.step_time import StepTime
+from adaptive_spec.sim.results.result import Regret, Result
+from adaptive_spec.sim.results.segments import Recovery, recovery_of
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.sim.segments import Recovery, recovery_of
-from adaptive_spec.sim.step_time import StepTime
 from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 

@@ -16,13 +16,13 @@ from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.measurements import Limits
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware as find_hardware
-from adaptive_spec.sim.load.parse import parse_load
-from adaptive_spec.sim.measurements import Limits
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.policy_choice import PolicyChoice
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 
 _SHAPING = 1
 """Sets the drafter's draws apart from those that made the acceptance data of the same seed."""

@@ -4,13 +4,13 @@ Layout, in the order a server meets it::
 
     plugin       entry point of `sglang.srt.plugins`, in every process
     settings     what the environment asks for
-    versions, facts, signatures     which SGLang this is, and whether it still is what we know
+    versions, facts    which SGLang this is, and whether it still is what we know
     installation, hooks   where the hooks go and that SGLang applied them, and what they do
     own_schedule, steered_params    SGLang's own K, and our answer to its question what K is
     ngram_algorithm, ngram_worker   NGRAM with a K that changes, as a registered algorithm
     attach, capability    once the scheduler is built: what may be decided, and by whom
     steps        one step: plan before, outcome after
-    context, outcome, requests, hints, clock, switch_limit, agreement    what a step needs
+    context, outcome, requests, switch_limit, agreement    what a step needs
     confidence, metrics, housekeeping, runtime_switch    opt-in signal, figures, logs, mode switch
     doctor       what `adaptive-spec doctor` prints
 """

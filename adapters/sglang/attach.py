@@ -10,7 +10,7 @@ import msgspec
 
 from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.agreement import Agreement
-from adaptive_spec.adapters.sglang.capability import Support, detect, drafts_are_sampled
+from adaptive_spec.adapters.sglang.capability import detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
 from adaptive_spec.adapters.sglang.metrics import Metrics, metrics_for
@@ -18,6 +18,7 @@ from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller.controller import Controller
+from adaptive_spec.engines.support import Support, start_line
 from adaptive_spec.errors import AdaptiveSpecError
 
 LOG = logging.getLogger("sglang.adaptive_spec")
@@ -71,7 +72,7 @@ def attach(
     Args:
         scheduler: SGLang's Scheduler.
         settings: what was asked for.
-        features: what this SGLang's source allows; see `signatures`.
+        features: what this SGLang's source allows; see `facts`.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
     """
@@ -135,7 +136,13 @@ def _build(
     attached = Attached(driver, params, tap, _trim(features))
     if controller is not None:
         attached.metrics = _metrics(scheduler, controller)
-        attached.start_line = start_line(controller, support, params, settings, agreement, hooks)
+        attached.start_line = start_line(
+            support,
+            controller.capability,
+            mode=controller.mode,
+            policy=controller.policy.name,
+            details=(f"ranks={agreement.size}", f"dwell={settings.dwell}", f"hooks={hooks}"),
+        )
     return attached
 
 
@@ -156,31 +163,6 @@ def params_of(worker: Any) -> SteeredParams | None:
         if isinstance(found, SteeredParams):
             return found
     return None
-
-
-def start_line(
-    controller: Controller,
-    support: Support,
-    params: SteeredParams,
-    settings: Settings,
-    agreement: Agreement,
-    hooks: str,
-) -> str:
-    """One line: what is steered, how, and what isn't."""
-    capability = controller.capability
-    text = (
-        f"adaptive_spec: mode={controller.mode} policy={controller.policy.name} "
-        f"algorithm={support.algorithm} Kmax={capability.max_draft_tokens} "
-        f"capability={capability.level.name} "
-        f"ladder={','.join(str(k) for k in capability.uniform_values)} "
-        f"scheduling={support.scheduling} ranks={agreement.size} dwell={settings.dwell} "
-        f"hooks={hooks}"
-    )
-    if support.shadow:
-        text += f"; watching only (shadow), not tested with: {', '.join(support.shadow)}"
-    if support.notes:
-        text += f"; note: {', '.join(support.notes)}"
-    return text
 
 
 def _confidence(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.engines.support import Support
 from adaptive_spec.step import Capability, Level
 
 SKIP_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
@@ -22,26 +21,6 @@ _SAMPLES = "speculative_use_rejection_sampling"
 _OWN_PLANNER = "plans its own verify lengths and is left alone"
 _FIXED = "has a fixed K in SGLang"
 _NO_PIPELINE = "not with pipeline parallelism"
-
-
-class Support(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found.
-
-    Attributes:
-        capability: what may be decided; None where there is nothing to decide (inert).
-        algorithm: SGLang's name of the speculative algorithm.
-        scheduling: ``overlap`` or ``sync``.
-        inert: why nothing is switched on; empty if something is.
-        shadow: why we only watch; empty if we may act.
-        notes: what else the start line should say.
-    """
-
-    capability: Capability | None
-    algorithm: str = ""
-    scheduling: str = ""
-    inert: str = ""
-    shadow: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Support:
@@ -77,7 +56,7 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
             cold_off=not stateless and skips,
             sampled_drafts=not stateless and drafts_are_sampled(scheduler.server_args),
         ),
-        algorithm=name,
+        method=name,
         scheduling="overlap" if scheduler.enable_overlap else "sync",
         shadow=tuple(_shadow_reasons(scheduler, stateless)),
         notes=tuple(_notes(scheduler, params, skips=skips and not stateless)),
@@ -156,7 +135,7 @@ def _notes(scheduler: Any, params: SteeredParams, *, skips: bool) -> list[str]:
 
 
 def _inert(name: str, reason: str) -> Support:
-    return Support(capability=None, algorithm=name, inert=reason)
+    return Support(capability=None, method=name, inert=reason)
 
 
 def _truth(algorithm: Any, question: str) -> bool:

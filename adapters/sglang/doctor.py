@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-
-from adaptive_spec.adapters.sglang import facts, signatures
+from adaptive_spec.adapters.sglang.facts import BASE, NGRAM, SOURCE, STANDALONE
 from adaptive_spec.adapters.sglang.settings import requested
-from adaptive_spec.adapters.sglang.versions import in_range, known_range, was_executed
-from adaptive_spec.commands.doctor import EngineReport
+from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.config import ENVIRONMENT_VARIABLE
+from adaptive_spec.engines.doctor_rows import (
+    EngineReport,
+    installed_version,
+    plugin_refusal,
+    switched_on_by,
+)
 from adaptive_spec.errors import AdaptiveSpecError
-
-PLUGINS_VARIABLE = "SGLANG_PLUGINS"
-PLUGIN = "adaptive_spec"
 
 
 def describe() -> EngineReport:
     """Look at the installed SGLang without importing it."""
-    version = installed_version()
+    version = installed_version(("sglang",))
     supported, detail = _support(version)
     return EngineReport(
         engine="sglang",
@@ -29,40 +28,21 @@ def describe() -> EngineReport:
     )
 
 
-def installed_version() -> str | None:
-    """Version of the installed SGLang, None without one."""
-    try:
-        return importlib.metadata.version("sglang")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def plugin_allowed() -> bool:
-    """SGLang's allow-list has us, or there is none."""
-    names = os.environ.get(PLUGINS_VARIABLE, "")
-    return not names.strip() or PLUGIN in {name.strip() for name in names.split(",")}
-
-
 def _support(version: str | None) -> tuple[bool, str]:
     if version is None:
-        return False, f"not installed; known versions: {known_range()}"
-    if not in_range(version):
-        return False, f"untested version, will refuse to switch on; known: {known_range()}"
-    folder = signatures.installed_folder()
-    if folder is None:
-        return False, "its source is not where its package says"
+        return False, f"not installed; known versions: {VERSIONS.known}"
+    if not VERSIONS.accepts(version):
+        return False, f"untested version, will refuse to switch on; known: {VERSIONS.known}"
     try:
-        features = signatures.available_features(folder)
+        features = SOURCE.require([BASE]).available
     except AdaptiveSpecError as error:
         return False, str(error)
-    algorithms = ["EAGLE", "EAGLE3"]
-    algorithms += [name for name in (facts.STANDALONE, facts.NGRAM) if name in features]
+    algorithms = ["EAGLE", "EAGLE3", *(name for name in (STANDALONE, NGRAM) if name in features)]
     detail = f"steers {', '.join(algorithms)}"
-    if not was_executed(version):
+    if not VERSIONS.was_executed(version):
         detail += "; source-checked only, never executed by us"
-    if not plugin_allowed():
-        detail += f"; but {PLUGINS_VARIABLE} does not name {PLUGIN}, so SGLang won't load it"
-    return True, detail
+    refusal = plugin_refusal("SGLANG_PLUGINS", "SGLang", empty_allows_all=True)
+    return True, detail + (f"; but {refusal}" if refusal else "")
 
 
 def _enabled() -> str:
@@ -72,6 +52,4 @@ def _enabled() -> str:
         return f"error: {error}"
     if settings is None:
         return f"no ({ENVIRONMENT_VARIABLE} is not set, or says mode off)"
-    path = os.environ[ENVIRONMENT_VARIABLE]
-    config = settings.config
-    return f"mode {config.mode}, policy {config.policy}, by {ENVIRONMENT_VARIABLE}={path}"
+    return switched_on_by(settings.config)

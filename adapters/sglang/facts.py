@@ -1,74 +1,81 @@
-"""What is relied on in SGLang: symbols, parameters, order of calls. Looked up by `signatures`."""
+"""What the adapter relies on in SGLang: names, signatures, order of calls.
+
+Facts about upstream in our own words, by what does not work without them. `source_check` looks for
+them in a source tree.
+"""
 
 from __future__ import annotations
 
-import msgspec
+from adaptive_spec.engines.source_check import EngineSource
+from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
 
 BASE = "base"
-"""Without it nothing is switched on."""
 STANDALONE, NGRAM, CONFIDENCE = "STANDALONE", "NGRAM", "confidence"
 RUNTIME_SWITCH, OVERRIDES = "run-time switch", "overrides"
 RESOLVED = "what SGLang resolves itself"
 
-
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Something SGLang has.
-
-    Attributes:
-        feature: what does not work without it.
-        file: below ``sglang/srt``. Several, separated by ``|``: any one of them will do.
-        symbol: ``function``, ``Class`` or ``Class.member`` in that file.
-        parameters: names among the parameters of a function; or `attributes` or `order`.
-        attributes: names that occur in the file as ``something.name`` or are assigned in it.
-        order: names that are called in this order in the body of the symbol.
-    """
-
-    feature: str
-    file: str
-    symbol: str
-    parameters: tuple[str, ...] = ()
-    attributes: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
-
-    def describe(self) -> str:
-        """For people: what is missing if it fails."""
-        if self.attributes:
-            return f"{self.symbol} with {', '.join(self.attributes)}"
-        if self.order:
-            return f"{self.symbol} calling {', then '.join(self.order)}"
-        return f"{self.symbol}({', '.join(self.parameters)})"
+_REGISTRY = "srt/plugins/hook_registry.py"
+_SCHEDULER = "srt/managers/scheduler.py"
+_INTERNAL_STATE = "srt/managers/scheduler_components/internal_state.py"
+_RESULTS = "srt/managers/scheduler_components/batch_result_processor.py"
+_RESOLVE = "SchedulerBatchResultProcessor._resolve_spec_v2_tokens"
+_BATCH = "srt/managers/schedule_batch.py"
+_STATE = "srt/speculative/adaptive_runtime_state.py"
+_PARAMS = "srt/speculative/adaptive_spec_params.py"
+_EAGLE = "srt/speculative/eagle_worker_v2.py"
+_EXTEND = "EagleDraftWorker._draft_extend_for_decode"
+_STANDALONE = "srt/speculative/standalone_worker_v2.py"
+_NGRAM = "srt/speculative/ngram_worker.py"
+_CONTEXT = "srt/runtime_context.py"
 
 
-_SCHEDULER = "managers/scheduler.py"
-_STATE = "speculative/adaptive_runtime_state.py"
-_PARAMS = "speculative/adaptive_spec_params.py"
-_EAGLE = "speculative/eagle_worker_v2.py"
-_NGRAM = "speculative/ngram_worker.py"
-_RESULTS = "managers/scheduler_components/batch_result_processor.py"
-_REGISTRY = "speculative/spec_registry.py"
+def _function(
+    file: str, name: str, *parameters: str, why: str, more: tuple[str, ...] | None = ()
+) -> Function:
+    return Function(files=(file,), name=name, parameters=parameters, more=more, why=why)
 
 
-def _base(file: str, symbol: str, *parameters: str) -> Fact:
-    return Fact(feature=BASE, file=file, symbol=symbol, parameters=parameters)
+def _names(file: str, within: str, *names: str, why: str) -> Names:
+    return Names(files=(file,), within=within, names=names, why=why)
 
 
-FACTS: tuple[Fact, ...] = (
-    _base("plugins/hook_registry.py", "HookRegistry.register", "target", "hook", "hook_type"),
-    _base("plugins/hook_registry.py", "HookRegistry.apply_hooks", "cls"),
-    Fact(
-        feature=BASE,
-        file="plugins/hook_registry.py",
-        symbol="HookType",
-        attributes=("BEFORE", "AFTER", "AROUND"),
-    ),
-    _base(_SCHEDULER, "Scheduler.__init__", "self", "server_args"),
-    _base(_SCHEDULER, "Scheduler.run_batch", "self", "batch"),
-    _base(_SCHEDULER, "Scheduler.process_batch_result", "self", "batch", "result"),
-    Fact(
-        feature=BASE,
-        file=_SCHEDULER,
-        symbol="Scheduler",
-        attributes=(
+def _params(name: str, *parameters: str) -> Function:
+    why = "SGLang's own schedule, which we stand in for and ask"
+    return _function(_PARAMS, f"AdaptiveSpeculativeParams.{name}", "self", *parameters, why=why)
+
+
+def _ngram(name: str, *parameters: str, more: tuple[str, ...] | None = ()) -> Function:
+    why = "our worker overrides or calls it"
+    return _function(_NGRAM, f"NGRAMWorker.{name}", "self", *parameters, more=more, why=why)
+
+
+FACTS: dict[str, tuple[Fact, ...]] = {
+    BASE: (
+        _function(
+            _REGISTRY,
+            "HookRegistry.register",
+            *("cls", "target", "hook", "hook_type"),
+            why="puts our hooks in",
+        ),
+        _function(_REGISTRY, "HookRegistry.apply_hooks", "cls", why="when hooks are applied"),
+        _names(_REGISTRY, "HookType", "BEFORE", "AFTER", "AROUND", why="kinds of hooks"),
+        _function(
+            *(_SCHEDULER, "Scheduler.__init__", "self", "server_args"),
+            more=None,
+            why="after it we attach",
+        ),
+        _function(
+            *(_SCHEDULER, "Scheduler.run_batch", "self", "batch"),
+            more=None,
+            why="before it we decide",
+        ),
+        _function(
+            *(_SCHEDULER, "Scheduler.process_batch_result", "self", "batch", "result"),
+            why="after it we learn",
+        ),
+        _names(
+            _SCHEDULER,
+            "Scheduler",
             "draft_worker",
             "enable_overlap",
             "max_total_num_tokens",
@@ -78,117 +85,121 @@ FACTS: tuple[Fact, ...] = (
             "tp_cpu_group",
             "tree_cache",
             "waiting_queue",
+            why="the state a decision is made from, and the other ranks",
+        ),
+        _function(_RESULTS, _RESOLVE, "self", "result", "batch", why="before it results are read"),
+        _names(
+            _RESULTS,
+            _RESOLVE,
+            *("accept_lens", "num_correct_drafts_per_req_cpu", "is_retracted", "finished"),
+            why="which requests count, and what was accepted",
+        ),
+        _names(
+            _BATCH,
+            "Req",
+            *("rid", "output_ids", "origin_input_ids", "sampling_params", "is_retracted"),
+            why="each request's limits",
+        ),
+        _function(_BATCH, "Req.finished", "self", why="when a request is forgotten"),
+        _names(
+            "srt/sampling/sampling_params.py",
+            "SamplingParams",
+            *("custom_params", "max_new_tokens", "temperature", "top_k"),
+            why="hints and limits of a request",
+        ),
+        _names(
+            "srt/managers/utils.py",
+            "GenerationBatchResult",
+            *("accept_lens", "speculative_num_draft_tokens"),
+            why="what was accepted, and the K that ran",
+        ),
+        _function(
+            *(_STATE, "AdaptiveController.__init__", "self", "worker"),
+            more=None,
+            why="after it SGLang asks us for K",
+        ),
+        _function(
+            *(_STATE, "AdaptiveController.activate_step_by_batch", "self", "batch_size"),
+            why="asks for K at each decode step",
+        ),
+        _function(
+            *(_STATE, "AdaptiveController.init_states", "self", "cuda_graph_bs"),
+            why="builds a state for each K",
+        ),
+        _names(_STATE, "AdaptiveController", "params", "worker", why="who is asked for K"),
+        _params("candidate_steps"),
+        _params("set_cuda_graph_bs", "cuda_graph_bs"),
+        _params("cuda_graph_bs_for_step", "step"),
+        _params("get_steps_for_batch", "batch_size"),
+        _params("on_verify_complete", "num_correct_drafts_per_req", "batch_size"),
+        _function(
+            *(_PARAMS, "adaptive_unsupported_reason", "server_args"),
+            why="why SGLang has no adaptive K here",
+        ),
+        _function(
+            *(_EAGLE, "EAGLEWorkerV2.apply_runtime_state", "self", "state"),
+            why="what a change of K comes to",
+        ),
+        _function(
+            _EAGLE,
+            "EAGLEWorkerV2.build_adaptive_runtime_state",
+            *("self", "speculative_num_steps", "speculative_num_draft_tokens"),
+            more=("cuda_graph_bs",),
+            why="each K has a state, with graphs of its own",
+        ),
+        Order(
+            file=_EAGLE,
+            function="EAGLEWorkerV2.forward_batch_generation",
+            calls=("activate_step_by_batch", "_build_trivial_verify_input", "draft", "verify"),
+            why="K changes before drafting; K = 0 drafts nothing",
         ),
     ),
-    _base(
-        _RESULTS, "SchedulerBatchResultProcessor._resolve_spec_v2_tokens", "self", "result", "batch"
+    STANDALONE: (
+        _function(
+            *(_STANDALONE, "StandaloneWorkerV2.__init__", "self", "server_args"),
+            more=None,
+            why="after it the worker gets a controller",
+        ),
+        _names(
+            _STANDALONE,
+            "StandaloneWorkerV2",
+            *("adaptive_controller", "speculative_num_steps", "topk"),
+            why="where EAGLE's worker keeps its controller",
+        ),
+        _names(_STATE, "AdaptiveController", "_states", why="made without its constructor"),
+        _function(
+            *(_PARAMS, "resolve_candidate_steps_from_config", "cfg_path"),
+            why="the ladder of EAGLE",
+        ),
     ),
-    Fact(
-        feature=BASE,
-        file=_RESULTS,
-        symbol="SchedulerBatchResultProcessor._resolve_spec_v2_tokens",
-        attributes=("accept_lens", "num_correct_drafts_per_req_cpu", "is_retracted", "finished"),
-    ),
-    Fact(
-        feature=BASE,
-        file="managers/schedule_batch.py",
-        symbol="Req",
-        attributes=("rid", "output_ids", "origin_input_ids", "sampling_params", "is_retracted"),
-    ),
-    _base("managers/schedule_batch.py", "Req.finished", "self"),
-    Fact(
-        feature=BASE,
-        file="sampling/sampling_params.py",
-        symbol="SamplingParams",
-        attributes=("custom_params", "max_new_tokens", "temperature", "top_k"),
-    ),
-    Fact(
-        feature=BASE,
-        file="managers/utils.py",
-        symbol="GenerationBatchResult",
-        attributes=("accept_lens", "speculative_num_draft_tokens"),
-    ),
-    _base(_STATE, "AdaptiveController.__init__", "self", "worker"),
-    _base(_STATE, "AdaptiveController.activate_step_by_batch", "self", "batch_size"),
-    _base(_STATE, "AdaptiveController.init_states", "self", "cuda_graph_bs"),
-    Fact(feature=BASE, file=_STATE, symbol="AdaptiveController", attributes=("params", "worker")),
-    _base(_PARAMS, "AdaptiveSpeculativeParams.candidate_steps", "self"),
-    _base(_PARAMS, "AdaptiveSpeculativeParams.set_cuda_graph_bs", "self", "cuda_graph_bs"),
-    _base(_PARAMS, "AdaptiveSpeculativeParams.cuda_graph_bs_for_step", "self", "step"),
-    _base(_PARAMS, "AdaptiveSpeculativeParams.get_steps_for_batch", "self", "batch_size"),
-    _base(
-        _PARAMS,
-        "AdaptiveSpeculativeParams.on_verify_complete",
-        "self",
-        "num_correct_drafts_per_req",
-        "batch_size",
-    ),
-    _base(_PARAMS, "adaptive_unsupported_reason", "server_args"),
-    _base(_EAGLE, "EAGLEWorkerV2.apply_runtime_state", "self", "state"),
-    _base(
-        _EAGLE,
-        "EAGLEWorkerV2.build_adaptive_runtime_state",
-        "self",
-        "speculative_num_steps",
-        "speculative_num_draft_tokens",
-    ),
-    Fact(
-        feature=BASE,
-        file=_EAGLE,
-        symbol="EAGLEWorkerV2.forward_batch_generation",
-        order=("activate_step_by_batch", "_build_trivial_verify_input", "draft", "verify"),
-    ),
-    Fact(
-        feature=STANDALONE,
-        file="speculative/standalone_worker_v2.py",
-        symbol="StandaloneWorkerV2.__init__",
-        parameters=("self", "server_args", "target_worker"),
-    ),
-    Fact(
-        feature=STANDALONE,
-        file="speculative/standalone_worker_v2.py",
-        symbol="StandaloneWorkerV2",
-        attributes=("adaptive_controller", "speculative_num_steps", "topk"),
-    ),
-    Fact(feature=STANDALONE, file=_STATE, symbol="AdaptiveController", attributes=("_states",)),
-    Fact(
-        feature=STANDALONE,
-        file=_PARAMS,
-        symbol="resolve_candidate_steps_from_config",
-        parameters=("cfg_path",),
-    ),
-    Fact(
-        feature=NGRAM,
-        file="speculative/spec_info.py",
-        symbol="SpeculativeAlgorithm.register",
-        parameters=("cls", "name", "supports_overlap", "spec_class"),
-    ),
-    Fact(
-        feature=NGRAM,
-        file=_REGISTRY,
-        symbol="CustomSpecAlgo.handle_server_args",
-        parameters=("self", "server_args"),
-    ),
-    Fact(
-        feature=NGRAM,
-        file="arg_groups/speculative_hook.py",
-        symbol="_handle_ngram",
-        parameters=("server_args",),
-    ),
-    *(
-        Fact(feature=NGRAM, file=_NGRAM, symbol=f"NGRAMWorker.{name}", parameters=parameters)
-        for name, parameters in (
-            ("alloc_memory_pool", ("self",)),
-            ("_init_preallocated_tensors", ("self",)),
-            ("_prepare_draft_tokens", ("self", "batch")),
-            ("forward_batch_generation", ("self", "batch")),
-        )
-    ),
-    Fact(
-        feature=NGRAM,
-        file=_NGRAM,
-        symbol="NGRAMWorker._init_preallocated_tensors",
-        attributes=(
+    NGRAM: (
+        _function(
+            *("srt/speculative/spec_info.py", "SpeculativeAlgorithm.register", "cls", "name"),
+            why="ADAPTIVE_NGRAM is registered with it",
+        ),
+        _names(
+            "srt/speculative/spec_info.py",
+            "SpeculativeAlgorithm.register",
+            *("supports_overlap", "spec_class"),
+            why="options of the registration",
+        ),
+        _function(
+            "srt/speculative/spec_registry.py",
+            "CustomSpecAlgo.handle_server_args",
+            *("self", "server_args"),
+            why="our algorithm overrides it",
+        ),
+        _function(
+            *("srt/arg_groups/speculative_hook.py", "_handle_ngram", "server_args"),
+            why="arguments are resolved as NGRAM's",
+        ),
+        _ngram("alloc_memory_pool"),
+        _ngram("_init_preallocated_tensors"),
+        _ngram("_prepare_draft_tokens", "batch"),
+        _ngram("forward_batch_generation", "batch", more=None),
+        _names(
+            _NGRAM,
+            "NGRAMWorker._init_preallocated_tensors",
             "draft_token_num",
             "draft_tokens",
             "draft_tokens_batch",
@@ -202,38 +213,46 @@ FACTS: tuple[Fact, ...] = (
             "retrieve_next_token_batch",
             "tree_mask",
             "tree_mask_batch",
+            why="the buffers of one width",
+        ),
+        _function(
+            *(_CONTEXT, "RuntimeContext.override", "self", "source"),
+            why="tells SGLang the width",
+        ),
+        _function(_CONTEXT, "get_context", why="where the width is told"),
+    ),
+    CONFIDENCE: (
+        _function(
+            *(_EAGLE, _EXTEND, "self", "batch", "batch_result"),
+            why="the drafter's logits exist within it",
+        ),
+        _names(
+            _EAGLE,
+            _EXTEND,
+            *("draft_runner", "next_token_logits", "cuda_graph_runner_for_draft_extend"),
+            why="the drafter's logits",
         ),
     ),
-    Fact(
-        feature=NGRAM,
-        file="runtime_context.py",
-        symbol="RuntimeContext.override",
-        parameters=("self", "source"),
+    RUNTIME_SWITCH: (
+        Function(
+            files=(_INTERNAL_STATE, _SCHEDULER),
+            name="*.set_internal_state",
+            parameters=("self", "recv_req"),
+            why="carries the operator's switch to every rank",
+        ),
     ),
-    Fact(feature=NGRAM, file="runtime_context.py", symbol="get_context"),
-    Fact(
-        feature=CONFIDENCE,
-        file=_EAGLE,
-        symbol="EagleDraftWorker._draft_extend_for_decode",
-        parameters=("self", "batch", "batch_result"),
+    RESOLVED: (_function(_CONTEXT, "get_spec", why="says whether drafts are sampled"),),
+    OVERRIDES: (
+        _names(_CONTEXT, "RuntimeContext", "_overrides_log", why="grows with each change of K"),
     ),
-    Fact(
-        feature=CONFIDENCE,
-        file=_EAGLE,
-        symbol="EagleDraftWorker._draft_extend_for_decode",
-        attributes=("draft_runner", "next_token_logits", "cuda_graph_runner_for_draft_extend"),
-    ),
-    Fact(
-        feature=RUNTIME_SWITCH,
-        file="managers/scheduler_components/internal_state.py|" + _SCHEDULER,
-        symbol="SchedulerInternalStateController.set_internal_state|Scheduler.set_internal_state",
-        parameters=("self", "recv_req"),
-    ),
-    Fact(feature=RESOLVED, file="runtime_context.py", symbol="get_spec"),
-    Fact(
-        feature=OVERRIDES,
-        file="runtime_context.py",
-        symbol="RuntimeContext",
-        attributes=("_overrides_log",),
-    ),
+}
+"""What does not work without them -> facts."""
+
+SOURCE = EngineSource(
+    title="SGLang",
+    package="sglang",
+    landmark="srt/managers",
+    facts=FACTS,
+    bases=(BASE,),
+    go_on="unset ADAPTIVE_SPEC_CONFIG",
 )

@@ -12,7 +12,7 @@ import importlib.metadata
 import logging
 import sys
 
-from adaptive_spec.errors import AdaptiveSpecError, UnsupportedEngineError
+from adaptive_spec.errors import AdaptiveSpecError
 
 _SCHEDULER_MODULE = "sglang.srt.managers.scheduler"
 
@@ -59,14 +59,11 @@ def _features() -> frozenset[str]:
 
     Raises UnsupportedEngineError, one line, for an SGLang that we don't know.
     """
-    from adaptive_spec.adapters.sglang import facts, signatures
-    from adaptive_spec.adapters.sglang.versions import require_in_range
+    from adaptive_spec.adapters.sglang import facts
+    from adaptive_spec.adapters.sglang.versions import VERSIONS
 
-    require_in_range(importlib.metadata.version("sglang"))
-    folder = signatures.installed_folder()
-    if folder is None:
-        raise UnsupportedEngineError("the source of SGLang is not where its package says")
-    features = signatures.available_features(folder)
+    VERSIONS.require(importlib.metadata.version("sglang"))
+    features = facts.SOURCE.require([facts.BASE]).available
     if facts.NGRAM in features:
         from adaptive_spec.adapters.sglang.ngram_algorithm import register_algorithm
 

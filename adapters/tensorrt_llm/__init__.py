@@ -6,12 +6,11 @@ Layout, in the order a server meets it::
     install      writes and deletes it; commands: the command line for that
     switch       what TLLM_ADAPTIVE_SPEC asks for
     contract     what is relied on upstream: symbols, signatures, order of calls
-    source_check looks for all of it in a source tree, without importing the tree
     patches      wraps upstream's functions once their module is imported
     capability   what this executor and configuration allow; ladder: which K have graphs
     steps        one iteration: context before, outcome after
     agreement    one K for all ranks
-    requests, clock    per-request constants, step durations
+    requests     constants of a request
     versions, doctor   what was read and what was executed
     host_drafter, lookup    the 1.2.x route, without patches
 """

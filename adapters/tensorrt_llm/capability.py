@@ -8,36 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.tensorrt_llm.ladder import (
     floor_of,
     is_dynamic,
     keeps_drafter_warm,
     ladder_of,
 )
+from adaptive_spec.engines.support import Support
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.step import Capability, Level
-
-
-class Support(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found.
-
-    Attributes:
-        capability: what may be decided; None where there is nothing to decide (inert).
-        method: upstream's name of the speculation mode.
-        scheduling: ``overlap`` or ``plain``.
-        inert: why nothing is switched on; empty if something is.
-        shadow: why we only watch; empty if we may act.
-        notes: what else the start line should say.
-    """
-
-    capability: Capability | None
-    method: str = ""
-    scheduling: str = ""
-    inert: str = ""
-    shadow: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def detect(executor: Any, asked_ladder: tuple[int, ...] = ()) -> Support:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from pathlib import Path
-
-from adaptive_spec.adapters.tensorrt_llm.install import engine_version, hook_state
-from adaptive_spec.adapters.tensorrt_llm.source_check import check_tree
+from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, SOURCE
+from adaptive_spec.adapters.tensorrt_llm.install import hook_state
 from adaptive_spec.adapters.tensorrt_llm.switch import VARIABLE, requested
-from adaptive_spec.commands.doctor import EngineReport
+from adaptive_spec.engines.doctor_rows import EngineReport, installed_version, switched_on_by
 from adaptive_spec.errors import AdaptiveSpecError
 
 
 def describe() -> EngineReport:
     """Look at the installed TensorRT-LLM without importing it."""
-    version = engine_version()
+    version = installed_version(("tensorrt-llm", "tensorrt_llm"))
     usable, detail = _routes()
     return EngineReport(
         engine="tensorrt-llm",
@@ -27,27 +23,17 @@ def describe() -> EngineReport:
 
 
 def _routes() -> tuple[bool, str]:
-    folder = _package_folder()
+    folder = SOURCE.installed_folder()
     if folder is None:
         return False, "not installed; source-checked only, never executed on a GPU by us"
     try:
-        routes = check_tree(folder).routes
+        report = SOURCE.check_tree(folder)
     except AdaptiveSpecError as error:
         return False, str(error)
-    usable = [route for route, state in routes.items() if state == "usable"]
-    if not usable:
-        return False, f"its source differs from what was read: {routes['one-engine']}"
-    return True, f"source fits ({', '.join(usable)}); never executed on a GPU by us"
-
-
-def _package_folder() -> Path | None:
-    try:
-        spec = importlib.util.find_spec("tensorrt_llm")
-    except (ImportError, ValueError):
-        return None
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        return Path(folder)
-    return None
+    if report.problems:
+        return False, f"its source differs from what was read: {report.routes[ONE_ENGINE]}"
+    usable = ", ".join(route for route in SOURCE.facts if route in report.available)
+    return True, f"source fits ({usable}); never executed on a GPU by us"
 
 
 def _enabled() -> str:
@@ -60,5 +46,4 @@ def _enabled() -> str:
         return f"{hook}; error: {error}"
     if switch is None:
         return f"{hook}; {VARIABLE} is not set"
-    value = os.environ[VARIABLE]
-    return f"{hook}; mode {switch.config.mode}, policy {switch.config.policy}, {VARIABLE}={value}"
+    return f"{hook}; {switched_on_by(switch.config, VARIABLE)}"

@@ -8,7 +8,6 @@ mechanism that would reach its spawned workers.
 
 from __future__ import annotations
 
-import importlib.metadata
 import py_compile
 import sysconfig
 from pathlib import Path
@@ -83,16 +82,6 @@ def remove_hook(folder: Path | None = None) -> list[Path]:
     except OSError as error:
         raise ConfigError(f"{file}: cannot delete it: {error.strerror or error}") from error
     return removed
-
-
-def engine_version() -> str | None:
-    """Version of the installed TensorRT-LLM, None without one."""
-    for name in ("tensorrt-llm", "tensorrt_llm"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
 
 
 def _files(folder: Path) -> tuple[Path, Path]:

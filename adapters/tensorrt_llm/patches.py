@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, SOURCE
 from adaptive_spec.adapters.tensorrt_llm.ladder import is_dynamic, ladder_of
-from adaptive_spec.adapters.tensorrt_llm.source_check import require_known_source
 from adaptive_spec.adapters.tensorrt_llm.start import attach
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch, requested
@@ -61,7 +61,7 @@ def _patch(module: ModuleType, switch: Switch) -> None:
 @functools.cache
 def _require_supported() -> None:
     """The installed tree looks as it did when it was read."""
-    require_known_source(Path(next(iter(sys.modules[_PACKAGE].__path__))))
+    SOURCE.require([ONE_ENGINE], Path(next(iter(sys.modules[_PACKAGE].__path__))))
 
 
 def _wrap_executor(module: Any, switch: Switch) -> None:

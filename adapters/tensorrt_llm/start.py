@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
-from adaptive_spec.adapters.tensorrt_llm.capability import Support, detect
+from adaptive_spec.adapters.tensorrt_llm.capability import detect
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch
 from adaptive_spec.controller.controller import Controller
+from adaptive_spec.engines.support import start_line
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 
@@ -45,7 +46,20 @@ def attach(
         config = msgspec.structs.replace(config, mode="shadow")
     controller = Controller.from_config(config, support.capability, logger=LOG)
     if agreement.speaks:
-        LOG.info("%s", start_line(controller, support, agreement))
+        remarks = ["source-checked, never executed by us on a GPU"]
+        if config.control_file:
+            remarks.append("`control_file` is not read with TensorRT-LLM")
+        LOG.info(
+            "%s",
+            start_line(
+                support,
+                support.capability,
+                mode=controller.mode,
+                policy=controller.policy.name,
+                details=[f"ranks={agreement.describe()}"],
+                remarks=remarks,
+            ),
+        )
     driver = StepDriver(
         executor,
         controller,
@@ -57,26 +71,6 @@ def attach(
     # and with it GPU memory, to the end of the process.
     atexit.register(controller.close)
     return driver
-
-
-def start_line(controller: Controller, support: Support, agreement: Agreement) -> str:
-    """One line: what is steered, how, and what isn't."""
-    capability = controller.capability
-    text = (
-        f"adaptive_spec: mode={controller.mode} policy={controller.policy.name} "
-        f"method={support.method} Kmax={capability.max_draft_tokens} "
-        f"capability={capability.level.name} "
-        f"ladder={','.join(str(k) for k in capability.uniform_values)} "
-        f"scheduling={support.scheduling} ranks={agreement.describe()}; "
-        "source-checked, never executed by us on a GPU"
-    )
-    if support.shadow:
-        text += f"; watching only (shadow): {', '.join(support.shadow)}"
-    if support.notes:
-        text += f"; {'; '.join(support.notes)}"
-    if controller.config.control_file:
-        text += "; `control_file` is not read with TensorRT-LLM"
-    return text
 
 
 class _Forward(logging.Handler):

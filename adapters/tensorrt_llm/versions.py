@@ -11,60 +11,38 @@ checked before anything is patched.
 
 from __future__ import annotations
 
-import msgspec
+from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
-from adaptive_spec.engines import versions
-
-
-class ReadVersion(msgspec.Struct, frozen=True):
-    """One row of the table in the documentation."""
-
-    version: str
-    """Release line."""
-    route: str
-    """The route that was read for it."""
-    source: str
-    """Files, commit where it is known, and how they were read."""
-    outcome: str
-    """What the comparison with the contract gave."""
-    executed: str
-    """What was executed of it."""
-
-
-READ_VERSIONS: tuple[ReadVersion, ...] = (
-    ReadVersion(
-        version="main after 1.3",
-        route="one-engine",
-        source=(
-            "commit 0004396720054fd8e205cbf616f21f0b57c6b412: py_executor.py, both loops, "
-            "_handle_dynamic_draft_len, _prepare_and_schedule_batch, _can_queue, "
-            "_update_requests, shutdown; of other commits of the same line: speculative/utils.py, "
-            "model_engine.py and engine/runners/decoder/runner.py (graphs to capture), "
-            "cuda_graph_runner.py (graph key, rounding up), spec_sampler_base.py (results), "
-            "communicator.py, start_worker and is_warmup"
+VERSIONS = VersionTable(
+    engine="TensorRT-LLM",
+    go_on="unset TLLM_ADAPTIVE_SPEC",
+    rows=(
+        KnownVersion(
+            version="main after 1.3",
+            route="one-engine",
+            checked=(
+                "read: commit 0004396720054fd8e205cbf616f21f0b57c6b412: py_executor.py, both "
+                "loops, _handle_dynamic_draft_len, _prepare_and_schedule_batch, _can_queue, "
+                "_update_requests, shutdown; of other commits of the same line: "
+                "speculative/utils.py, model_engine.py and engine/runners/decoder/runner.py "
+                "(graphs to capture), cuda_graph_runner.py (graph key, rounding up), "
+                "spec_sampler_base.py (results), communicator.py, start_worker and is_warmup. "
+                "Every fact of the route as written; host drafter route as well. Never executed"
+            ),
+            executed=False,
         ),
-        outcome="every fact of the route as written; host drafter route as well",
-        executed="nothing",
-    ),
-    ReadVersion(
-        version="1.2 line",
-        route="host drafter",
-        source=(
-            "py_executor.py of 155,167 characters (_prepare_and_schedule_batch, "
-            "_executor_loop, _prepare_draft_requests), drafter.py (base class; the same in the "
-            "fork deepinfra at 87122d0459412146ef535148e1cbadf8fa59c2f4), resource_manager.py "
-            "(BaseResourceManager); the index they were read in names no commit for the first"
+        KnownVersion(
+            version="1.2 line",
+            route="host drafter",
+            checked=(
+                "read: py_executor.py of 155,167 characters (_prepare_and_schedule_batch, "
+                "_executor_loop, _prepare_draft_requests), drafter.py (base class; the same in "
+                "the fork deepinfra at 87122d0459412146ef535148e1cbadf8fa59c2f4), "
+                "resource_manager.py (BaseResourceManager); the index they were read in names no "
+                "commit for the first. Host drafter as written; one-engine not usable: no "
+                "_handle_dynamic_draft_len, K is fixed. Never executed"
+            ),
+            executed=False,
         ),
-        outcome=(
-            "host drafter as written; one-engine not usable: no _handle_dynamic_draft_len, "
-            "K is fixed"
-        ),
-        executed="nothing",
     ),
 )
-
-
-def markdown_table() -> str:
-    """The table of versions, for the documentation."""
-    headings = ("TensorRT-LLM", "route", "source that was read", "outcome", "executed")
-    return versions.markdown_table(headings, READ_VERSIONS)

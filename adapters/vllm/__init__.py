@@ -4,13 +4,13 @@ Layout, in the order a server meets it::
 
     plugin       entry point of `vllm.general_plugins`, in every process
     gate         wraps `EngineArgs.create_engine_config`; decides whether anything is switched on
-    versions, signatures, facts, capability    what this vLLM, its source and configuration allow
+    versions, facts, capability    what this vLLM, its source and configuration allow
     graph_ladder    the K that CUDA graphs are captured for
     draft_signal    what the drafter shows, from the worker to the scheduler
     schedulers   the scheduler classes vLLM then builds (the only one that imports vLLM at once)
     hooks        the overridden scheduler methods, fail-open
     steps, context, outcome    one step: what is known before, what it did
-    requests, hints, clock, kv_blocks    per-request constants, `vllm_xargs`, durations, KV blocks
+    requests, kv_blocks    constants of a request, KV blocks
     drafter_state   OFF-cold: the drafter's pass left out, and who can't be drafted for afterwards
     control, endpoint    the run-time switch, in EngineCore and over HTTP
     metrics, figures_page    figures for Prometheus, written and shown

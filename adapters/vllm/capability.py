@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+from adaptive_spec.engines import support
 from adaptive_spec.step import Capability, Level
 
 DEPTH_FOLLOWS = {
@@ -34,28 +33,16 @@ _READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
 """The worker that reads what the drafter shows, and needs not wait for a device to do so."""
 
 
-class Support(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a configuration.
+class Support(support.Support, frozen=True, kw_only=True):
+    """What was found in a vLLM configuration; `notes` say what isn't supported.
 
     Attributes:
-        capability: what may be decided; None where there is nothing to decide (inert).
-        method: vLLM's name of the speculation method.
         runner: ``V1`` or ``V2`` model runner.
-        scheduling: ``sync`` or ``async``.
-        inert: why nothing is switched on; empty if something is.
-        shadow: why we only watch; empty if we may act.
         early_exit: why the draft loop isn't ended early; empty if it is.
-        notes: what isn't supported here, for the start line.
     """
 
-    capability: Capability | None
-    method: str = ""
     runner: str = ""
-    scheduling: str = ""
-    inert: str = ""
-    shadow: tuple[str, ...] = ()
     early_exit: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:

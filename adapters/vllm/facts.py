@@ -1,11 +1,12 @@
 """What the adapter relies on in vLLM: names, signatures, order of calls.
 
-Facts about upstream in our own words, by what does not work without them. `signatures` looks for
-them in a source tree.
+Facts about upstream in our own words, by what does not work without them. `source_check`
+looks for them in a source tree.
 """
 
 from __future__ import annotations
 
+from adaptive_spec.engines.source_check import EngineSource
 from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
 
 BASE = "K per request and step"
@@ -396,3 +397,12 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     ),
 }
 """What does not work without them -> facts."""
+
+SOURCE = EngineSource(
+    title="vLLM",
+    package="vllm",
+    landmark="v1/core",
+    facts=FACTS,
+    bases=(BASE,),
+    go_on="remove the `adaptive_spec` configuration",
+)

@@ -17,10 +17,10 @@ from typing import Any
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
-from adaptive_spec.adapters.vllm.signatures import require_known_signatures
-from adaptive_spec.adapters.vllm.versions import require_tested
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import configured_policy
@@ -172,9 +172,14 @@ def _require_usable(config: Config) -> None:
     """Raise now what would otherwise only fail in EngineCore, seconds later and further away."""
     import vllm
 
-    require_tested(vllm.__version__)
-    require_known_signatures()
+    VERSIONS.require(vllm.__version__)
+    _require_known_source()
     configured_policy(config)
+
+
+@functools.cache
+def _require_known_source() -> None:
+    SOURCE.require(FACTS)
 
 
 def _without_key(additional_config: Any) -> Any:

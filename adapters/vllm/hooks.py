@@ -17,6 +17,7 @@ from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
+from adaptive_spec.engines import support
 from adaptive_spec.step import Capability
 
 ATTRIBUTE = "adaptive_spec"
@@ -94,20 +95,20 @@ def attach(scheduler: Any) -> StepDriver:
     vllm_config = scheduler.vllm_config
     config: Config = getattr(vllm_config.scheduler_config, ATTRIBUTE)
     graph_ladder.give_back_schedule(scheduler)
-    support = detect(vllm_config, config.ragged_penalty)
-    assert support.capability is not None, support.inert
-    effective = msgspec.structs.replace(config, mode="shadow") if support.shadow else config
+    found = detect(vllm_config, config.ragged_penalty)
+    assert found.capability is not None, found.inert
+    effective = msgspec.structs.replace(config, mode="shadow") if found.shadow else config
     controller = Controller.from_config(
         effective,
-        support.capability,
-        only_watch=", ".join(support.shadow),
-        identity=_identity(vllm_config, support.capability),
+        found.capability,
+        only_watch=", ".join(found.shadow),
+        identity=_identity(vllm_config, found.capability),
         logger=LOG,
     )
     control.install()
-    if support.capability.cold_off:
+    if found.capability.cold_off:
         drafter_state.install()
-    LOG.info("%s", start_line(controller, support))
+    LOG.info("%s", start_line(controller, found))
     try:
         metrics: Metrics | None = Metrics(vllm_config, controller)
     except Exception as error:  # figures are no reason not to serve
@@ -125,19 +126,15 @@ def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None
         return None
 
 
-def start_line(controller: Controller, support: Support) -> str:
+def start_line(controller: Controller, found: Support) -> str:
     """One line: what is steered, how, and what isn't."""
-    capability = controller.capability
-    text = (
-        f"adaptive_spec: mode={controller.mode} policy={controller.policy.name} "
-        f"method={support.method} Kmax={capability.max_draft_tokens} "
-        f"capability={capability.level.name} "
-        f"ladder={','.join(str(k) for k in capability.uniform_values)} "
-        f"runner={support.runner} scheduling={support.scheduling} "
-        f"early_exit={f'no ({support.early_exit})' if support.early_exit else 'yes'}"
+    return support.start_line(
+        found,
+        controller.capability,
+        mode=controller.mode,
+        policy=controller.policy.name,
+        details=(
+            f"runner={found.runner}",
+            f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
+        ),
     )
-    if support.shadow:
-        text += f"; watching only (shadow), not tested with: {', '.join(support.shadow)}"
-    if support.notes:
-        text += f"; not supported here: {', '.join(support.notes)}"
-    return text

@@ -8,7 +8,7 @@ decides and records, vLLM's own K runs. Inert: nothing is attached.
 
 from __future__ import annotations
 
-from adaptive_spec.commands.doctor import Interplay
+from adaptive_spec.engines.doctor_rows import Interplay
 
 SUPPORTED, TRIMMING, SHADOW, INERT = "supported", "trimming only", "shadow", "inert"
 NOT_EXECUTED = "supported, not executed"

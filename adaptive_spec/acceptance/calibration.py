@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 Source = Literal["history", "confidence"]
@@ -32,6 +32,43 @@ _FADES_EVERY = 64
 _KEPT = math.exp(-_FADES_EVERY / _MEMORY_STEPS)
 _LEAST_OBSERVED = 50.0
 """Of accepted and of rejected drafts together, before anything is said."""
+
+
+def _tally_loop(
+    hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray
+) -> None:
+    kmax, bins, _ = counts.shape
+    for j in range(kmax):
+        for i in range(hazard.shape[1]):
+            known = 0.0 <= hazard[j, i] <= 1.0
+            if known and j < verified[i] and j <= accepted[i]:
+                place = min(int(hazard[j, i] * bins), bins - 1)
+                counts[j, place, 1 if j < accepted[i] else 0] += 1.0
+                counts[j, place, 2] += hazard[j, i]
+
+
+@kernel(
+    "void(float64[:, :], int64[:], int64[:], float64[:, :, :])",
+    _tally_loop,
+)
+def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
+    """Add a step's observed drafts to histograms of their predicted hazards, in place.
+
+    `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were
+    rejected, how many accepted, and the sum of their hazards. Observed is what `learn` observes;
+    what is no probability is left out.
+    """
+    kmax, bins, _ = counts.shape
+    position = np.arange(kmax)[:, None]
+    seen = (position < np.minimum(accepted + 1, verified)) & (hazard >= 0.0) & (hazard <= 1.0)
+    predicted = hazard[seen]
+    place = np.minimum((predicted * bins).astype(np.int64), bins - 1)
+    place += (position * bins + np.zeros_like(accepted))[seen]
+    hit = (position < accepted)[seen]
+    flat = counts.reshape(kmax * bins, 3)
+    flat[:, 0] += np.bincount(place[~hit], minlength=len(flat))
+    flat[:, 1] += np.bincount(place[hit], minlength=len(flat))
+    np.add.at(flat[:, 2], place, predicted)
 
 
 class HazardQuality:
@@ -57,7 +94,7 @@ class HazardQuality:
         self._steps[source] += 1
         if self._steps[source] % _FADES_EVERY == 0:
             counts *= _KEPT
-        active_kernel().tally(hazard, verified, accepted, counts)
+        tally(hazard, verified, accepted, counts)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """JSON-compatible, by source: observations, `auc` and `ece` pooled and by position.

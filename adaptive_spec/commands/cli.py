@@ -83,6 +83,9 @@ def _options(
 @app.command()
 def doctor(
     json: Json = False,
+    sglang_tree: Annotated[
+        Path | None, typer.Option(help="Check this SGLang source tree instead of the environment.")
+    ] = None,
     tensorrt_llm_tree: Annotated[
         Path | None,
         typer.Option(help="Check this TensorRT-LLM source tree instead of the environment."),
@@ -94,7 +97,7 @@ def doctor(
     """Report what is installed, what is supported and what is switched on."""
     from adaptive_spec.commands.doctor import examine, source_report
 
-    trees = {"tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
+    trees = {"sglang": sglang_tree, "tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
     sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
     if len(sources) > 1:
         raise AdaptiveSpecError("doctor checks one source tree at a time; name only one")

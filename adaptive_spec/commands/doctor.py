@@ -17,6 +17,7 @@ import msgspec
 
 import adaptive_spec
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
+from adaptive_spec.engines.doctor_rows import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.kernels import numba_available
 from adaptive_spec.policy import (
@@ -31,43 +32,6 @@ ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
 
 SOURCE_CHECKS_GROUP = "adaptive_spec.source_checks"
 """Entry-point group of functions that check an engine's source tree against the adapter's facts."""
-
-
-class Interplay(msgspec.Struct, frozen=True):
-    """Behaviour of speculation together with another feature of an engine.
-
-    Attributes:
-        feature: the engine's feature or option.
-        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or the component that
-            refuses.
-        rule: behaviour in one line.
-        shown_by: test of the rule; empty if it was not executed.
-    """
-
-    feature: str
-    support: str
-    rule: str
-    shown_by: str = ""
-
-
-class EngineReport(msgspec.Struct, frozen=True):
-    """An adapter's report on its engine.
-
-    Attributes:
-        engine: name of the engine.
-        installed_version: None if it is not installed.
-        supported: the installed version was tested.
-        detail: working features or the remedy, in a few words.
-        enabled: active configuration, in a few words.
-        interplay: behaviour together with other features.
-    """
-
-    engine: str
-    installed_version: str | None
-    supported: bool
-    detail: str
-    enabled: str
-    interplay: tuple[Interplay, ...] = ()
 
 
 class SourceReport(Protocol):

@@ -110,10 +110,12 @@ class Controller:
 
         Raises PolicyError or ConfigError: a fault at start-up must reach the user.
         """
-        from adaptive_spec.kernels import select_kernel
+        from adaptive_spec.kernels import kernel_in_use, select_kernel
 
         select_kernel(config.kernel)
         policy = configured_policy(config)
+        # From here on nothing may compile: a policy switched to while serving takes what is loaded.
+        select_kernel(kernel_in_use())
         return cls(
             policy,
             capability,
@@ -203,13 +205,13 @@ class Controller:
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
-            finished = finished_step(step.seen, step.wanted, outcome)
-            self.policy.observe(finished)
+            self.policy.observe(finished_step(step.seen, step.wanted, outcome))
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
         if self._trace.on:
+            ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan
-            self._trace.write(finished_step(step.context, step.plan, outcome), wanted)
+            self._trace.write(ran, wanted)
 
     def finish(self, request_ids: Iterable[str]) -> None:
         """Release these requests' slots and make the policy forget them."""

@@ -17,7 +17,7 @@ has never run, old loads are not forgotten while they do not occur, and one slow
 One sweep of coordinate descent per step keeps the fit current.
 
 A fit alone can be led astray while every step has the same K (N and D then move together), so the
-model also says which K a load still lacks: `missing_depths`, and `missing_beside` near the best.
+model also says which K a load still lacks: `missing_depths`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from bisect import bisect_right
 import numpy as np
 
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
+from adaptive_spec.cost.normal_equations import absorb, descend
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.cost.step_curve_kernel import step_curve
 from adaptive_spec.step import Capability, FloatArray, StepOutcome
 
 _KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
@@ -43,7 +44,6 @@ _SAMPLES = 3
 _SAMPLES_LATER = 1
 _KNOWN_LOADS = 2
 """So many, all timed, tell what a step has of its own and by request."""
-_SAMPLES_BESIDE = 2
 _CACHED_BATCHES = 1024
 
 # Penalties, in units of one step's squared relative error.
@@ -113,7 +113,7 @@ class CostModel:
         any_draft = (
             coefficients[self._any_draft] + coefficients[self._any_draft_request] * batch_size
         )
-        return active_kernel().step_curve(
+        return step_curve(
             tokens,
             self._knots,
             self._heights(),
@@ -138,7 +138,11 @@ class CostModel:
         """Predicted duration of a step that has run."""
         if not self.ready:
             return math.nan
-        return float(np.dot(self._coefficients, self._features(outcome)))
+        seconds = float(np.dot(self._coefficients, self._features(outcome)))
+        if outcome.ragged:
+            drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+            seconds += self._capability.ragged_penalty * (seconds - drafting)
+        return seconds
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> None:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
@@ -150,6 +154,7 @@ class CostModel:
             return
         if not self.samples and self._profile is None:
             self._start_from_scale(seconds, outcome)
+        seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
             self._compare_with_prompts()
@@ -169,7 +174,7 @@ class CostModel:
             cell.add(features, seconds)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
-        active_kernel().descend(self._gram, self._moment, self._coefficients, self._least)
+        descend(self._gram, self._moment, self._coefficients, self._least)
         if self._pull.size:
             self._follow_prompts()
 
@@ -177,10 +182,6 @@ class CostModel:
         """The K that steps of this load have not been measured with often enough, ascending."""
         few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
         return self._timed.missing(batch_size, _SAMPLES if few else _SAMPLES_LATER)
-
-    def missing_beside(self, batch_size: int, k: float) -> list[int]:
-        """Likewise the K next to this mean K, of batches of about this size."""
-        return self._timed.missing_beside(batch_size, k, _SAMPLES_BESIDE)
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""
@@ -205,6 +206,16 @@ class CostModel:
         heights = np.zeros(len(_KNOTS))
         np.cumsum(self._coefficients[1 : self._request - 1], out=heights[1:])
         return heights
+
+    def _ragged_share(self, outcome: StepOutcome, seconds: float, *, cold: bool) -> float:
+        """Seconds that a ragged batch took longer; the planner adds them to ragged plans."""
+        penalty = self._capability.ragged_penalty
+        if not outcome.ragged or penalty <= 0.0:
+            return 0.0
+        drafting = 0.0
+        if not cold:
+            drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+        return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
         features = np.zeros(len(self._coefficients))
@@ -236,7 +247,8 @@ class CostModel:
         return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
 
     def _absorb(self, cell: StepCell, weight: float) -> None:
-        active_kernel().absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
+        """Add a cell to the normal equations; a negative weight takes it out again."""
+        absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
 
     def _start_from_scale(self, seconds: float, outcome: StepOutcome) -> None:
         """No profile: the first step sets the scale of weak guesses."""

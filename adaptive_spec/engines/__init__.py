@@ -1,5 +1,6 @@
-"""Building blocks shared by the adapters of all engines.
+"""What the adapters of several engines share; nothing here imports an engine.
 
-Request hints, request table, step clock, pending steps, fail-open hooks, ladder rounding, facts
-about engine sources, tested versions.
+Steps (`step_clock`, `pending_steps`, `ladder`), requests (`request_table`, `hints`), hooks that
+never raise (`fail_open`), and which engine this is (`versions`, `source_facts`, `source_check`,
+`support`, `doctor_rows`).
 """

@@ -1,8 +1,8 @@
-"""Facts that an adapter relies on, checked against an engine's source tree.
+"""Facts about an engine's source: does a tree still have what an adapter relies on?
 
-Adapters list facts of three kinds: functions with their parameters, names that code uses, the order
-of calls. The check parses the few files that the facts name and imports nothing of the engine, so
-the tree may be a checkout, an unpacked wheel or the installed package.
+Adapters list facts in their own words: functions with their parameters, names that code uses, the
+order of calls. They are looked for in the syntax tree of the few files they name, so nothing of the
+engine is imported: the tree may be a checkout, an unpacked wheel or the installed package.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,17 +24,18 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A function or method, and its first parameters.
 
     Attributes:
-        files: candidate files, relative to the package; one match suffices.
+        files: files it may be in, relative to the package; any one will do.
         name: ``function``, ``Class.method``, or ``*.method`` for a method of any class.
         parameters: the leading parameters, by name.
-        more: parameters that may follow. Any other required parameter is a mismatch.
-        why: the adapter's use of the function.
+        more: parameters that may follow; None: any, since what we hook in passes them on. Any
+            other that has no default is a mismatch.
+        why: what it is relied on for.
     """
 
     files: tuple[str, ...]
     name: str
     parameters: tuple[str, ...]
-    more: tuple[str, ...] = ()
+    more: tuple[str, ...] | None = ()
     why: str
 
 
@@ -42,10 +43,10 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """Names that a file's code must define or use.
 
     Attributes:
-        files: candidate files; one file must hold all names.
+        files: files they may be in; all names in one of them.
         names: the names.
-        within: class whose code must hold the names; empty for anywhere in the file.
-        why: the adapter's use of the names.
+        within: ``Class`` or ``Class.method``, in whose code they must be; empty: in the file.
+        why: what they are relied on for.
     """
 
     files: tuple[str, ...]
@@ -55,13 +56,13 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls in a function's body, in source order.
+    """Calls that a function makes, in the order they are written in.
 
     Attributes:
         file: the file.
         function: ``Class.method``.
         calls: last part of the called names; other calls may stand in between.
-        why: the adapter's reason to rely on the order.
+        why: what the order is relied on for.
     """
 
     file: str
@@ -74,12 +75,12 @@ Fact: TypeAlias = Function | Names | Order
 
 
 class Found(NamedTuple):
-    """Result of looking up one fact.
+    """What became of a fact.
 
     Attributes:
         what: the fact, in a few words.
-        file: file that holds the fact, or the candidate files.
-        problem: the mismatch; empty if the fact holds.
+        file: where it was found, or looked for.
+        problem: what differs; empty if it is as expected.
     """
 
     what: str
@@ -88,7 +89,7 @@ class Found(NamedTuple):
 
 
 def look_up(fact: Fact, package: Path) -> Found:
-    """Look up a fact in a package folder. Raises DataError if a file is not Python."""
+    """Look for a fact in a package folder. Raises DataError if a file isn't Python."""
     if isinstance(fact, Function):
         what = f"{fact.name}({', '.join(fact.parameters)})"
         return Found(what, *_function_problem(fact, package))
@@ -100,7 +101,7 @@ def look_up(fact: Fact, package: Path) -> Found:
 
 
 def forget_files() -> None:
-    """Drop the cached syntax trees; a running server has no use for them."""
+    """Let go of the files read so far: a server has no use for them once it has started."""
     _parse.cache_clear()
 
 
@@ -118,6 +119,8 @@ def _signature_problem(fact: Function, function: _Def) -> str:
     count = len(fact.parameters)
     if names[:count] != fact.parameters:
         return f"has the parameters ({', '.join(names)})"
+    if fact.more is None:
+        return ""
     defaults = len(arguments.defaults)
     required = set(names[: len(names) - defaults])
     required |= {
@@ -159,25 +162,26 @@ def _order_problem(fact: Order, package: Path) -> str:
 
 
 def _functions(file: Path, name: str) -> Iterator[_Def]:
-    """Yield the functions of a qualified name; ``*.method`` matches a method of any class."""
-    owner, _, own_name = name.rpartition(".")
-    for node in _parsed(file).body:
-        if not owner and isinstance(node, _Def) and node.name == own_name:
-            yield node
-        if isinstance(node, ast.ClassDef) and owner in (node.name, "*"):
-            for member in node.body:
-                if isinstance(member, _Def) and member.name == own_name:
-                    yield member
+    return (found for found in _definitions(file, name) if isinstance(found, _Def))
+
+
+def _definitions(file: Path, name: str) -> list[Any]:
+    """Classes and functions of that qualified name; ``*`` stands for any class."""
+    places: list[Any] = [_parsed(file)]
+    for part in name.split("."):
+        places = [
+            node
+            for place in places
+            for node in place.body
+            if (isinstance(node, _Def | ast.ClassDef) and node.name == part)
+            or (isinstance(node, ast.ClassDef) and part == "*")
+        ]
+    return places
 
 
 def _names_in(file: Path, within: str) -> set[str]:
-    """Return the names that code defines, uses or imports, keywords and parameters included."""
-    module = _parsed(file)
-    places: list[ast.AST] = [module]
-    if within:
-        places = [
-            node for node in module.body if isinstance(node, ast.ClassDef) and node.name == within
-        ]
+    """Names that code defines, uses or imports, keyword arguments and parameters included."""
+    places: list[Any] = _definitions(file, within) if within else [_parsed(file)]
     found: set[str] = set()
     for node in (node for place in places for node in ast.walk(place)):
         if isinstance(node, ast.Name):
@@ -205,53 +209,10 @@ def _parse(file: Path, modified: float) -> ast.Module:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """Parse a file; a missing file is an empty module. Raises DataError for invalid Python."""
+    """A file's syntax tree, empty if there is no such file. Raises DataError if it isn't Python."""
     if not file.is_file():
         return ast.Module(body=[], type_ignores=[])
     try:
         return _parse(file, file.stat().st_mtime)
     except SyntaxError as error:
         raise DataError(f"{file}:{error.lineno}: not Python that this interpreter reads") from error
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One looked-up fact, with the route that needs it.
-
-    Attributes:
-        route: the way of steering, or the feature, that needs the fact.
-        what: the fact, in a few words.
-        file: file that holds the fact, or the candidate files.
-        problem: the mismatch; empty if the fact holds.
-        why: the adapter's use of the fact.
-    """
-
-    route: str
-    what: str
-    file: str
-    problem: str
-    why: str
-
-
-class SourceReport(msgspec.Struct, frozen=True):
-    """Findings of one source tree.
-
-    Attributes:
-        engine: name of the engine.
-        version: version of the tree; empty if unknown.
-        tree: the checked package folder.
-        findings: all facts.
-        routes: route -> ``usable``, or its first problem.
-        problems: problems to act on; empty if K can be steered.
-    """
-
-    engine: str
-    version: str
-    tree: str
-    findings: list[Finding]
-    routes: dict[str, str]
-    problems: list[str]
-
-    @property
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Table rows: route, fact, file, result."""
-        return [(f.route, f.what, f.file, f.problem or "as expected") for f in self.findings]

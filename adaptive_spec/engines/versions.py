@@ -1,50 +1,95 @@
-"""Engine versions: parsing, the refusal of an untested version, the table for the documentation."""
+"""Which versions of an engine an adapter runs on: one table and one rule for all adapters.
+
+The rule is the range of the table: a release between its oldest and its newest row may run, if its
+source has what the adapter relies on (`source_check`). Anything else is refused in one line.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from adaptive_spec.errors import UnsupportedEngineError
 
 
+class KnownVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table in the documentation.
+
+    Attributes:
+        version: release of the engine; a local part such as ``+cpu`` is ignored.
+        route: how K reaches the engine there, or which part of the engine was run.
+        checked: what was run or read, and on which machine.
+        executed: the adapter was run with that version, not only compared with its source.
+    """
+
+    version: str
+    route: str
+    checked: str
+    executed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionTable:
+    """The versions that an adapter was written for, ascending.
+
+    Attributes:
+        engine: the engine's name.
+        rows: a version may have several, one for each route.
+        go_on: how the user goes on without us, such as ``unset VARIABLE``.
+    """
+
+    engine: str
+    rows: tuple[KnownVersion, ...]
+    go_on: str
+
+    @property
+    def known(self) -> str:
+        """The oldest and the newest version, for people."""
+        ends = dict.fromkeys((self.rows[0].version, self.rows[-1].version))
+        return " to ".join(ends)
+
+    def accepts(self, version: str) -> bool:
+        """Whether a version is a release between the oldest and the newest of the table."""
+        number = release_number(version)
+        oldest, newest = (release_number(row.version) for row in (self.rows[0], self.rows[-1]))
+        if number is None or oldest is None or newest is None:
+            return False
+        return oldest <= number <= newest
+
+    def rows_of(self, version: str) -> list[KnownVersion]:
+        """Return the rows of exactly this release."""
+        return [row for row in self.rows if row.version == release(version)]
+
+    def was_executed(self, version: str) -> bool:
+        """Whether the adapter was run with exactly this release."""
+        return any(row.executed for row in self.rows_of(version))
+
+    def require(self, version: str) -> None:
+        """Raise UnsupportedEngineError, one line with the remedies, for an unknown version."""
+        if not self.accepts(version):
+            raise UnsupportedEngineError(
+                f"{self.engine} {version} is untested by adaptive-spec; install a tested version "
+                f"({self.known}), upgrade adaptive-spec, or {self.go_on}"
+            )
+
+    def markdown(self) -> str:
+        """Return the table for the documentation."""
+        rows = [(row.version, row.route, row.checked) for row in self.rows]
+        lines = [(self.engine, "route", "what was checked"), ("---", "---", "---"), *rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def release(version: str) -> str:
-    """Strip the local part of a version: ``0.32.0+cpu`` becomes ``0.32.0``."""
+    """The version without its local part: ``0.32.0+cpu`` is ``0.32.0``."""
     return version.partition("+")[0]
 
 
 def release_number(version: str) -> tuple[int, int, int] | None:
-    """Return major, minor and patch number of a final or post-release; None for other versions."""
+    """Major, minor and patch number of a final or post-release, None of anything else."""
     match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?", release(version))
     if match is None:
         return None
     major, minor, patch = match.groups()
     return int(major), int(minor), int(patch)
-
-
-def untested(engine: str, version: str, tested: str, switch_off: str) -> UnsupportedEngineError:
-    """Build the one-line refusal of an untested version, with the remedies.
-
-    Args:
-        engine: name of the engine.
-        version: the installed version.
-        tested: tested versions and a pointer to more, as text.
-        switch_off: command that disables the plugin, such as ``unset VARIABLE``.
-    """
-    return UnsupportedEngineError(
-        f"{engine} {version} is untested by adaptive-spec; install a tested version ({tested}), "
-        f"upgrade adaptive-spec, or {switch_off}"
-    )
-
-
-def markdown_table(headings: Sequence[str], rows: Iterable[msgspec.Struct]) -> str:
-    """Render a table for the documentation: one column per field of a row, under its heading."""
-    lines = [headings, ["---"] * len(headings)]
-    for row in rows:
-        values = [str(value) for value in msgspec.structs.astuple(row)]
-        if len(values) != len(headings):
-            raise ValueError(f"{len(headings)} headings for {len(values)} fields")
-        lines.append(values)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -4,9 +4,7 @@ It takes two steps: one drafts to that K, the next verifies it. The smallest K i
 all requests and for a share of them: a batch with few drafts may cost next to nothing, and from
 batches without any and full ones alone that can't be told from a jump at the first draft.
 
-First come a few K over the whole range, for each doubling of the load; then those beside the best
-one, for sizes that are nearer to each other: between them it is decided, and a curve through far
-points may have the wrong slope there.
+A few K over the whole range are timed, for each doubling of the load.
 
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
 can't be told from the rest of the step, and OFF would look no better than K = 0.
@@ -16,10 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.cost.coverage import load_bin, near_bin
+from adaptive_spec.cost.coverage import load_bin
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.untimed_depths import UntimedDepths
-from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
 _PERIOD = 4
@@ -38,7 +36,6 @@ class CostProbes:
     def __init__(self, cost: CostModel) -> None:
         self._cost = cost
         self._untimed = UntimedDepths(_ATTEMPTS)
-        self._offered_beside: dict[tuple[int, int], int] = {}
         self._without_drafting: dict[int, int] = {}
         self._drafted: int | None = None
         self._times_smallest = 0
@@ -67,22 +64,20 @@ class CostProbes:
                 verify[np.arange(len(verify)) % _SHARE != 0] = 0
         return verify
 
-    def to_draft(self, context: StepContext, outlook: Outlook | None) -> int | None:
+    def to_draft(self, context: StepContext, forecast: StepForecast | None) -> int | None:
         """A K to draft to in this step, so that the next can verify it.
 
         Args:
             context: the step.
-            outlook: of it, where step times are known: a K that looks hopeless is not timed,
+            forecast: of it, where step times are known: a K that looks hopeless is not timed,
                 but for the smallest. Its time may be a guess from steps of a much larger K, and
                 nothing else would ever tell.
         """
         if context.step % _PERIOD or _measures_prompts(context):
             return None
         least = _smallest(context.capability)
-        worthwhile = None if outlook is None else lambda k: k == least or not outlook.hopeless(k)
+        worthwhile = None if forecast is None else lambda k: k == least or not forecast.hopeless(k)
         self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)
-        if self._drafted is None and outlook is not None and outlook.best.verify.any():
-            self._drafted = self._beside(outlook)
         return self._drafted
 
     def leaves_drafting_out(self, context: StepContext) -> bool:
@@ -99,16 +94,6 @@ class CostProbes:
             return False
         self._without_drafting[load] = made + 1
         return True
-
-    def _beside(self, outlook: Outlook) -> int | None:
-        batch_size = outlook.context.batch_size
-        load, best = near_bin(batch_size), float(outlook.best.verify.mean())
-        for k in self._cost.missing_beside(batch_size, best):
-            offered = self._offered_beside.get((load, k), 0)
-            if offered < _ATTEMPTS and not outlook.hopeless(k):
-                self._offered_beside[load, k] = offered + 1
-                return k
-        return None
 
 
 def _smallest(capability: Capability) -> int:

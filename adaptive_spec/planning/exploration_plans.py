@@ -1,7 +1,8 @@
-"""What runs besides what the planner wants: one draft more, K nobody has timed, probes.
+"""Exploration plans: one draft deeper, timing of untimed K, probes while off.
 
-`adaptive_spec.planning.exploration` says how deep and for whom, `CostProbes` which K; here it
-becomes plans. What is verified in a step was drafted in the step before, so both take two steps.
+`adaptive_spec.planning.exploration` chooses depth and requests, `CostProbes` chooses the K to time;
+here the choices become plans. A step verifies what the step before has drafted, so each takes two
+steps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import FRACTION, FRACTION_OF_NONE, LATE_PERIOD, Explorer
 from adaptive_spec.planning.on_off.modes import ModeMachine
-from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import BoolArray, FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 
@@ -39,13 +40,11 @@ class Exploring:
     Args:
         explorer: draws requests.
         cost_probes: names K to time.
-        enabled: without it, only probes while off remain.
     """
 
-    def __init__(self, explorer: Explorer, cost_probes: CostProbes, *, enabled: bool) -> None:
+    def __init__(self, explorer: Explorer, cost_probes: CostProbes) -> None:
         self._explorer = explorer
         self._cost_probes = cost_probes
-        self._enabled = enabled
         self._extend_next = False
 
     @property
@@ -54,19 +53,17 @@ class Exploring:
         return self._cost_probes.pending
 
     def extended(
-        self, outlook: Outlook, verify: IntArray, depth: int, observations: IntArray
+        self, forecast: StepForecast, verify: IntArray, depth: int, observations: IntArray
     ) -> Explored:
         """The plan with padding filled and, now and then, one draft more for some requests.
 
         Args:
-            outlook: of the step.
+            forecast: of the step.
             verify: [B] K_i as planned.
             depth: D as planned.
             observations: [Kmax] times each position has been observed.
         """
-        if not self._enabled:
-            return Explored(verify, depth)
-        context, deeper = outlook.context, self._explorer.deeper(depth)
+        context, deeper = forecast.context, self._explorer.deeper(depth)
         planned = verify
         extends, available = self._extend_next, context.draft_available
         propensity: FloatArray | None = None
@@ -79,7 +76,7 @@ class Exploring:
             depth,
             observations,
             nobody=not verify.any(),
-            may_pay=lambda: outlook.deeper_may_pay(planned, depth, deeper),
+            may_pay=lambda: forecast.deeper_may_pay(planned, depth, deeper),
         )
         if self._extend_next:
             depth = deeper
@@ -90,45 +87,43 @@ class Exploring:
 
         Confident requests go deep by themselves; this is against a prejudice.
         """
-        self._extend_next = self._enabled and context.step % LATE_PERIOD == 0
+        self._extend_next = context.step % LATE_PERIOD == 0
 
     def draw_extended(self, batch: int) -> BoolArray | None:
         """[B] requests that keep one draft more than is worth it; None in most steps."""
         return self._explorer.draw(batch, FRACTION) if self._extend_next else None
 
-    def timed(self, context: StepContext, outlook: Outlook | None) -> SpecPlan | None:
+    def timed(self, context: StepContext, forecast: StepForecast | None) -> SpecPlan | None:
         """Run a K that this load has not been timed with, if there is one that may be worth it.
 
         Args:
             context: the step.
-            outlook: of it; None while no step time is known.
+            forecast: of it; None while no step time is known.
         """
-        if not self._enabled:
-            return None
         timed = self._cost_probes.to_verify(context)
         if timed is not None:
-            depth = context.engine_k if outlook is None else outlook.best.draft_depth
+            depth = context.engine_k if forecast is None else forecast.best.draft_depth
             reason = f"measuring K = {int(timed.max(initial=0))}"
             return unpredicted(context, timed, depth, Mode.ON, reason)
-        if outlook is not None and self._cost_probes.leaves_drafting_out(context):
+        if forecast is not None and self._cost_probes.leaves_drafting_out(context):
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
             return unpredicted(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
-        k = self._cost_probes.to_draft(context, outlook)
+        k = self._cost_probes.to_draft(context, forecast)
         if k is None:
             return None
-        verify = engine_verify(context) if outlook is None else outlook.best.verify
+        verify = engine_verify(context) if forecast is None else forecast.best.verify
         return unpredicted(context, verify, k, Mode.ON, f"drafting {k} to measure it")
 
-    def while_off(self, outlook: Outlook, modes: ModeMachine) -> SpecPlan:
+    def while_off(self, forecast: StepForecast, modes: ModeMachine) -> SpecPlan:
         """K = 0 for all; while probing, one draft for a few."""
-        context = outlook.context
+        context = forecast.context
         self._cost_probes.drop()
         self._extend_next = False
         if not modes.probing:
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
-            return outlook.plan(none, 0, modes.plan_mode, "speculation does not pay")
+            return forecast.plan(none, 0, modes.plan_mode, "speculation does not pay")
         verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
-        return outlook.plan(verify, self.probe_depth, modes.plan_mode, "probing", propensity)
+        return forecast.plan(verify, self.probe_depth, modes.plan_mode, "probing", propensity)
 
     @property
     def probe_depth(self) -> int:

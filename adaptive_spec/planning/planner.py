@@ -23,8 +23,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from adaptive_spec.kernels import active_kernel
-from adaptive_spec.planning.tpot_constraint import TpotTargets, best_capped
+from adaptive_spec.planning.admission_kernels import admit, rank
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 
@@ -57,7 +56,6 @@ def best_admission(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     capability: Capability,
-    tpot: TpotTargets | None = None,
 ) -> Admission:
     """The best plan an engine of this capability can run.
 
@@ -69,9 +67,6 @@ def best_admission(
         verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
         draft_seconds: [Kmax + 1] draft time by depth.
         capability: granularity and ladder.
-        tpot: what requests ask for as time per output token; a plan that breaks it is replaced by
-            the best one that does not, or by the shortest step if there is none
-            (`tpot_constraint`).
 
     D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
     for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
@@ -79,24 +74,6 @@ def best_admission(
     """
     search = _Search(values, weights, verify_seconds, draft_seconds, capability)
     depths = _depths(capability)
-    best = _unconstrained(search, possible, available, depths, capability)
-    if tpot is None:
-        return best
-    at_hand = np.minimum(possible, best.draft_depth) if capability.steers_depth else possible
-    following = _unconstrained(search, possible, at_hand, depths, capability)
-    if all(tpot.kept(plan.verify, plan.seconds) for plan in (best, following)):
-        return best
-    depth = search.capped(possible, depths, tpot).draft_depth
-    return search.capped(available, np.array([depth]), tpot)
-
-
-def _unconstrained(
-    search: _Search,
-    possible: IntArray,
-    available: IntArray,
-    depths: IntArray,
-    capability: Capability,
-) -> Admission:
     if capability.level is Level.UNIFORM:
         depth = search.uniform(possible, depths).draft_depth
         return search.uniform(available, np.array([depth]))
@@ -136,12 +113,12 @@ class _Search:
     def ragged(
         self, possible: IntArray, available: IntArray, depths: IntArray
     ) -> tuple[Admission, float]:
-        """K_i free per request, at the time a ragged batch takes; and the next step's ratio."""
+        """K_i free per request, at the time of a ragged batch; and the next step's ratio."""
         verify_seconds = self._verify_seconds
         if self._penalty > 1.0:
             verify_seconds = verify_seconds * self._penalty
-        verify, depth, value, ratio = active_kernel().admit(
-            self._values,
+        verify, depth, value, ratio = admit(
+            *rank(self._values, np.maximum(possible, available)),
             possible,
             available,
             self._base,
@@ -149,68 +126,48 @@ class _Search:
             self._draft_seconds,
             depths,
         )
-        return self._admission(verify, depth, value), ratio
+        seconds = self._seconds(int(verify.sum()), is_ragged(verify))
+        seconds += float(self._draft_seconds[depth])
+        return Admission(verify, depth, self._base + value, seconds), ratio
 
     def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
         """One K for the batch (requests with fewer drafts take what they have).
 
         With several depths to choose from, K is drafted for and K <= D; with one, it is given.
         """
+        same_depth = self._capability.level is Level.UNIFORM
         kmax = self._capability.max_draft_tokens
-        same_depth = self._capability.level is Level.UNIFORM
-        best: Admission | None = None
-        for k in self._capability.uniform_values if same_depth else range(kmax + 1):
-            verify = np.minimum(limit, k)
-            value = value_of(self._values, verify)
-            if len(depths) == 1:
-                usable = depths
-            else:
-                usable = depths[depths == k] if same_depth else depths[depths >= k]
-            for depth in usable.tolist():
-                found = self._admission(verify, depth, value)
-                if best is None or found.goodput > best.goodput:
-                    best = found
-        assert best is not None
-        return best
-
-    def capped(self, limit: IntArray, depths: IntArray, tpot: TpotTargets) -> Admission:
-        """The best plan that keeps all targets, or the shortest step; K_i <= D unless D is given.
-
-        Of plans that keep them the one with the best ratio, else the one with the smallest T.
-        """
-        given = len(depths) == 1
-        same_depth = self._capability.level is Level.UNIFORM
-        plans = []
-        for k in self._capability.uniform_values if same_depth else range(len(self._values) + 1):
-            verify = np.minimum(limit, k)
-            value = value_of(self._values, verify)
-            for depth in depths.tolist():
-                if given or depth == k or (depth > k and not same_depth):
-                    plans.append(self._admission(verify, depth, value))
-        if not same_depth:
-            found = best_capped(
-                self._values,
-                self._base,
-                limit,
-                self._verify_seconds * self._penalty,
-                self._draft_seconds,
-                depths,
-                tpot,
-                given_depth=given,
-            )
-            plans.append(self._admission(found.verify, found.draft_depth, found.value))
-        kept = [plan for plan in plans if tpot.kept(plan.verify, plan.seconds)]
-        if kept:
-            return max(kept, key=lambda plan: plan.goodput)
-        return min(plans, key=lambda plan: plan.seconds)
-
-    def _admission(self, verify: IntArray, depth: int, value: float) -> Admission:
-        seconds = float(self._verify_seconds[int(verify.sum())])
-        if self._penalty > 1.0 and verify.size and verify.min() != verify.max():
-            seconds *= self._penalty
-        return Admission(
-            verify, depth, self._base + value, seconds + float(self._draft_seconds[depth])
+        choices = np.array(self._capability.uniform_values if same_depth else range(kmax + 1))
+        admitted = np.arange(kmax)[:, None] < limit
+        tokens, drafts = np.zeros(kmax + 1), np.zeros(kmax + 1, dtype=np.int64)
+        np.cumsum(np.sum(self._values, axis=1, where=admitted), out=tokens[1:])
+        np.cumsum(np.count_nonzero(admitted, axis=1), out=drafts[1:])
+        least, most = int(limit.min(initial=kmax)), int(limit.max(initial=0))
+        verify_seconds = np.array(
+            [self._seconds(int(drafts[k]), least < min(most, k)) for k in choices.tolist()]
         )
+        ratio = (self._base + tokens[choices])[:, None] / (
+            verify_seconds[:, None] + self._draft_seconds[depths]
+        )
+        if len(depths) > 1:
+            usable = choices[:, None] == depths if same_depth else choices[:, None] <= depths
+            ratio = np.where(usable, ratio, -np.inf)
+        row, column = divmod(int(np.argmax(ratio)), len(depths))
+        k, depth = int(choices[row]), int(depths[column])
+        return Admission(
+            np.minimum(limit, k),
+            depth,
+            self._base + float(tokens[k]),
+            float(verify_seconds[row] + self._draft_seconds[depth]),
+        )
+
+    def _seconds(self, drafts: int, ragged: bool) -> float:
+        return float(self._verify_seconds[drafts]) * (self._penalty if ragged else 1.0)
+
+
+def is_ragged(verify: IntArray) -> bool:
+    """K differs between the requests."""
+    return bool(verify.size) and bool(verify.min() != verify.max())
 
 
 def value_of(values: FloatArray, verify: IntArray) -> float:

@@ -1,4 +1,4 @@
-"""What a coming step promises: survival, step times and the best plan, from finished rounds."""
+"""Forecast of the coming step: survival, step times and the best plan, from finished rounds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,69 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptive_spec.cost.model import CostModel
 from adaptive_spec.planning.on_off.break_even import Prospect, prospect
-from adaptive_spec.planning.planner import Admission, value_of
+from adaptive_spec.planning.planner import Admission, best_admission, is_ragged, value_of
+from adaptive_spec.planning.throughput_weights import token_worth
 from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 _HOPELESS = 0.7
+"""Goodput, relative to the best plan's, below which a K is not worth timing."""
+
+
+def forecast_step(
+    context: StepContext,
+    survival: FloatArray,
+    weights: FloatArray | None,
+    cost: CostModel,
+) -> StepForecast:
+    """Forecast a step from finished steps, and plan it.
+
+    Args:
+        context: the step.
+        survival: [Kmax, B] s_ij.
+        weights: [B] of requests with a latency target; None: all alike.
+        cost: step times.
+    """
+    # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
+    # this step alone it would make drafts look cheap.
+    verify_seconds = cost.verify_seconds(context.batch_size, int(context.context_tokens.sum()), 0)
+    draft_seconds = cost.draft_seconds(context.batch_size)
+
+    def admission(weights: FloatArray | None) -> Admission:
+        return best_admission(
+            survival if weights is None else survival * weights,
+            weights,
+            context.draft_possible,
+            context.draft_available,
+            verify_seconds,
+            draft_seconds,
+            context.capability,
+        )
+
+    best: Admission | None = None
+    if context.batch_size > 1:
+        worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
+        worth = worth if weights is None else worth * weights
+        best = admission(worth)
+        # Whether to speculate at all is decided by the step itself: costs that all requests share
+        # are not part of these weights.
+        if best.verify.any() or (best.draft_depth and context.capability.steers_depth):
+            weights = worth
+        else:
+            best = None
+    if best is None:
+        best = admission(weights)
+    return StepForecast(
+        context,
+        survival,
+        weights,
+        verify_seconds,
+        draft_seconds,
+        cost.prefill_seconds(context.prefill_tokens),
+        best,
+        context.batch_size + value_of(survival, best.verify),
+    )
 
 
 def convex_slopes(curve: FloatArray) -> FloatArray:
@@ -29,52 +87,58 @@ def convex_slopes(curve: FloatArray) -> FloatArray:
     return slopes
 
 
-class Outlook(NamedTuple):
-    """What is expected of a step, for every plan there is."""
+class StepForecast(NamedTuple):
+    """Expected value and duration of a step, for every plan there is."""
 
     context: StepContext
     survival: FloatArray
     """[Kmax, B]"""
     weights: FloatArray | None
-    """[B], what requests count for; None: alike."""
+    """[B] weight of each request's tokens; None: all alike."""
     verify_seconds: FloatArray
     """[B * Kmax + 1]"""
     draft_seconds: FloatArray
     """[Kmax + 1]"""
     prefill_seconds: float
-    """Of the prompts that share the step; not part of the others."""
+    """Time of the prompts that share the step; not part of the other times."""
     best: Admission
-    unweighted: bool = False
-    """The best plan's value is a number of tokens."""
+    best_tokens: float
+    """Tokens that the best plan is expected to emit, each counted as one."""
 
-    def seconds_of(self, drafts: int, depth: int, mode: Mode = Mode.ON) -> float:
+    def seconds_of(
+        self, drafts: int, depth: int, mode: Mode = Mode.ON, *, ragged: bool = False
+    ) -> float:
         """Predicted duration, without prompts, at this many verified drafts and this depth."""
+        capability = self.context.capability
+        verify_seconds = float(self.verify_seconds[drafts])
+        if ragged:
+            verify_seconds *= 1.0 + capability.ragged_penalty
         if mode is Mode.OFF_COLD:
-            return float(self.verify_seconds[drafts])
-        # OFF_WARM drafts no deeper than it is told.
-        if mode is not Mode.OFF_WARM and not self.context.capability.steers_depth:
-            depth = self.context.capability.max_draft_tokens
-        return float(self.verify_seconds[drafts] + self.draft_seconds[depth])
+            return verify_seconds
+        # OFF_WARM drafts no deeper than the plan says.
+        if mode is not Mode.OFF_WARM and not capability.steers_depth:
+            depth = capability.max_draft_tokens
+        return verify_seconds + float(self.draft_seconds[depth])
 
     @property
     def off_seconds(self) -> float:
-        """Duration, without prompts, of a step of the cheapest K = 0 this engine has."""
+        """Duration, without prompts, of a step at the cheapest K = 0 of this engine."""
         cold = self.context.capability.cold_off
         return self.seconds_of(0, 0, Mode.OFF_COLD if cold else Mode.OFF_WARM)
 
     @property
     def warm_seconds(self) -> float:
-        """What the pass that keeps the drafter in step adds to that."""
+        """Seconds added by the pass that keeps the drafter's state current."""
         return self.seconds_of(0, 0, Mode.OFF_WARM) - self.off_seconds
 
     @property
     def advantage(self) -> float:
         """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
         off = self.context.batch_size / self.off_seconds
-        return self.tokens_of(self.best.verify) / self.best.seconds / off - 1.0
+        return self.best_tokens / self.best.seconds / off - 1.0
 
     def prospect(self) -> Prospect:
-        """What speculation could bring at this load, were first drafts accepted often."""
+        """Gain and break-even of speculation at this load, were first drafts accepted often."""
         mean = self.survival.mean(axis=1)
         draft_seconds = self.draft_seconds
         if not self.context.capability.steers_depth:
@@ -90,10 +154,8 @@ class Outlook(NamedTuple):
     def hopeless(self, k: int) -> bool:
         """K = k for all would be far worse than the best plan, by all that is known."""
         verify = np.minimum(self.context.draft_possible, k)
-        tokens = self.context.batch_size + value_of(self.survival, verify)
-        goodput = tokens / self.seconds_of(int(verify.sum()), k)
-        best = self.tokens_of(self.best.verify) / self.best.seconds
-        return k > 0 and goodput < _HOPELESS * best
+        goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
+        return k > 0 and goodput < _HOPELESS * self.best_tokens / self.best.seconds
 
     def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int) -> bool:
         """Drafts from `depth` to `deeper` would raise goodput, were they all accepted.
@@ -115,8 +177,6 @@ class Outlook(NamedTuple):
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""
-        if verify is self.best.verify and self.unweighted:
-            return self.best.tokens
         return self.context.batch_size + value_of(self.survival, verify)
 
     def verify_price(self) -> float:
@@ -160,10 +220,12 @@ class Outlook(NamedTuple):
         *,
         tokens: float | None = None,
         expected_depth: int | None = None,
+        memo: str | None = None,
     ) -> SpecPlan:
         """A plan with its prediction: of these tokens and passes, where more is known of them."""
         passes = depth if expected_depth is None else expected_depth
-        seconds = self.seconds_of(int(verify.sum()), passes, mode)
+        ragged = is_ragged(verify)
+        seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=ragged)
         return SpecPlan(
             step=self.context.step,
             verify=verify,
@@ -173,4 +235,5 @@ class Outlook(NamedTuple):
             propensity=propensity,
             predicted_tokens=self.tokens_of(verify) if tokens is None else tokens,
             predicted_seconds=seconds + self.prefill_seconds,
+            memo=memo,
         )

@@ -18,8 +18,55 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.kernels import kernel
 from adaptive_spec.step import Capability, FloatArray
+
+
+def _worth_loop(survival: FloatArray, seconds: FloatArray) -> FloatArray:
+    kmax, batch = survival.shape
+    result = np.empty(batch, np.float64)
+    all_emitted = 0.0
+    all_worth = 0.0
+    for i in range(batch):
+        tokens = 1.0
+        emitted = 1.0
+        best = 1.0 / seconds[0]
+        for j in range(kmax):
+            tokens += survival[j, i]
+            pace = tokens / seconds[j + 1]
+            if pace > best:
+                best = pace
+                emitted = tokens
+        result[i] = 1.0 / best
+        all_emitted += emitted
+        all_worth += result[i] * emitted
+    scale = all_emitted / all_worth
+    for i in range(batch):
+        result[i] *= scale
+    return result
+
+
+@kernel(
+    "float64[:](float64[:, :], float64[:])",
+    _worth_loop,
+)
+def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
+    """What a token of each request [B] counts for; see `adaptive_spec.planning.throughput_weights`.
+
+    Args:
+        survival: [Kmax, B] s_ij.
+        seconds: [Kmax + 1] of a step with K drafts for each request.
+    """
+    tokens = np.ones((len(survival) + 1, survival.shape[1]))
+    tokens[1:] = survival
+    np.cumsum(tokens, axis=0, out=tokens)
+    pace = tokens / seconds[:, None]
+    best = np.argmax(pace, axis=0)[None]
+    emitted = np.take_along_axis(tokens, best, axis=0)[0]
+    result: FloatArray = 1.0 / np.take_along_axis(pace, best, axis=0)[0]
+    if result.size:
+        result *= np.cumsum(emitted)[-1] / np.cumsum(result * emitted)[-1]
+    return result
 
 
 def token_worth(
@@ -39,4 +86,4 @@ def token_worth(
     if not capability.steers_depth:
         draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
     uniform = verify_seconds[:: survival.shape[1]]
-    return active_kernel().worth(survival, uniform + draft_seconds)
+    return worth(survival, uniform + draft_seconds)

@@ -108,8 +108,6 @@ class MadeUpEngine:
         self._ended: list[str] = []
         self._depth = KMAX
         self._now = 100.0
-        self._context: StepContext | None = None
-        """Context of the last planned step."""
         self._finished: FinishedStep | None = None
 
     def next_round(self, *, turnover: float = 0.2) -> Round:
@@ -163,7 +161,7 @@ class MadeUpEngine:
 
     def plan(self, policy: Policy, round_: Round, available: IntArray) -> SpecPlan:
         """Return the policy's plan. Raises AssertionError if the engine could not run it."""
-        self._context = context = self.context(round_, available)
+        context = self.context(round_, available)
         plan = policy.plan(context)
         fault = plan_fault(plan, context)
         if fault:
@@ -191,9 +189,9 @@ class MadeUpEngine:
             now=self._now,
         )
 
-    def verify(self, round_: Round, plan: SpecPlan) -> None:
+    def verify(self, round_: Round, plan: SpecPlan, available: IntArray) -> StepOutcome:
         """Run the plan; the next `settle` delivers the results."""
-        assert self._context is not None, "verify follows plan"
+        context = self.context(round_, available)
         for name in self._ended:
             self._slots.release(name)
         accepted = np.minimum(round_.run, plan.verify)
@@ -217,9 +215,10 @@ class MadeUpEngine:
             seconds=seconds,
             now=self._now,
         )
-        self._finished = finished_step(self._context, plan, outcome)
+        self._finished = finished_step(context, plan, outcome)
         self._depth = plan.draft_depth
         self.step += 1
+        return outcome
 
     def run(self, policy: Policy, steps: int, *, turnover: float = 0.2) -> list[SpecPlan]:
         """Run rounds and return their plans."""
@@ -229,7 +228,7 @@ class MadeUpEngine:
             available = self.draft(policy, round_)
             self.settle(policy)
             plan = self.plan(policy, round_, available)
-            self.verify(round_, plan)
+            self.verify(round_, plan, available)
             plans.append(plan)
         return plans
 

@@ -71,7 +71,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
         engine.settle(policy)
         plan = engine.plan(policy, round_, available)
         _require_copied(plan.verify, _planned(engine, before, round_))
-        engine.verify(round_, plan)
+        engine.verify(round_, plan, available)
     rounds = decided = 0
     for number in range(_COMPARED_ROUNDS):
         round_ = engine.next_round()
@@ -91,7 +91,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
             whole = np.ones_like(hidden)
             other = _planned(engine, again, _rewritten(round_, whole, 2, random))
             decided += other.tolist() != plan.verify.tolist()
-        engine.verify(round_, plan)
+        engine.verify(round_, plan, available)
     return TwoWorlds(rounds=rounds, decided_by_signal=decided)
 
 

@@ -21,11 +21,11 @@ from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.policies.baselines.engines.tuned_table import tuned_table
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
+from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.registry import hardware as find_hardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.sim.step_time import StepTime
 from adaptive_spec.sim.sweep.cells import Cell, Files, plan_cells
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
 

@@ -39,15 +39,18 @@ class Stopwatch:
     Attributes:
         seconds: by function, by the clock, since `reset`.
         processor: the same in CPU time.
+        calls: by function.
     """
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.processor: defaultdict[str, float] = defaultdict(float)
+        self.calls: defaultdict[str, int] = defaultdict(int)
 
     def reset(self) -> None:
         self.seconds.clear()
         self.processor.clear()
+        self.calls.clear()
 
     @contextmanager
     def watching(self, names: Iterable[str]) -> Iterator[None]:
@@ -76,6 +79,7 @@ class Stopwatch:
             finally:
                 self.processor[name] += time.process_time() - processor
                 self.seconds[name] += time.perf_counter() - began
+                self.calls[name] += 1
 
         return timed
 

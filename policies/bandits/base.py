@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.policies.bandits.arms import arms_of, bin_of, propensities
 from adaptive_spec.policies.bandits.saved_arrays import Arrays, check_schema, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
@@ -94,6 +95,7 @@ class BanditPolicy(ABC):
     name: ClassVar[str] = "bandit"
 
     def __init__(self, options: BanditOptions, *, seed: int = 0) -> None:
+        load_kernels()
         self._bandit_options = options
         self._random = np.random.default_rng(seed)
         self._capability: Capability | None = None

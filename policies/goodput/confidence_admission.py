@@ -1,8 +1,7 @@
 """Admission by the drafter's confidence, while drafts are made or before they are verified.
 
 The planner sets two prices from finished rounds: what a verified draft and what a draft pass have
-to bring, in tokens (goodput times seconds; the goodput that is reached with confidence, which is
-more than the plan expects without). Then
+to bring, in tokens (goodput of the plan times seconds). Then
 
 * position j of request i is admitted iff w_i s_ij reaches the price of a verified draft, with s_ij
   the survival given the confidences up to j; it only ever falls along j, and prices never do, so
@@ -13,10 +12,6 @@ more than the plan expects without). Then
 Admission of (i, j) uses the request's confidences at 1..j and prices that are older than the
 round; whether a pass runs is decided before its tokens are drawn, from positions that were
 admitted. So the output distribution stays exact however drafts are sampled.
-
-Planning a depth beforehand has to count that poor drafts can be left out later
-(`adaptive_spec.policies.goodput.option_value`): with that added to s_ij, the planner's value of a
-depth is what admission will make of it.
 """
 
 from __future__ import annotations
@@ -24,16 +19,14 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.acceptance.confidence import log_odds
-from adaptive_spec.acceptance.hazard_model import HAZARD_CEILING, HAZARD_FLOOR
-from adaptive_spec.acceptance.model import AcceptanceModel
-from adaptive_spec.kernels import active_kernel
+from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.planning.planner import value_of
-from adaptive_spec.planning.step_forecast import Outlook
-from adaptive_spec.policies.goodput.option_value import OptionValue
+from adaptive_spec.planning.step_forecast import StepForecast
+from adaptive_spec.policies.goodput.judge_kernel import judge
 from adaptive_spec.step import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray
 
-_GAIN_RATE = 0.02
-_LEAST_GAIN, _MOST_GAIN = 0.8, 1.5
+_DEPTH_RATE = 0.02
+"""Weight of a step in the mean number of passes."""
 
 
 class LiveAdmission:
@@ -44,16 +37,14 @@ class LiveAdmission:
         self.late = False
         """The engine tells the drafter's confidence only once the drafts have been verified."""
         kmax = acceptance.max_draft_tokens
-        self._option = OptionValue(kmax)
         self._draft_prices: FloatArray = np.zeros(kmax)
         self._pass_price = 0.0
-        self._gain = 1.0
         self.mean_depth = 1.0
-        """Passes that ran, where the engine asked after each."""
+        """Mean number of passes, where the engine asks after each."""
         self._slots: IntArray = np.zeros(0, dtype=np.int64)
         self._task: IntArray | None = None
         self._weights: FloatArray | None = None
-        self._mean_hazard: FloatArray = np.zeros((kmax, 0))
+        self._by_history: FloatArray = np.zeros((kmax, 0))
         self._hazards = acceptance.of_passes(np.zeros(0, dtype=np.int64))
         self._survival: FloatArray = np.zeros(0)
         self._shown: FloatArray = np.zeros((kmax, 0))
@@ -65,47 +56,46 @@ class LiveAdmission:
         """Confidence tells something, and in time."""
         return self._acceptance.informative and not self.late
 
-    def option_value(self, survival: FloatArray) -> FloatArray:
-        """What these drafts [Kmax, B] are worth besides, because they can be left out."""
-        return self._option.of(survival, self._draft_prices)
+    def set_prices(self, forecast: StepForecast, hazard: FloatArray) -> None:
+        """Set the prices for the drafts of the round that begins, from finished rounds.
 
-    def set_prices(self, outlook: Outlook) -> None:
-        """Prices for the drafts of the round that begins; from what is known before it."""
-        self._draft_prices = self._gain * outlook.verify_prices()
-        self._pass_price = self._gain * outlook.pass_price()
-        context = outlook.context
-        self._slots, self._weights = context.slots, outlook.weights
+        `hazard` [Kmax, B] by history is that of drafts whose confidence is not known yet.
+        """
+        self._by_history = hazard
+        self._draft_prices = forecast.verify_prices()
+        self._pass_price = forecast.pass_price()
+        context = forecast.context
+        self._slots, self._weights = context.slots, forecast.weights
         self._task = context.task
 
-    def reached(self, goodput: float, planned: float, depth: int) -> None:
-        """A step's goodput, what its plan expected without confidence, and its draft passes."""
-        self.mean_depth += _GAIN_RATE * (depth - self.mean_depth)
-        ratio = min(max(goodput / planned, 0.5), 2.0)
-        gain = self._gain + _GAIN_RATE * (ratio - self._gain)
-        self._gain = min(max(gain, _LEAST_GAIN), _MOST_GAIN)
+    def drafted(self, depth: int) -> None:
+        """Count the draft passes of a step in which the engine asked after each."""
+        self.mean_depth += _DEPTH_RATE * (depth - self.mean_depth)
 
     def admit(
-        self, outlook: Outlook, signal: FloatArray, *, drafted_by_it: bool
+        self,
+        forecast: StepForecast,
+        hazard: FloatArray,
+        signal: FloatArray,
+        *,
+        drafted_by_it: bool,
     ) -> tuple[IntArray, float]:
         """[B] drafts at hand to verify, and the tokens the step is expected to emit with them.
 
         Args:
-            outlook: of this step.
+            forecast: of this step.
+            hazard: [Kmax, B] by history.
             signal: [Kmax, B] confidences of the drafts at hand.
             drafted_by_it: admission was decided while drafting; all that is at hand is verified.
         """
-        context = outlook.context
-        survival = self._acceptance.survival(context.slots, context.task, signal)
-        before = outlook.survival
-        if drafted_by_it:
-            # Made were those whose drafts before had been sure enough: of them that is known, too.
-            before = before.copy()
-            before[1:] *= survival[:-1] / outlook.survival[:-1]
-        self._option.learn(before, survival, ~np.isnan(signal), self._draft_prices)
+        context = forecast.context
+        survival = survival_of(
+            self._acceptance.hazard_given(signal, hazard, context.slots, context.task)
+        )
         verify = context.draft_available
         if not drafted_by_it:
-            worth = survival if outlook.weights is None else survival * outlook.weights
-            prices = self._gain * outlook.verify_prices()
+            worth = survival if forecast.weights is None else survival * forecast.weights
+            prices = forecast.verify_prices()
             verify = np.minimum(verify, (worth >= prices[:, None]).sum(axis=0))
         return verify, context.batch_size + value_of(survival, verify)
 
@@ -124,13 +114,10 @@ class LiveAdmission:
         if not self.useful:
             return DraftVerdict(draft.drafting, draft.drafting)
         return DraftVerdict(
-            *active_kernel().judge(
+            *judge(
                 position,
-                self._hazards.odds_against(position, shown),
-                HAZARD_FLOOR,
-                HAZARD_CEILING,
-                self._mean_hazard,
-                self._option.told,
+                self._hazards.hazard(position, shown),
+                self._by_history,
                 self._draft_prices,
                 self._pass_price,
                 draft.drafting,
@@ -146,11 +133,11 @@ class LiveAdmission:
             slots: the requests of this step.
             signal: [Kmax, B] of the drafts that were kept; stands for requests not watched.
         """
-        shown, self._shown = self._shown, np.zeros((len(self._mean_hazard), 0))
+        shown, self._shown = self._shown, np.zeros((len(self._by_history), 0))
         drafted = self._drafted_for
         if not shown.size:
             return signal
-        shown = shown - self._hazards.usual
+        shown = shown - self._hazards.mean[:, None]
         if len(drafted) == len(slots) and bool((drafted == slots).all()):
             return shown
         order = np.argsort(drafted)
@@ -163,11 +150,10 @@ class LiveAdmission:
         same = len(self._slots) == batch and bool((self._slots == draft.slots).all())
         if not same:  # requests came or went since the plan: what was known of them is left out
             self._slots, self._task, self._weights = draft.slots, None, None
-        # Of the very array the plan has asked with, it is still known.
-        self._mean_hazard = self._acceptance.hazard(self._slots, self._task)
+            self._by_history = self._acceptance.hazard(draft.slots)
         self._hazards = self._acceptance.of_passes(draft.slots, self._task)
         self._survival = np.ones(batch) if self._weights is None else self._weights.copy()
-        self._shown = np.full((len(self._mean_hazard), batch), np.nan)
+        self._shown = np.full((len(self._by_history), batch), np.nan)
         self._drafted_for = draft.slots
         if extend is not None and len(extend) == batch:
             self._extending = extend.copy()

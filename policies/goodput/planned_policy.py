@@ -1,17 +1,16 @@
 """A policy that plans each step exactly, from hazards that a subclass knows how to learn.
 
-Each step: survival s_ij from the hazards, step times from the cost model
-(`adaptive_spec.cost.model`), the exact maximiser of their ratio (`adaptive_spec.planning.planner`),
-exploration against lock-in, and OFF with probes when nothing is to be gained
-(`adaptive_spec.planning.on_off.modes`). `goodput` and `regression` are this with different hazards,
-and with different uses of the drafter's confidence.
+Each step: survival s_ij from the hazards, a forecast of the step with its best plan
+(`adaptive_spec.planning.step_forecast`), the mode (`adaptive_spec.planning.on_off.modes`), and
+exploration against lock-in. `goodput` and `regression` are this with different hazards, and with
+different uses of the drafter's confidence.
 """
 
 from __future__ import annotations
 
 import abc
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,74 +18,74 @@ import numpy as np
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import Explorer
 from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, unpredicted
 from adaptive_spec.planning.on_off.modes import ModeMachine
-from adaptive_spec.planning.planner import Admission, best_admission
-from adaptive_spec.planning.step_forecast import Outlook
-from adaptive_spec.planning.switching import Switching
-from adaptive_spec.planning.throughput_weights import token_worth
-from adaptive_spec.planning.tpot_constraint import TpotTargets
+from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.planning.tpot_weights import LatencyWeights
-from adaptive_spec.policies.goodput.contract import Hazards, PlannedOptions
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
-    FloatArray,
     IntArray,
     Mode,
     SpecPlan,
     StepContext,
 )
 
-_Seen = TypeVar("_Seen")
+_LEAST_STEPS, _ENOUGH_STEPS = 60, 200
+"""Steps measured before speculation may stop: with every K of the load timed, and without."""
+
+Seen = TypeVar("Seen")
 """What a subclass took up of a step's context before planning it."""
 
 
-class PlannedPolicy(abc.ABC, Generic[_Seen]):
+class Hazards(Protocol):
+    """What the base needs of hazards; `AcceptanceModel` has it."""
+
+    def widen(self) -> None:
+        """Trust the past less."""
+        ...
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """JSON-compatible."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a saved state. Raises PolicyError if it does not fit."""
+        ...
+
+
+class PlannedPolicy(abc.ABC, Generic[Seen]):
     """Maximises expected tokens per second of each step.
 
     Args:
-        options: of the policy.
-        profile: to start the cost model from.
+        profile: cost profile to start from: a file, or the profile itself.
+        latency_strength: weight of requests that are behind their TPOT target.
         seed: of the exploration.
-        graph_choice: weigh the slower graph of a ragged batch, and the padding of captured sizes.
-        probe_seconds: between probes while off; None: by the law of
-            `adaptive_spec.planning.on_off.modes`.
-        by_worth: tokens of requests that accept much count for less
-            (`adaptive_spec.planning.throughput_weights`).
     """
 
     name: ClassVar[str]
     _saved_as: ClassVar[str]
-    """Where a saved state holds the hazards."""
+    """Key of the hazards in a saved state."""
     _hazards: Hazards
-    _planned_for: Capability
-    """What the planner is told of the engine."""
     _cost: CostModel
     _modes: ModeMachine
-    _switching: Switching
     _exploring: Exploring
 
     def __init__(
-        self,
-        options: PlannedOptions,
-        profile: CostProfile | None,
-        seed: int,
-        *,
-        graph_choice: bool = True,
-        probe_seconds: float | None = None,
-        by_worth: bool = False,
+        self, profile: CostProfile | str | None, latency_strength: float, seed: int
     ) -> None:
-        self._explores = options.explore
-        self._profile = profile if options.profile is None else load_profile(Path(options.profile))
+        self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._seed = seed
-        self._graph_choice = graph_choice
-        self._probe_seconds = probe_seconds
-        self._by_worth = by_worth
-        self._latency = LatencyWeights(options.latency_strength)
+        self._latency = LatencyWeights(latency_strength)
+        load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None
@@ -95,26 +94,26 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
 
     @abc.abstractmethod
     def _make_hazards(self, capability: Capability) -> Hazards:
-        """The hazards, and what else goes by the engine."""
+        """Make the hazards, and whatever else depends on the engine."""
 
     def _check_hazards(self, saved: Any) -> None:
         """Raise PolicyError if these saved hazards fit no engine at all."""
 
     @abc.abstractmethod
-    def _see(self, context: StepContext) -> _Seen:
+    def _see(self, context: StepContext) -> Seen:
         """Take up a step that decodes, before anything is decided about it."""
 
     @abc.abstractmethod
-    def _expect(self, context: StepContext, seen: _Seen) -> Outlook:
-        """What the step promises, from finished steps only; see `_outlook`."""
+    def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
+        """Forecast the step, from finished steps only."""
 
     @abc.abstractmethod
-    def _plan_on(self, outlook: Outlook, seen: _Seen) -> SpecPlan:
-        """The plan of a step that speculates. Sets `_last_depth`."""
+    def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
+        """Plan a step that speculates. Sets `_last_depth`."""
 
-    def _with_notes(self, plan: SpecPlan, seen: _Seen) -> SpecPlan:
-        """The plan with what `_learn` needs back of this step."""
-        return plan
+    @abc.abstractmethod
+    def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
+        """Return the plan with what `_learn` needs back of this step."""
 
     @abc.abstractmethod
     def _learn(self, step: FinishedStep) -> None:
@@ -129,22 +128,45 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         if context.batch_size == 0:
             return self._plan_prompts(context)
         seen = self._see(context)
-        if not self._cost.ready:
+        if self._cost.ready:
+            plan = self._plan_forecast(context, seen)
+        else:
             depth, reason = context.engine_k, "no step measured yet"
             timed = self._exploring.timed(context, None)
             plan = timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
-            return self._with_notes(plan, seen)
-        outlook = self._expect(context, seen)
-        mode, by_probe = self._switching.decide(outlook)
-        if by_probe:
-            self._hazards.widen()
-        if mode is not Mode.ON:
-            self._last_depth = 0
-            plan = self._exploring.while_off(outlook, self._modes)
-        else:
-            plan = self._exploring.timed(context, outlook) or self._plan_on(outlook, seen)
-        self._switching.planned(plan, outlook)
         return self._with_notes(plan, seen)
+
+    def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
+        forecast = self._forecast(context, seen)
+        if self._mode_of(forecast) is not Mode.ON:
+            self._last_depth = 0
+            plan = self._exploring.while_off(forecast, self._modes)
+        else:
+            plan = self._exploring.timed(context, forecast) or self._plan_on(forecast, seen)
+        if plan.predicted_seconds > 0.0:
+            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+        return plan
+
+    def _mode_of(self, forecast: StepForecast) -> Mode:
+        context, before = forecast.context, self._modes.mode
+        mode = self._modes.step(
+            forecast,
+            batch_size=context.batch_size,
+            prompts=context.prefill_tokens > 0,
+            now=context.now,
+            ready=self._knows_enough(context.batch_size),
+        )
+        if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
+            self._hazards.widen()  # what is known of acceptance is from before it went off
+        return mode
+
+    def _knows_enough(self, batch_size: int) -> bool:
+        """Step times are known well enough to stop speculating because of them."""
+        cost = self._cost
+        if self._profile is not None or cost.samples >= _ENOUGH_STEPS:
+            return True
+        return cost.samples >= _LEAST_STEPS and not cost.missing_depths(batch_size)
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -156,71 +178,6 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
         nobody: IntArray = np.zeros(0, dtype=np.int64)
         return unpredicted(context, nobody, depth, modes.plan_mode, "nothing decodes")
 
-    def _outlook(
-        self,
-        context: StepContext,
-        survival: FloatArray,
-        *,
-        option_value: FloatArray | None = None,
-        tpot: TpotTargets | None = None,
-    ) -> Outlook:
-        """What a step with this survival [Kmax, B] promises.
-
-        Args:
-            context: the step.
-            survival: from finished steps.
-            option_value: [Kmax, B] what drafts are worth besides, because they can be
-                left out once more is known.
-            tpot: targets that the plan has to keep.
-        """
-        weights = self._latency.weights(context)
-        # Prompts in the step are left out: their time is due whatever K is, and counted in a
-        # ratio of this step alone it would make drafts look cheap.
-        verify_seconds = self._cost.verify_seconds(
-            context.batch_size, int(context.context_tokens.sum()), 0
-        )
-        draft_seconds = self._cost.draft_seconds(context.batch_size)
-        values = survival
-        if option_value is not None:
-            values = survival + option_value
-            np.minimum(np.minimum.accumulate(values, axis=0, out=values), 1.0, out=values)
-
-        def admission(weights: FloatArray | None) -> Admission:
-            return best_admission(
-                values if weights is None else values * weights,
-                weights,
-                context.draft_possible,
-                context.draft_available,
-                verify_seconds,
-                draft_seconds,
-                self._planned_for,
-                tpot=tpot,
-            )
-
-        best: Admission | None = None
-        if self._by_worth and context.batch_size > 1:
-            worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
-            worth = worth if weights is None else worth * weights
-            best = admission(worth)
-            # Whether to speculate at all is asked of the step itself: what all requests share isn't
-            # there to first order.
-            if best.verify.any() or (best.draft_depth and context.capability.steers_depth):
-                weights = worth
-            else:
-                best = None
-        if best is None:
-            best = admission(weights)
-        return Outlook(
-            context,
-            survival,
-            weights,
-            verify_seconds,
-            draft_seconds,
-            self._cost.prefill_seconds(context.prefill_tokens),
-            best,
-            unweighted=weights is None and option_value is None,
-        )
-
     # -------------------------------------------------------------------- learn
 
     def observe(self, step: FinishedStep) -> None:
@@ -229,7 +186,13 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
             return
         outcome = step.outcome
         self._learn(step)
-        self._switching.learn(outcome)
+        # In shadow mode another plan ran, and the drafter may have drafted.
+        cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
+        self._cost.learn(outcome, cold=cold)
+        self._modes.scored(
+            samples=int(np.count_nonzero(outcome.verified)),
+            accepted=int(np.count_nonzero(outcome.accepted)),
+        )
         self._latency.emitted(outcome.slots, outcome.emitted)
 
     def forget(self, slots: IntArray) -> None:
@@ -242,7 +205,7 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
     # -------------------------------------------------------------------- state
 
     def state(self) -> State:
-        """What was learned of acceptance, and the learned cost profile."""
+        """Return what was learned of acceptance, and the learned cost profile."""
         if self._capability is None:
             return self._restored or {}
         profile = self._cost.profile()
@@ -271,19 +234,12 @@ class PlannedPolicy(abc.ABC, Generic[_Seen]):
             self._start(self._capability)
 
     def _start(self, capability: Capability) -> None:
-        self._capability = self._planned_for = capability
-        if not self._graph_choice:
-            self._planned_for = msgspec.structs.replace(
-                capability, ragged_penalty=0.0, token_buckets=()
-            )
+        self._capability = capability
         self._hazards = self._make_hazards(capability)
-        self._cost = CostModel(self._planned_for, self._profile)
-        self._modes = ModeMachine(capability, fixed_interval=self._probe_seconds)
-        self._switching = Switching(self._modes, self._cost, profiled=self._profile is not None)
-        self._exploring = Exploring(
-            Explorer(self._planned_for, self._seed), CostProbes(self._cost), enabled=self._explores
-        )
-        # Last, so that a saved state that doesn't fit is said once and not in every step.
+        self._cost = CostModel(capability, self._profile)
+        self._modes = ModeMachine(capability)
+        self._exploring = Exploring(Explorer(capability, self._seed), CostProbes(self._cost))
+        # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:
             self._hazards.restore(restored[self._saved_as])

@@ -1,9 +1,9 @@
 """`goodput`: verify what maximises expected tokens per second, learned online.
 
-How a step is planned is `adaptive_spec.policies.goodput.planned_policy`. Here: hazards learned
-online (`adaptive_spec.acceptance.model`), a watch for changes in them
-(`adaptive_spec.acceptance.change_detection`), and what the drafter's confidence is used for: drafts
-are admitted by it, at prices the planner has set
+`adaptive_spec.policies.goodput.planned_policy` describes how a step is planned. Here: hazards
+learned online (`adaptive_spec.acceptance.model`), detection of changes in them
+(`adaptive_spec.acceptance.change_detection`), and the use of the drafter's confidence: drafts are
+admitted by it, at prices the planner has set
 (`adaptive_spec.policies.goodput.confidence_admission`).
 
 Apart from that, everything a decision uses comes from finished rounds, so outputs keep their
@@ -12,46 +12,52 @@ distribution however drafts are sampled.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.acceptance.change_detection import ChangeDetector
-from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.planning.exploration_plans import Explored
-from adaptive_spec.planning.step_forecast import Outlook
-from adaptive_spec.planning.tpot_constraint import TpotTargets
+from adaptive_spec.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.goodput.confidence_admission import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
 from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
-from adaptive_spec.policies.goodput.step_memory import StepMemory
 from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,
     FinishedStep,
     FloatArray,
-    IntArray,
     Level,
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 _LOOK_PERIOD = 16
 """Steps between looks at the drafter's confidence, where history and prices say not to draft."""
-_FIXED_PROBE_SECONDS = 10.0
-"""Between probes, where the law that spaces them is switched off."""
+
+_STOPS = "drafting stops by confidence"
+"""Memo of a plan that lets the passes of the next drafting be judged one by one."""
 
 
-class GoodputPolicy(PlannedPolicy[FloatArray | None]):
-    """Maximises expected tokens per second of each step.
+class Seen(NamedTuple):
+    """What is known of a step's drafts, [Kmax, B] each.
 
-    Of a context it takes up what the drafter showed for the drafts at hand, [Kmax, B] or None.
+    Attributes:
+        hazard: by history, from finished steps.
+        signal: z of the drafts at hand; None where the engine reports no confidence.
     """
+
+    hazard: FloatArray
+    signal: FloatArray | None
+
+
+class GoodputPolicy(PlannedPolicy[Seen]):
+    """Maximises expected tokens per second of each step."""
 
     name: ClassVar[str] = "goodput"
     summary: ClassVar[str] = "most expected tokens per second, learned online (default)"
@@ -60,27 +66,16 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
     _saved_as: ClassVar[str] = "acceptance"
 
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
-        super().__init__(
-            options,
-            None,
-            seed,
-            graph_choice=options.graph_choice,
-            probe_seconds=None if options.probe_law else _FIXED_PROBE_SECONDS,
-            by_worth=options.token_worth,
-        )
+        super().__init__(options.profile, options.latency_strength, seed)
         self._options = options
-        self._memory = StepMemory()
 
     def _make_hazards(self, capability: Capability) -> AcceptanceModel:
         self._acceptance = AcceptanceModel(
-            capability.max_draft_tokens,
-            prior_hazard=self._options.prior_hazard,
-            discount=self._options.discount,
-            request_effects=self._options.request_effects,
+            capability.max_draft_tokens, prior_hazard=self._options.prior_hazard
         )
         self._change = ChangeDetector()
         self._live = LiveAdmission(self._acceptance)
-        self._live_level = capability.level is not Level.UNIFORM
+        self._trims = capability.level is not Level.UNIFORM
         return self._acceptance
 
     def _check_hazards(self, saved: Any) -> None:
@@ -92,66 +87,50 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
 
     # ------------------------------------------------------------------- decide
 
-    def _see(self, context: StepContext) -> FloatArray | None:
-        if not self._cost.ready:
-            return None
+    def _see(self, context: StepContext) -> Seen:
         model = self._acceptance
-        model.classes.see(context.slots, context.temperature)
         signal: FloatArray | None = None
-        if context.confidence is not None and self._options.confidence:
+        if context.confidence is not None and self._options.confidence and self._cost.ready:
             self._live.late = False
-            signal = model.signal(context.slots, context.confidence)
+            signal = model.confidence.signal(context.confidence)
             signal = self._live.shown(context.slots, signal)
-            model.see(context.slots, signal)
-        self._memory.keep(context, signal)
-        return signal
+            model.confidence.see(signal)
+        return Seen(model.hazard(context.slots, context.task), signal)
 
-    def _expect(self, context: StepContext, seen: FloatArray | None) -> Outlook:
-        survival = self._acceptance.survival(context.slots, context.task)
-        trimmed = self._live_level and self._live.useful
-        return self._outlook(
-            context,
-            survival,
-            option_value=self._live.option_value(survival) if trimmed else None,
-            tpot=self._tpot_targets(context, survival),
-        )
+    def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
+        survival = survival_of(seen.hazard)
+        return forecast_step(context, survival, self._latency.weights(context), self._cost)
 
-    def _tpot_targets(self, context: StepContext, survival: FloatArray) -> TpotTargets | None:
-        if not self._options.tpot_constraint:
-            return None
-        if not context.tpot_target.min(initial=np.inf) < np.inf:
-            return None
-        return TpotTargets(survival, context.tpot_target)
-
-    def _plan_on(self, outlook: Outlook, seen: FloatArray | None) -> SpecPlan:
+    def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
         """What the planner wants, what confidence admits of it, and now and then one more."""
-        context, best = outlook.context, outlook.best
+        context, best = forecast.context, forecast.best
         verify, depth, reason = best.verify, best.draft_depth, "planned"
         tokens = expected_depth = None
         stops = False
-        if self._live.useful and self._live_level:
+        if self._live.useful and self._trims:
             if not depth and context.step % _LOOK_PERIOD == 0:
                 # Where nothing is drafted nothing is shown, and nothing could be admitted again.
                 depth = self._exploring.probe_depth
             if depth:
                 stops, reason = context.capability.stops_drafting, "admitted by confidence"
-                if seen is not None:
-                    self._memory.keep(context, seen, best.goodput)
-                    verify, tokens = self._live.admit(outlook, seen, drafted_by_it=stops)
+                if seen.signal is not None:
+                    verify, tokens = self._live.admit(
+                        forecast, seen.hazard, seen.signal, drafted_by_it=stops
+                    )
         if stops:
             depth = context.capability.max_draft_tokens
             expected_depth = round(self._live.mean_depth)
-        if self._live.useful or seen is not None:
-            self._live.set_prices(outlook)
+        if self._live.useful or seen.signal is not None:
+            self._live.set_prices(forecast, seen.hazard)
         self._last_depth = depth
         if stops:
             self._exploring.extend_while_drafting(context)
             explored = Explored(verify, depth)
         else:
             explored = self._exploring.extended(
-                outlook, verify, depth, self._acceptance.observations
+                forecast, verify, depth, self._acceptance.observations
             )
-        return outlook.plan(
+        return forecast.plan(
             explored.verify,
             explored.depth,
             Mode.ON,
@@ -159,7 +138,13 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
             explored.propensity,
             tokens=tokens,
             expected_depth=expected_depth,
+            memo=_STOPS if stops else None,
         )
+
+    def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
+        if seen.signal is None:
+            return plan
+        return msgspec.structs.replace(plan, notes=(seen.signal.T,))
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
         """Keep this position, and go on to the next? By confidence, at the planner's prices."""
@@ -174,22 +159,17 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
     # -------------------------------------------------------------------- learn
 
     def _learn(self, step: FinishedStep) -> None:
-        outcome = step.outcome
-        task: IntArray | None = None
+        model, outcome = self._acceptance, step.outcome
         signal: FloatArray | None = None
-        planned = self._memory.take(outcome.step, outcome.slots)
-        if planned is not None:
-            task, signal = planned.task, planned.signal
-            self._learn_prices(outcome, planned.goodput)
-        model = self._acceptance
-        late = outcome.confidence
-        if signal is None and late is not None and self._options.confidence:
+        if step.plan.memo == _STOPS:
+            self._live.drafted(outcome.draft_depth)
+        if step.plan.notes:
+            signal = np.ascontiguousarray(step.plan.notes[0].T)
+        elif outcome.confidence is not None and self._options.confidence:
             self._live.late = True
-            signal = model.signal(outcome.slots, late)
-            model.see(outcome.slots, signal)
-        model.learn(outcome.slots, outcome.verified, outcome.accepted, task, signal)
-        if not self._options.change_detection:
-            return
+            signal = model.confidence.signal(outcome.confidence)
+            model.confidence.see(signal)
+        model.learn(outcome.slots, outcome.verified, outcome.accepted, step.context.task, signal)
         learned = model.history
         if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()
@@ -198,9 +178,3 @@ class GoodputPolicy(PlannedPolicy[FloatArray | None]):
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
         """How well acceptance is predicted; see `adaptive_spec.acceptance.calibration`."""
         return {} if self._capability is None else self._acceptance.quality.snapshot()
-
-    def _learn_prices(self, outcome: StepOutcome, planned_goodput: float) -> None:
-        seconds = outcome.seconds - self._cost.prefill_seconds(outcome.prefill_tokens)
-        if planned_goodput > 0.0 and seconds > 0.0:
-            goodput = float(outcome.emitted.sum()) / seconds
-            self._live.reached(goodput, planned_goodput, outcome.draft_depth)

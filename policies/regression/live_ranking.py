@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray
 
 _ROOM = 2
 """Largest ratio of a live budget to the stale plan's drafts: good steps come in bursts."""
 
 
-def rank_live(values: FloatArray, available: IntArray, outlook: Outlook) -> IntArray:
+def rank_live(values: FloatArray, available: IntArray, forecast: StepForecast) -> IntArray:
     """Return [B] K_i.
 
     Args:
-        values: [Kmax, B] live survival times the request's weight; not increasing in depth.
+        values: [Kmax, B] live survival, times the request's weight; not increasing in depth.
         available: [B] available drafts.
-        outlook: forecast from finished steps, which sets the number of drafts and the least
-            survival.
+        forecast: from finished steps; it sets the number of drafts and the least survival.
     """
     batch = len(available)
-    planned = int(outlook.best.verify.sum())
+    planned = int(forecast.best.verify.sum())
     budget = max(_ROOM * planned, planned + 1)
-    eligible = (np.arange(len(values))[:, None] < available) & (values >= outlook.verify_price())
+    eligible = (np.arange(len(values))[:, None] < available) & (values >= forecast.verify_price())
     if np.count_nonzero(eligible) > budget:
         flat = np.where(eligible, values, -1.0).ravel()
         # Ties go to the shallower position, then to request order.

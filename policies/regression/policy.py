@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.planning.step_forecast import Outlook
+from adaptive_spec.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
 from adaptive_spec.policies.regression.hazards import FittedHazards, Survival
 from adaptive_spec.policies.regression.live_ranking import rank_live
@@ -48,11 +48,9 @@ class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     discount: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.98
     """Discount of a request's own correction per step."""
     confidence: bool = True
-    """Rank drafts by the drafter's confidence where the engine reports it and the model uses it."""
-    explore: bool = True
-    """Explore deeper drafts and unmeasured K."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """Weight of requests behind their TPOT target; 0 ignores targets."""
+    """Rank drafts by the drafter's confidence where it is reported and the model knows it."""
+    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
+    """Weight of requests that are behind their TPOT target; 0 ignores targets."""
 
 
 class RegressionPolicy(PlannedPolicy[Survival]):
@@ -72,7 +70,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
             )
         else:
             self._model = load_model(options.model)
-        super().__init__(options, self._model.step_times, seed)
+        super().__init__(options.profile or self._model.step_times, options.latency_strength, seed)
         self._options = options
 
     def _make_hazards(self, capability: Capability) -> FittedHazards:
@@ -92,24 +90,24 @@ class RegressionPolicy(PlannedPolicy[Survival]):
     def _see(self, context: StepContext) -> Survival:
         return self._fitted.survival(context)
 
-    def _expect(self, context: StepContext, seen: Survival) -> Outlook:
-        return self._outlook(context, seen.stale)
+    def _forecast(self, context: StepContext, seen: Survival) -> StepForecast:
+        return forecast_step(context, seen.stale, self._latency.weights(context), self._cost)
 
-    def _plan_on(self, outlook: Outlook, seen: Survival) -> SpecPlan:
+    def _plan_on(self, forecast: StepForecast, seen: Survival) -> SpecPlan:
         """Rank the planned drafts by confidence; sometimes explore one draft more."""
-        context, best, live = outlook.context, outlook.best, seen.live
+        context, best, live = forecast.context, forecast.best, seen.live
         verify, reason = best.verify, "planned"
         if live is not None and context.capability.level is not Level.UNIFORM and verify.any():
-            weighted = live if outlook.weights is None else live * outlook.weights
-            verify = rank_live(weighted, context.draft_available, outlook)
+            weighted = live if forecast.weights is None else live * forecast.weights
+            verify = rank_live(weighted, context.draft_available, forecast)
             reason = "ranked by confidence"
         self._last_depth = best.draft_depth
         explored = self._exploring.extended(
-            outlook, verify, best.draft_depth, self._fitted.observations
+            forecast, verify, best.draft_depth, self._fitted.observations
         )
         if explored.extended:
             reason = "exploring one deeper"
-        return outlook.plan(explored.verify, explored.depth, Mode.ON, reason, explored.propensity)
+        return forecast.plan(explored.verify, explored.depth, Mode.ON, reason, explored.propensity)
 
     def _with_notes(self, plan: SpecPlan, seen: Survival) -> SpecPlan:
         return msgspec.structs.replace(plan, notes=seen.logits)

@@ -21,8 +21,6 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.step_statistics import hazards
 from adaptive_spec.step import FloatArray
 
-_BINS = 20
-
 
 def with_confidence(data: AcceptanceData, *, auc: float, seed: int) -> AcceptanceData:
     """The same data with a made confidence at every draft position; any it had is replaced.
@@ -62,54 +60,6 @@ def with_confidence(data: AcceptanceData, *, auc: float, seed: int) -> Acceptanc
         source=f"{data.source}; synthetic confidence, AUC {auc:g}",
         confidence=confidence,
     )
-
-
-def measured_auc(data: AcceptanceData, position: int) -> float:
-    """AUC of the confidence at a draft position (from 0) for telling accepted drafts from others.
-
-    Only steps that reach the position count, one starting at each output position. nan if all or
-    none of them are accepted. Raises ValueError without a confidence.
-    """
-    shown, accepted = _shown(data, position)
-    order = np.argsort(shown, kind="stable")
-    ranked = shown[order]
-    # Equal values share the mean of their ranks.
-    rank = (
-        np.searchsorted(ranked, ranked, side="left")
-        + np.searchsorted(ranked, ranked, side="right")
-        + 1
-    ) / 2
-    kept = accepted[order]
-    yes, no = np.count_nonzero(kept), np.count_nonzero(~kept)
-    if not yes or not no:
-        return float("nan")
-    return float((rank[kept].sum() - yes * (yes + 1) / 2) / (yes * no))
-
-
-def calibration_error(data: AcceptanceData, position: int) -> float:
-    """Expected calibration error at a draft position: |confidence - share accepted|, in 20 bins.
-
-    Counts steps as `measured_auc` does. nan if no step shows a confidence there.
-    """
-    shown, accepted = _shown(data, position)
-    if not len(shown):
-        return float("nan")
-    bins = np.minimum((shown * _BINS).astype(np.int64), _BINS - 1)
-    gaps = np.bincount(bins, weights=shown - accepted, minlength=_BINS)
-    return float(np.abs(gaps).sum() / len(shown))
-
-
-def _shown(
-    data: AcceptanceData, position: int
-) -> tuple[FloatArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Confidence at a position of the steps that reach it, and whether the draft was accepted."""
-    if data.confidence is None:
-        raise ValueError(f"{data.name} has no confidence")
-    if not 0 <= position < data.depth:
-        raise ValueError(f"position {position} leaves 0..{data.depth - 1}")
-    column = data.confidence[:, position].astype(np.float64)
-    counted = (data.accepted >= position) & ~np.isnan(column)
-    return column[counted], data.accepted[counted] > position
 
 
 def _base_hazards(data: AcceptanceData) -> FloatArray:

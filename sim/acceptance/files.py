@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,6 @@ def load_acceptance(
     drafter_list: str,
     seed: int,
     kmax: int,
-    recorded_k: int | Literal["heuristic"] | None = None,
 ) -> AcceptanceData:
     """Acceptance data of one or several sources, pooled; `depth` of the result is `kmax`.
 
@@ -47,7 +46,6 @@ def load_acceptance(
         drafter_list: which list of per-position files, such as ``eagle`` or ``ngram``.
         seed: of models, of draws that continue recorded runs, and of the interleaving.
         kmax: largest K that will be replayed, 1..254.
-        recorded_k: K that step lists were recorded with, see `read_step_lists`; None: inferred.
 
     Records are labelled with the file's own task label where it has one, else with the name of
     file or model. Raises DataError naming the file, the row and what is wrong.
@@ -57,7 +55,7 @@ def load_acceptance(
     if not 1 <= kmax <= DEEPEST:
         raise DataError(f"K of acceptance data must be 1..{DEEPEST}, got {kmax}")
     parts = [
-        _labelled(_load(str(path), drafter_list, seed + number, kmax, recorded_k))
+        _labelled(_load(str(path), drafter_list, seed + number, kmax))
         for number, path in enumerate(paths)
     ]
     return pool(parts, seed=seed)
@@ -68,7 +66,6 @@ def _load(
     drafter_list: str,
     seed: int,
     kmax: int,
-    recorded_k: int | Literal["heuristic"] | None,
 ) -> AcceptanceData:
     if path.startswith(PREFIX):
         return generate(shipped_model(path.removeprefix(PREFIX)), depth=kmax, seed=seed)
@@ -89,7 +86,7 @@ def _load(
     if lists_of(row) and not {"accept_lengths", "new_tokens"} & row.keys():
         return read_per_position(file, drafter_list, depth=kmax)
     if "accept_lengths" in row or {"new_tokens", "steps"} <= row.keys():
-        return read_step_lists(file, draft_tokens=recorded_k, depth=kmax, seed=seed)
+        return read_step_lists(file, depth=kmax, seed=seed)
     raise DataError(
         f"{file}: row 1 has {', '.join(row) or 'no fields'}: not acceptance data; known are "
         f"{_FORMATS}"

@@ -116,15 +116,6 @@ def load_hazard_model(path: str | os.PathLike[str]) -> HazardModel:
         raise DataError(f"{file}: not a hazard model: {error}") from error
 
 
-def save_hazard_model(model: HazardModel, path: str | os.PathLike[str]) -> None:
-    """Write a model as JSON. Raises DataError if the file can't be written."""
-    file = Path(path)
-    try:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(model)) + b"\n")
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror or error}") from error
-
-
 def generate(
     model: HazardModel,
     *,

@@ -3,19 +3,17 @@
 Rows of JSON lines with ``category``, ``new_tokens[turn]``, ``steps[turn]`` and
 ``accept_lengths[turn][step]`` (bonus token included). Each turn becomes one record, imputed at
 every position (`adaptive_spec.sim.acceptance.imputation`). How many drafts each step verified
-isn't in the file and must be known:
-
-* one K for all steps (EAGLE-1's tree is 5 deep, Medusa's 4 heads: K counts tree levels then);
-* the draft-length rule of Hugging Face's assisted generation, `heuristic_draft_lengths`;
-* otherwise the largest accepted number in the file stands in for K, which understates runs where
-  the drafter stopped earlier by itself; the data's `source` then says so.
+isn't in the file. It is taken to follow the draft-length rule of Hugging Face's assisted generation
+(`heuristic_draft_lengths`) where that explains every step and one K up to its start does not;
+otherwise the largest accepted number stands in for K, which understates runs where the drafter
+stopped earlier by itself. The data's `source` says which.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -45,7 +43,6 @@ class _Row(msgspec.Struct):
 def read_step_lists(
     path: str | os.PathLike[str],
     *,
-    draft_tokens: int | Literal["heuristic"] | None = None,
     depth: int | None = None,
     seed: int = 0,
 ) -> AcceptanceData:
@@ -54,19 +51,14 @@ def read_step_lists(
     Args:
         path: JSON lines, plain or gzip. Rows without ``accept_lengths`` are runs in which every
             step emitted one token; ``steps`` must say as much as ``new_tokens`` then.
-        draft_tokens: K of every step, or the rule that set it. None: the heuristic if it explains
-            every step of the file and one fixed K up to its start does not, else the
-            largest accepted number as one K.
         depth: drafts known at each position; None: the largest K.
         seed: of the draws that continue runs past K.
 
-    Raises DataError naming file, row and what is wrong, also for a step that accepts more than
-    its K.
+    Raises DataError naming file, row and what is wrong.
     """
     file = Path(path)
     turns: list[IntArray] = []
     labels: list[str] = []
-    rows: list[int] = []
     with_lengths = False
     for number, row in read_rows(file):
         lengths, category = _turns(file, number, row)
@@ -74,12 +66,11 @@ def read_step_lists(
         for turn in lengths:
             turns.append(np.array(turn, dtype=np.int64) - 1)
             labels.append(category)
-            rows.append(number)
     if not with_lengths:
         raise DataError(
             f"{file}: no row has accept_lengths: this is a run without speculation; give one with"
         )
-    verified, how = _draft_lengths(file, turns, rows, draft_tokens)
+    verified, how = _draft_lengths(turns)
     steps = RecordedSteps(
         verified=np.concatenate(verified),
         accepted=np.concatenate(turns),
@@ -131,39 +122,14 @@ def _turns(file: Path, number: int, row: dict[str, Any]) -> tuple[list[list[int]
     return [[1] * tokens for tokens in checked.new_tokens], checked.category
 
 
-def _draft_lengths(
-    file: Path,
-    turns: list[IntArray],
-    rows: list[int],
-    draft_tokens: int | Literal["heuristic"] | None,
-) -> tuple[list[IntArray], str]:
+def _draft_lengths(turns: list[IntArray]) -> tuple[list[IntArray], str]:
     """K of each step by turn, and how it is known."""
     largest = max(int(turn.max()) for turn in turns)
-    if draft_tokens is None:
-        if largest > HEURISTIC_START:
-            try:
-                return [heuristic_draft_lengths(turn) for turn in turns], "K by the HF heuristic"
-            except ValueError:
-                pass
-        inferred = max(largest, 1)
-        how = f"K is not in the file, taken as the largest accepted number, {inferred}"
-        return [np.full(len(turn), inferred) for turn in turns], how
-    if draft_tokens == "heuristic":
-        reconstructed = []
-        for turn, number in zip(turns, rows, strict=True):
-            try:
-                reconstructed.append(heuristic_draft_lengths(turn))
-            except ValueError as error:
-                raise DataError(
-                    f"{file}: row {number}: {error}; give the K it was recorded with"
-                ) from error
-        return reconstructed, "K by the HF heuristic"
-    for turn, number in zip(turns, rows, strict=True):
-        beyond = np.flatnonzero(turn > draft_tokens)
-        if len(beyond):
-            step = int(beyond[0])
-            raise DataError(
-                f"{file}: row {number}: step {step + 1} accepts {turn[step]} drafts, more than "
-                f"K = {draft_tokens}; give the K it was recorded with"
-            )
-    return [np.full(len(turn), draft_tokens) for turn in turns], f"K = {draft_tokens} at every step"
+    if largest > HEURISTIC_START:
+        try:
+            return [heuristic_draft_lengths(turn) for turn in turns], "K by the HF heuristic"
+        except ValueError:
+            pass
+    inferred = max(largest, 1)
+    how = f"K is not in the file, taken as the largest accepted number, {inferred}"
+    return [np.full(len(turn), inferred) for turn in turns], how

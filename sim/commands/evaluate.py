@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from adaptive_spec.sim.commands.printing import print_json
+
 _WIDE = 110
 
 if TYPE_CHECKING:
@@ -46,15 +48,9 @@ def evaluate(
         seed=seed,
     )
     if json:
-        _print_json(found)
+        print_json(found)
     else:
         _print_table(found, confidence)
-
-
-def _print_json(found: Evaluation) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(found)).decode())
 
 
 def _print_table(found: Evaluation, confidence: float) -> None:

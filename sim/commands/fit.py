@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from adaptive_spec.sim.commands.printing import print_json
+
 if TYPE_CHECKING:
     from adaptive_spec.policies.regression.model_file import (
         PositionCalibration,
@@ -68,7 +70,7 @@ def fit(
             "calibration": model.calibration,
             "step_time_error": model.step_time_error,
         }
-        print(msgspec.json.format(msgspec.json.encode(value)).decode())
+        print_json(value)
     else:
         _print_tables(model, out)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.printing import print_json
+
 if TYPE_CHECKING:
     from adaptive_spec.sim.hardware.from_trace import TraceFit
     from adaptive_spec.sim.hardware.profile_file import HardwareProfile
@@ -41,16 +43,9 @@ def profile(
     path = output or Path(f"{name}.json")
     write_hardware_profile(fitted, path)
     if json:
-        _print_json(fitted, fit, path)
+        print_json({"output": str(path), "fit": fit, "profile": fitted})
     else:
         _print_table(fitted, fit, path)
-
-
-def _print_json(fitted: HardwareProfile, fit: TraceFit, path: Path) -> None:
-    import msgspec
-
-    value = {"output": str(path), "fit": fit, "profile": fitted}
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def _print_table(fitted: HardwareProfile, fit: TraceFit, path: Path) -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from adaptive_spec.sim.commands.printing import number, print_json, ratio
+
 if TYPE_CHECKING:
     from adaptive_spec.sim.policy_choice import PolicyChoice
-    from adaptive_spec.sim.result import Percentiles, Result
+    from adaptive_spec.sim.results.result import Percentiles, Result
     from adaptive_spec.sim.scenario import Scenario
 
 DEFAULT_KMAX = 8
@@ -115,8 +117,8 @@ def replay(
     Without options: requests recorded from a real vLLM run, on an H100 profile.
     """
     from adaptive_spec.kernels import select_kernel
+    from adaptive_spec.sim.engine.options import EngineOptions
     from adaptive_spec.sim.examples import EXAMPLE
-    from adaptive_spec.sim.options import EngineOptions
     from adaptive_spec.sim.policy_choice import parse_policy
     from adaptive_spec.sim.scenario import Scenario
     from adaptive_spec.step import Level
@@ -215,7 +217,7 @@ def _print_json(results: list[Result], *, timeline: bool) -> None:
     if not timeline:
         for result in built:
             del result["timeline"]
-    print(msgspec.json.format(msgspec.json.encode(built)).decode())
+    print_json(built)
 
 
 def _print_table(scenario: Scenario, results: list[Result]) -> None:
@@ -227,7 +229,7 @@ def _print_table(scenario: Scenario, results: list[Result]) -> None:
     console = Console(file=sys.stdout)
     shown = [column for column in _COLUMNS if column.always or console.width >= _WIDE]
     if results[0].goodput_req_s is not None:
-        shown.append(_Column("good req/s", lambda result: _number(result.goodput_req_s)))
+        shown.append(_Column("good req/s", lambda result: number(result.goodput_req_s)))
     kmax = scenario.engine.max_draft_tokens
     title = f"{scenario.load} · {scenario.drafter}, Kmax {kmax} · {scenario.hardware}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escape(title), title_justify="left")
@@ -272,25 +274,19 @@ _COLUMNS = (
     _Column("batch", lambda result: f"{result.mean_batch:.1f}", always=False),
     _Column("off", lambda result: f"{_off(result):.0%}", always=False),
     _Column("preempted", lambda result: f"{result.preemptions:,}", always=False),
-    _Column("decision us", lambda result: _number(result.decision_us.p50), always=False),
+    _Column("decision us", lambda result: number(result.decision_us.p50), always=False),
 )
 
 
 def _ratio(result: Result, name: str) -> str:
-    ratio = None if result.regret is None else getattr(result.regret, name)
-    return "–" if ratio is None else f"{ratio:.3f}"
+    value = None if result.regret is None else getattr(result.regret, name)
+    return ratio(value)
 
 
 def _pair(percentiles: Percentiles) -> str:
-    return f"{_number(percentiles.p50)} {_number(percentiles.p99)}"
+    return f"{number(percentiles.p50)} {number(percentiles.p99)}"
 
 
 def _off(result: Result) -> float:
     """Fraction of steps without speculation."""
     return sum(share for mode, share in result.mode_fraction.items() if mode.startswith("off"))
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.printing import number, print_json, ratio
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from adaptive_spec.sim.report.leaderboard import Condition
     from adaptive_spec.sim.sweep.results import SweepResults
     from adaptive_spec.sim.sweep.run import Plan
-    from adaptive_spec.sim.sweep.summary import Summary
 
 
 def sweep(
@@ -108,29 +110,26 @@ def _run(
 
 
 def _print_json(results: SweepResults, directory: Path) -> None:
-    import msgspec
-
+    from adaptive_spec.sim.report.leaderboard import by_load
     from adaptive_spec.sim.sweep.store import RESULTS_JSON, RESULTS_PARQUET
-    from adaptive_spec.sim.sweep.summary import summarise
 
     value = {
         "results": [str(directory / RESULTS_JSON), str(directory / RESULTS_PARQUET)],
         "rows": len(results.rows),
         "failures": results.failures,
-        "summary": summarise(results),
+        "summary": by_load(results),
     }
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    print_json(value)
 
 
 def _print_tables(results: SweepResults, directory: Path) -> None:
     from rich.console import Console
 
-    from adaptive_spec.sim.sweep.summary import summarise
+    from adaptive_spec.sim.report.leaderboard import by_load
 
     console = Console(file=sys.stdout)
-    table = summarise(results)
-    for load in dict.fromkeys(line.load for line in table):
-        _print_table(console, load, [line for line in table if line.load == load])
+    for condition in by_load(results):
+        _print_table(console, condition)
     console.print(
         "Mean ratios of scores over the cells; worst, and / no spec., are those of the worst cell."
     )
@@ -144,12 +143,12 @@ def _print_tables(results: SweepResults, directory: Path) -> None:
             )
 
 
-def _print_table(console: Console, load: str, lines: list[Summary]) -> None:
+def _print_table(console: Console, condition: Condition) -> None:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = f"{load} · {max(line.cells for line in lines)} cells"
+    title = f"{condition.name} · {condition.cells} cells, {condition.seeds} seeds"
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -162,31 +161,19 @@ def _print_table(console: Console, load: str, lines: list[Summary]) -> None:
         "/ best K",
         "worst",
         "/ no spec.",
-        "regret",
         "/ foresight",
         "tok/s",
         "TPOT ms",
     ):
         table.add_column(column, justify="right", no_wrap=True)
-    for line in lines:
+    for line in condition.standings:
         table.add_row(
             escape(line.policy),
-            _ratio(line.of_best_static_mean),
-            _ratio(line.of_best_static_worst),
-            _ratio(line.of_no_speculation_worst),
-            "–" if line.regret is None else f"{100 * line.regret:.1f}%",
-            _ratio(line.of_foresight_mean),
-            f"{line.throughput_tok_s:,.0f}",
-            _number(line.tpot_p50_ms),
+            ratio(line.of_best_static),
+            ratio(line.worst[0] if line.worst else None),
+            ratio(line.worst_of_no_speculation),
+            ratio(line.of_foresight),
+            number(line.throughput_tok_s),
+            number(line.tpot_p50_ms),
         )
     console.print(table)
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.printing import print_json
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -35,7 +37,7 @@ def validate(
     names = table_names(table or [])
     verdicts = _reproduce(names, data_folder(data))
     if json:
-        _print_json(verdicts)
+        print_json(verdicts)
     else:
         _print_tables(verdicts)
     raise typer.Exit(1 if any(verdict.passed is False for verdict in verdicts) else 0)
@@ -56,12 +58,6 @@ def _reproduce(names: list[str], folder: Path) -> list[Verdict]:
             verdicts.append(reproduce(name, folder))
             progress.advance(task)
     return verdicts
-
-
-def _print_json(verdicts: list[Verdict]) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(verdicts)).decode())
 
 
 def _print_tables(verdicts: list[Verdict]) -> None:
@@ -106,7 +102,7 @@ def _print_table(console: Console, verdict: Verdict) -> None:
 
 
 def _error(row: Row) -> str:
-    from adaptive_spec.sim.validation.check import shown
+    from adaptive_spec.sim.validation.row import shown
 
     error = shown(row.error, row)
     if not row.counted:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from dataclasses import replace
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -62,33 +63,36 @@ class DraftCost(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Drafter(Protocol):
-    """One way of drafting: what it costs, and how its drafts are accepted."""
+class Drafter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way of drafting: what it costs, and how its drafts are accepted.
+
+    As it stands, a chain without weights or KV of its own, accepted as recorded. Fields of the
+    families are their options.
+    """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
     source: ClassVar[str]
     """Paper, repository or measurement its cost and acceptance structure follow."""
 
-    off_pass: ClassVar[bool]
+    off_pass: ClassVar[bool] = True
     """At K = 0 one pass still runs, unless OFF-cold, to keep the drafter's state in step."""
-    stale_after_cold: ClassVar[bool]
+    stale_after_cold: ClassVar[bool] = True
     """Requests that lived through an OFF-cold step can't be drafted for any more."""
-    depth_follows: ClassVar[bool]
+    depth_follows: ClassVar[bool] = True
     """Drafting less deep costs less. False where the whole proposal is always made."""
-    acceptance_list: ClassVar[str]
+    acceptance_list: ClassVar[str] = "eagle"
     """Which list of a file with several drafters' acceptance is this one's: eagle, ngram, ..."""
 
     def cost_on(self, hardware: Hardware) -> DraftCost:
-        """What drafting costs there."""
-        ...
+        """What drafting costs there; by default nothing."""
+        return DraftCost()
 
     def extra_tokens(self, k: int) -> int:
         """Tokens a request adds to the verify pass beyond its K drafts and the bonus position.
 
         0 for all but Lookahead decoding, whose window rides in the same pass.
         """
-        ...
+        return 0
 
     def most_drafts(self, depth: int) -> int:
         """The largest K that makes sense with acceptance data of this depth.
@@ -96,21 +100,36 @@ class Drafter(Protocol):
         The smaller of the depth and the drafter's own limit for chains; the number of its nodes
         for a token tree, whose K counts nodes and may exceed the depth.
         """
-        ...
+        return depth
 
     def weight_bytes(self, hardware: Hardware) -> float:
         """Memory of its weights, which the KV pool loses."""
-        ...
+        return 0.0
 
     def kv_share(self, hardware: Hardware) -> float:
         """KV bytes it keeps per token, over the target's."""
-        ...
+        return 0.0
 
     def shape(self, data: AcceptanceData, random: np.random.Generator) -> AcceptanceData:
         """Acceptance data as this drafter's structure turns it.
 
-        A chain drafter returns it unchanged; a tree drafter adds `tree_sizes`, one that
-        cannot always draft, or has a limit of its own, adds `proposed`. What was recorded
-        already stays as it is.
+        A tree drafter adds `tree_sizes`, one that cannot always draft, or has a limit of its own,
+        adds `proposed`. What was recorded already stays as it is.
         """
-        ...
+        return data
+
+
+def limited_to(data: AcceptanceData, most: int) -> AcceptanceData:
+    """The data of a drafter that proposes at most so many drafts in a chain."""
+    if most >= data.depth:
+        return data
+    proposed = np.full(len(data.accepted), most, dtype=np.uint8)
+    if data.proposed is not None:
+        proposed = np.minimum(proposed, data.proposed)
+    return replace(
+        data,
+        accepted=np.minimum(data.accepted, np.uint8(most)),
+        depth=most,
+        proposed=proposed,
+        confidence=None if data.confidence is None else data.confidence[:, :most],
+    )

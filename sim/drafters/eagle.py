@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.pricing import TargetShape, draft_cost, network_share
 from adaptive_spec.sim.drafters.ranks import EAGLE_TAIL, true_ranks
 from adaptive_spec.sim.drafters.static_tree import (
@@ -47,7 +46,7 @@ def static_tree() -> Tree:
     return in_order_of_probability(nodes, rank_probabilities(CHAIN_HAZARDS, tails, width))
 
 
-class EagleFamily(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EagleFamily(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One decoder layer of the target's width and the target's LM head.
 
     A pass costs one of L layers plus the head; memory is one layer, since embedding and head are
@@ -68,7 +67,6 @@ class Eagle(EagleFamily, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A chain, as vLLM and SGLang (topk 1) serve it."""
 
     name: ClassVar[str] = "eagle"
-    summary: ClassVar[str] = "EAGLE or EAGLE-3, a chain: one layer and the LM head per draft"
     source: ClassVar[str] = (
         "EAGLE, arXiv 2401.15077; EAGLE-3, arXiv 2503.01840; measured cost where the profile has it"
     )
@@ -82,7 +80,6 @@ class EagleTree(EagleFamily, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """EAGLE's static tree. K counts nodes, out of 25 on five levels."""
 
     name: ClassVar[str] = "eagle_tree"
-    summary: ClassVar[str] = "EAGLE's static tree of 25 nodes on 5 levels; K counts nodes"
     source: ClassVar[str] = "EAGLE, arXiv 2401.15077; SafeAILab/EAGLE, choices.py (mc_sim_7b_63)"
     depth_follows: ClassVar[bool] = False
 

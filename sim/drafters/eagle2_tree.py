@@ -53,7 +53,6 @@ class Eagle2Tree(EagleFamily, frozen=True, kw_only=True, forbid_unknown_fields=T
     nodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_NODES)] = 60
 
     name: ClassVar[str] = "eagle2_tree"
-    summary: ClassVar[str] = "EAGLE-2's dynamic tree: best K nodes of 6 levels; K counts nodes"
     source: ClassVar[str] = "EAGLE-2, arXiv 2406.16858 (7B: 60 nodes, depth 6, 10 per level)"
     depth_follows: ClassVar[bool] = False
 

@@ -17,16 +17,13 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
-from adaptive_spec.sim.drafters.limits import limited_to
-from adaptive_spec.sim.hardware.base import Hardware
+from adaptive_spec.sim.drafters.base import Drafter, limited_to
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=256)]
 
 
-class Lookahead(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """No drafter pass and no weights; the price is a wider target pass.
+class Lookahead(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No pass of its own and no weights; the price is a wider target pass.
 
     Attributes:
         window: W.
@@ -39,7 +36,6 @@ class Lookahead(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=T
     guesses: Size = 15
 
     name: ClassVar[str] = "lookahead"
-    summary: ClassVar[str] = "Lookahead decoding: (W + G)(N - 1) tokens ride in the target's pass"
     source: ClassVar[str] = (
         "Lookahead decoding, arXiv 2402.02057; hao-ai-lab/LookaheadDecoding: W 15, N 5, G 15 for "
         "7B on A100. Acceptance follows the n-gram list: on Spec-Bench both methods emit as much "
@@ -50,10 +46,6 @@ class Lookahead(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=T
     stale_after_cold: ClassVar[bool] = False
     depth_follows: ClassVar[bool] = False
     acceptance_list: ClassVar[str] = "ngram"
-
-    def cost_on(self, hardware: Hardware) -> DraftCost:
-        """No pass of its own."""
-        return DraftCost()
 
     def extra_tokens(self, k: int) -> int:
         """W (N - 1) of the window and K of each guess but the one counted as drafts."""

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.eagle import CHAIN_HAZARDS
 from adaptive_spec.sim.drafters.pricing import TargetShape, draft_cost
 from adaptive_spec.sim.drafters.ranks import NEVER, RankTail, true_path
@@ -48,7 +47,7 @@ def static_tree(nodes: int) -> Tree:
     return best_tree(rank_probabilities(HEAD_ACCURACY, HEAD_TAILS, WIDTH), nodes)
 
 
-class Medusa(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Medusa(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Four heads and a static tree. K counts nodes.
 
     Attributes:
@@ -58,7 +57,6 @@ class Medusa(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True
     nodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_NODES)] = 63
 
     name: ClassVar[str] = "medusa"
-    summary: ClassVar[str] = "Medusa: four heads at once, static tree of 63 nodes; K counts nodes"
     source: ClassVar[str] = (
         "Medusa, arXiv 2401.10774; FasterDecoding/Medusa, medusa_choices.py (mc_sim_7b_63)"
     )

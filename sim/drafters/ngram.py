@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.pricing import measured_cost
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.step import FloatArray
@@ -29,7 +28,7 @@ MATCH_ELSEWHERE = sum(MATCH_WITHOUT_GAIN.values()) / len(MATCH_WITHOUT_GAIN)
 MANY_REQUESTS = 64
 
 
-class Ngram(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Ngram(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Proposes K drafts where something matches, none elsewhere.
 
     Attributes:
@@ -42,7 +41,6 @@ class Ngram(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True)
     match: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
     name: ClassVar[str] = "ngram"
-    summary: ClassVar[str] = "n-gram or prompt lookup: CPU only, proposes only where text repeats"
     source: ClassVar[str] = "SpecDecode-Bench, arXiv 2601.11580: cost and match probabilities"
     off_pass: ClassVar[bool] = False
     stale_after_cold: ClassVar[bool] = False

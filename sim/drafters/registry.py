@@ -5,42 +5,20 @@ A name may carry options: ``draft_model:share=0.1``, ``lookahead:window=10,guess
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
-from adaptive_spec.sim.drafters.block import Block
-from adaptive_spec.sim.drafters.draft_model import DraftModel
+from adaptive_spec.sim.drafters.chains import Block, DraftModel, EarlyExit, Mtp, NoDrafter
 from adaptive_spec.sim.drafters.eagle import Eagle, EagleTree
 from adaptive_spec.sim.drafters.eagle2_tree import Eagle2Tree
-from adaptive_spec.sim.drafters.early_exit import EarlyExit
 from adaptive_spec.sim.drafters.lookahead import Lookahead
 from adaptive_spec.sim.drafters.medusa import Medusa
-from adaptive_spec.sim.drafters.mtp import Mtp
 from adaptive_spec.sim.drafters.ngram import Ngram
-from adaptive_spec.sim.drafters.none import NoDrafter
 from adaptive_spec.sim.drafters.suffix import Suffix
 from adaptive_spec.sim.drafters.token_tree import TokenTree
 
-Family: TypeAlias = (
-    type[NoDrafter]
-    | type[DraftModel]
-    | type[Eagle]
-    | type[EagleTree]
-    | type[Eagle2Tree]
-    | type[Medusa]
-    | type[Lookahead]
-    | type[EarlyExit]
-    | type[Ngram]
-    | type[Suffix]
-    | type[Mtp]
-    | type[Block]
-    | type[TokenTree]
-)
-
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[type[Drafter], ...] = (
     NoDrafter,
     DraftModel,
     Eagle,
@@ -55,35 +33,6 @@ FAMILIES: tuple[Family, ...] = (
     Block,
     TokenTree,
 )
-
-
-class DrafterInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A drafter as it is listed for people.
-
-    Attributes:
-        name: what to call it.
-        summary: what it is, in a line.
-        source: what its cost and acceptance structure follow.
-        options: its options and their defaults.
-    """
-
-    name: str
-    summary: str
-    source: str
-    options: dict[str, str]
-
-
-def drafters() -> list[DrafterInfo]:
-    """All families, for listing."""
-    return [
-        DrafterInfo(
-            name=family.name,
-            summary=family.summary,
-            source=family.source,
-            options={field: _shown(getattr(family(), field)) for field in family.__struct_fields__},
-        )
-        for family in FAMILIES
-    ]
 
 
 def drafter(name: str) -> Drafter:
@@ -117,9 +66,3 @@ def _options(name: str, text: str) -> dict[str, str]:
             raise ConfigError(f"drafter {name!r}: option {key!r} is given twice")
         options[key] = value.strip()
     return options
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "" if value is None else str(value)

@@ -18,8 +18,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.pricing import measured_cost
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.step import IntArray
@@ -39,7 +38,7 @@ FRESH_MATCH_WITHOUT_GAIN = 1.4
 tokens per proposal, 25 % of them with an accepted first token, come out (the same counters)."""
 
 
-class Suffix(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Proposes nearly always, but little where the match is short.
 
     Attributes:
@@ -51,7 +50,6 @@ class Suffix(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True
     match: Annotated[float, msgspec.Meta(ge=0, le=1)] = MATCH_WITHOUT_GAIN
 
     name: ClassVar[str] = "suffix"
-    summary: ClassVar[str] = "suffix decoding: CPU only, proposes more after longer matches"
     source: ClassVar[str] = "SuffixDecoding, arXiv 2411.04975; vLLM's defaults (factor 1, depth 24)"
     off_pass: ClassVar[bool] = False
     stale_after_cold: ClassVar[bool] = False

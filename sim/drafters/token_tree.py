@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.drafters.chain import ChainDrafter
+from adaptive_spec.sim.drafters.base import DraftCost, Drafter
 from adaptive_spec.sim.drafters.pricing import draft_cost
 from adaptive_spec.sim.drafters.ranks import DRAFT_MODEL_TAIL, true_ranks
 from adaptive_spec.sim.drafters.static_tree import (
@@ -31,7 +30,7 @@ FIRST_CHOICE = 0.66
 """Accuracy of the draft model's first choice (SpecInfer, table 1: mean of five prompt sets)."""
 
 
-class TokenTree(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TokenTree(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """On one level the tree splits into `width` branches; elsewhere it goes on with first choices.
 
     Attributes:
@@ -49,7 +48,6 @@ class TokenTree(ChainDrafter, frozen=True, kw_only=True, forbid_unknown_fields=T
     kv: Annotated[float, msgspec.Meta(ge=0)] = LLAMA_68M_KV_OVER_7B
 
     name: ClassVar[str] = "token_tree"
-    summary: ClassVar[str] = "SpecInfer's token tree from a draft model; K counts nodes"
     source: ClassVar[str] = (
         "SpecInfer, arXiv 2305.09781: widths 1 1 3 1 1 1 1 1, LLaMA-68M for LLaMA-7B"
     )

@@ -26,13 +26,13 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_trace
-from adaptive_spec.sim.hardware.base import MeasuredDraft
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
 from adaptive_spec.sim.hardware.profile_file import (
     ANY_DRAFTER,
     NOMINAL_MODEL,
     HardwareProfile,
+    MeasuredDraft,
 )
 from adaptive_spec.step import FloatArray, Mode
 
@@ -44,7 +44,7 @@ _FEWEST_STEPS = 60
 _FEWEST_ALIKE = 5
 """Steps of a kind below which the trace counts as not having them."""
 _SMOOTHNESS = 1e-3
-_USABLE = 0.9  # the share of memory that `adaptive_spec.sim.kv_pool` uses
+_USABLE = 0.9  # the share of memory that `adaptive_spec.sim.engine.kv_pool` uses
 _NO_LIMIT = 1 << 39
 """`kv_free_tokens` at least this large mean that the engine did not say."""
 

@@ -1,6 +1,11 @@
-"""GPUs: peaks from their makers' data sheets, and how much of them kernels reach."""
+"""GPUs: peaks from their makers' data sheets, and how much of them kernels reach.
+
+The figures stand in ``gpus.json``, each with its source.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import msgspec
 
@@ -49,160 +54,12 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     efficiency_source: str = "typical; not measured"
 
 
-_PRODUCTS = "products and attention: aiconfigurator's kernel tables"
-_FITTED = (
-    f"{_PRODUCTS}, vLLM 0.24.0; TP, layers, fp8 and prompts: TP 4 rows of Llama-3.1-70B FP8 on "
-    "vLLM, {}, in aiconfigurator's silicon samples"
-)
-_PCI = "about the rate seen on two RTX PRO 6000"
-
-_ALL = (
-    GpuFacts(
-        name="a100",
-        source="NVIDIA A100 80GB SXM data sheet",
-        bandwidth=2.039e12,
-        bf16_flops=312e12,
-        memory_bytes=85.9e9,
-        cache_bytes=40e6,
-        link_bandwidth=300e9,
-        memory_efficiency=0.7,
-        compute_efficiency=0.84,
-        attention_efficiency=0.8,
-        efficiency_source=(f"{_PRODUCTS}, vLLM 0.14.0; TP and layers: as on the H100"),
-        layer_seconds=2e-05,
-        link_seconds=8.2e-06,
-        link_efficiency=0.95,
-    ),
-    GpuFacts(
-        name="h100",
-        source="NVIDIA H100 SXM5 data sheet",
-        bandwidth=3.352e12,
-        bf16_flops=989e12,
-        fp8_flops=1979e12,
-        memory_bytes=85.5e9,
-        cache_bytes=50e6,
-        link_bandwidth=450e9,
-        memory_efficiency=0.92,
-        compute_efficiency=0.82,
-        fp8_compute_efficiency=0.53,
-        attention_efficiency=0.945,
-        prefill_efficiency=0.56,
-        layer_seconds=2e-05,
-        link_seconds=8.2e-06,
-        link_efficiency=0.95,
-        efficiency_source=_FITTED.format("H100"),
-    ),
-    GpuFacts(
-        name="h200",
-        source="NVIDIA H200 SXM data sheet",
-        bandwidth=4.8e12,
-        bf16_flops=989e12,
-        fp8_flops=1979e12,
-        memory_bytes=150.7e9,
-        cache_bytes=50e6,
-        link_bandwidth=450e9,
-        memory_efficiency=0.9,
-        compute_efficiency=0.82,
-        fp8_compute_efficiency=0.58,
-        attention_efficiency=0.9,
-        prefill_efficiency=0.56,
-        layer_seconds=2.4e-05,
-        link_seconds=4.1e-06,
-        link_efficiency=0.95,
-        efficiency_source=_FITTED.format("H200"),
-    ),
-    GpuFacts(
-        name="b200",
-        source="NVIDIA DGX B200 data sheet, an eighth of it",
-        bandwidth=8.0e12,
-        bf16_flops=2250e12,
-        fp8_flops=4500e12,
-        memory_bytes=192.2e9,
-        cache_bytes=126e6,
-        link_bandwidth=900e9,
-        memory_efficiency=0.95,
-        compute_efficiency=0.75,
-        fp8_compute_efficiency=0.41,
-        attention_efficiency=0.9,
-        prefill_efficiency=0.56,
-        layer_seconds=2.56e-05,
-        link_seconds=4e-06,
-        link_efficiency=0.95,
-        efficiency_source=(
-            "all but `compute_efficiency` (assumed): TP 4 rows of Llama-3.1-70B FP8 on vLLM, B200, "
-            "in aiconfigurator's silicon samples, KV in fp8 as InferenceX's recipe sets it"
-        ),
-    ),
-    GpuFacts(
-        name="l40s",
-        source="NVIDIA L40S data sheet",
-        bandwidth=0.864e12,
-        bf16_flops=362e12,
-        fp8_flops=733e12,
-        memory_bytes=48.3e9,
-        cache_bytes=96e6,
-        link_bandwidth=32e9,
-        link_efficiency=0.3,
-        memory_efficiency=0.8,
-        compute_efficiency=0.62,
-        fp8_compute_efficiency=0.48,
-        attention_efficiency=0.73,
-        prefill_efficiency=0.55,
-        efficiency_source=(f"{_PRODUCTS}, vLLM 0.24.0; layers: typical, not measured; TP: {_PCI}"),
-    ),
-    GpuFacts(
-        name="rtx3090",
-        source="NVIDIA Ampere GA102 whitepaper",
-        bandwidth=0.936e12,
-        bf16_flops=71e12,
-        memory_bytes=25.7e9,
-        cache_bytes=6e6,
-        link_bandwidth=16e9,
-        link_efficiency=0.3,
-        memory_efficiency=0.9,
-        compute_efficiency=0.85,
-        attention_efficiency=0.9,
-        prefill_efficiency=0.5,
-        efficiency_source=f"assumed: the RTX 4090's, a little less; not measured; TP: {_PCI}",
-    ),
-    GpuFacts(
-        name="rtx4090",
-        source="NVIDIA Ada whitepaper",
-        bandwidth=1.008e12,
-        bf16_flops=165e12,
-        fp8_flops=330e12,
-        memory_bytes=25.7e9,
-        cache_bytes=72e6,
-        link_bandwidth=32e9,
-        link_efficiency=0.3,
-        memory_efficiency=0.92,
-        compute_efficiency=0.98,
-        attention_efficiency=0.92,
-        prefill_efficiency=0.62,
-        efficiency_source=f"LLMServingSim's dense and attention tables, Llama-3.1-8B; TP: {_PCI}",
-    ),
-    GpuFacts(
-        name="rtxpro6000",
-        source="NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet",
-        bandwidth=1.597e12,
-        bf16_flops=504e12,
-        fp8_flops=1007e12,
-        memory_bytes=102.0e9,
-        cache_bytes=128e6,
-        link_bandwidth=64e9,
-        link_efficiency=0.15,
-        memory_efficiency=0.91,
-        compute_efficiency=0.8,
-        attention_efficiency=0.9,
-        prefill_efficiency=0.45,
-        efficiency_source=(
-            "LLMServingSim's dense and attention tables, Llama-3.1-8B; TP: seconds without "
-            "prompts of its Qwen3-32B run on two GPUs"
-        ),
-    ),
-)
-
-GPUS: dict[str, GpuFacts] = {gpu.name: gpu for gpu in _ALL}
+GPUS: dict[str, GpuFacts] = {
+    gpu.name: gpu
+    for gpu in msgspec.json.decode(
+        Path(__file__).with_suffix(".json").read_bytes(), type=tuple[GpuFacts, ...]
+    )
+}
 
 
 def gpu_facts(name: str) -> GpuFacts:

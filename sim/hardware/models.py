@@ -1,6 +1,8 @@
-"""Shapes of models, from the configuration files their makers publish."""
+"""Shapes of models (``models.json``), from the configuration files their makers publish."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import msgspec
 
@@ -65,115 +67,12 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
         return 2.0 * self.layers * self.kv_heads * self.head_size * bytes_per_value
 
 
-_HUGGING_FACE = "config.json of {} on Hugging Face"
-
-
-def _model(repository: str, **shape: object) -> ModelFacts:
-    return msgspec.convert(
-        {"source": _HUGGING_FACE.format(repository), **shape}, type=ModelFacts, strict=True
+MODELS: dict[str, ModelFacts] = {
+    model.name: model
+    for model in msgspec.json.decode(
+        Path(__file__).with_suffix(".json").read_bytes(), type=tuple[ModelFacts, ...]
     )
-
-
-_ALL = (
-    _model(
-        "meta-llama/Llama-3.1-8B",
-        name="llama-3.1-8b",
-        layers=32,
-        hidden=4096,
-        intermediate=14336,
-        heads=32,
-        kv_heads=8,
-        vocabulary=128256,
-    ),
-    _model(
-        "meta-llama/Llama-3.1-70B",
-        name="llama-3.1-70b",
-        layers=80,
-        hidden=8192,
-        intermediate=28672,
-        heads=64,
-        kv_heads=8,
-        vocabulary=128256,
-    ),
-    _model(
-        "meta-llama/Llama-2-7b-hf",
-        name="llama-2-7b",
-        layers=32,
-        hidden=4096,
-        intermediate=11008,
-        heads=32,
-        kv_heads=32,
-        vocabulary=32000,
-    ),
-    _model(
-        "meta-llama/Llama-2-70b-hf",
-        name="llama-2-70b",
-        layers=80,
-        hidden=8192,
-        intermediate=28672,
-        heads=64,
-        kv_heads=8,
-        vocabulary=32000,
-    ),
-    _model(
-        "Qwen/Qwen3-8B",
-        name="qwen3-8b",
-        layers=36,
-        hidden=4096,
-        intermediate=12288,
-        heads=32,
-        kv_heads=8,
-        vocabulary=151936,
-    ),
-    _model(
-        "Qwen/Qwen3-32B",
-        name="qwen3-32b",
-        layers=64,
-        hidden=5120,
-        intermediate=25600,
-        heads=64,
-        kv_heads=8,
-        vocabulary=151936,
-    ),
-    _model(
-        "Qwen/Qwen3-30B-A3B",
-        name="qwen3-30b-a3b",
-        layers=48,
-        hidden=2048,
-        intermediate=768,
-        heads=32,
-        kv_heads=4,
-        vocabulary=151936,
-        experts=128,
-        experts_per_token=8,
-    ),
-    _model(
-        "Qwen/Qwen3-235B-A22B",
-        name="qwen3-235b-a22b",
-        layers=94,
-        hidden=4096,
-        intermediate=1536,
-        heads=64,
-        kv_heads=4,
-        vocabulary=151936,
-        experts=128,
-        experts_per_token=8,
-    ),
-    _model(
-        "mistralai/Mixtral-8x7B-v0.1",
-        name="mixtral-8x7b",
-        layers=32,
-        hidden=4096,
-        intermediate=14336,
-        heads=32,
-        kv_heads=8,
-        vocabulary=32000,
-        experts=8,
-        experts_per_token=2,
-    ),
-)
-
-MODELS: dict[str, ModelFacts] = {model.name: model for model in _ALL}
+}
 
 
 def model_facts(name: str) -> ModelFacts:

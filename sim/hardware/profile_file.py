@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
-from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.models import model_facts
 
 ANY_DRAFTER = "*"
 """Name under which a profile holds the drafter of a recording that did not name it."""
 NOMINAL_MODEL = "llama-3.1-8b"
 """Whose size and layers a recording gets that does not say what ran."""
-_UNLIMITED_TOKENS = 1e9
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Tokens = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class MeasuredDraft(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Measured cost of one drafter on this hardware; fields as in `drafters.base.DraftCost`."""
+
+    proposal: float = 0.0
+    proposal_per_request: float = 0.0
+    pass_: float = msgspec.field(default=0.0, name="pass")
+    pass_per_request: float = 0.0
+    pass_per_context_token: float = 0.0
+    source: str = ""
 
 
 class HardwareProfile(
@@ -131,41 +139,3 @@ def write_hardware_profile(profile: HardwareProfile, path: str | os.PathLike[str
         Path(path).write_bytes(text + b"\n")
     except OSError as error:
         raise ConfigError(f"hardware profile {str(path)!r}: {error.strerror or error}") from error
-
-
-def from_cost_profile(cost: CostProfile, origin: str) -> HardwareProfile:
-    """A controller's cost profile as hardware.
-
-    A cost profile says nothing of memory and layers: they are those of a nominal model with room
-    for any context. The measured pass is that of whatever drafter ran when it was learned.
-
-    Args:
-        cost: what the controller saved.
-        origin: name to use if the profile has none.
-    """
-    nominal = model_facts(NOMINAL_MODEL)
-    drafts = {}
-    if cost.draft_pass or cost.draft_pass_per_request:
-        drafts[ANY_DRAFTER] = MeasuredDraft(
-            pass_=cost.draft_pass,
-            pass_per_request=cost.draft_pass_per_request,
-            source=f"cost profile {cost.name or origin}",
-        )
-    return HardwareProfile(
-        schema=1,
-        name=cost.name or origin,
-        source=cost.source or f"cost profile {origin}",
-        memory_bytes=_UNLIMITED_TOKENS * nominal.kv_bytes_per_token(),
-        weight_bytes=2.0 * nominal.weights,
-        kv_bytes_per_token=nominal.kv_bytes_per_token(),
-        layers=nominal.layers,
-        tokens=cost.tokens,
-        seconds=list(itertools.accumulate(cost.seconds, max)),
-        prefill_in_curve=False,
-        per_request=cost.per_request,
-        per_context_token=cost.per_context_token,
-        per_prefill_token=cost.per_prefill_token,
-        any_draft=cost.any_draft,
-        any_draft_per_request=cost.any_draft_per_request,
-        drafts=drafts,
-    )

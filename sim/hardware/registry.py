@@ -6,38 +6,29 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-import msgspec
-
-from adaptive_spec.cost.profile import load_profile
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.gpus import GPUS, gpu_facts
 from adaptive_spec.sim.hardware.models import MODELS, model_facts
-from adaptive_spec.sim.hardware.profile_file import (
-    HardwareProfile,
-    from_cost_profile,
-    read_hardware_profile,
-)
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 
-_FORMS = "roofline:GPU:MODEL[:tpN][:fp8]", "table:FORMAT:GPU:MODEL[:tpN][:fp8]"
+_FORMS = "roofline:GPU:MODEL[:tpN][:fp8]", "table:GPU:MODEL"
 
 
 def hardware(name: str) -> Hardware:
     """The hardware of this name.
 
     Args:
-        name: a shipped profile such as ``h100-llama-8b``; a JSON file, either a hardware profile
-            or the cost profile a controller saved; ``roofline:GPU:MODEL[:tpN][:fp8]``; or
-            ``table:FORMAT:GPU:MODEL[:tpN][:fp8]``, which reads public tables from the data
-            folder (`adaptive_spec.sim.data_folder`).
+        name: a shipped profile such as ``h100-llama-8b``; a JSON file;
+            ``roofline:GPU:MODEL[:tpN][:fp8]``; or ``table:GPU:MODEL``, which reads
+            LLMServingSim's tables from the data folder (`adaptive_spec.sim.data_folder`).
 
     Raises:
         ConfigError: nothing of that name, or a file that is no profile.
         DataError: tables that are missing or damaged.
     """
-    return CoefficientHardware(hardware_profile(name))
+    return Hardware(hardware_profile(name))
 
 
 def hardware_profile(name: str) -> HardwareProfile:
@@ -52,20 +43,12 @@ def hardware_profile(name: str) -> HardwareProfile:
         from adaptive_spec.sim.data_folder import data_folder
         from adaptive_spec.sim.hardware.tables import table_profile
 
-        table, _, shape = rest.partition(":")
-        gpu, model, parallel, precision = _parts(name, shape)
-        return table_profile(
-            table,
-            gpu_facts(gpu),
-            model_facts(model),
-            data_folder(),
-            tensor_parallel=parallel,
-            precision=precision,
-        )
+        gpu, _, model = rest.partition(":")
+        return table_profile(gpu_facts(gpu), model_facts(model), data_folder())
     if name in hardware_names():
         return _shipped(name)
     if name.endswith(".json") or Path(name).is_file():
-        return _read_file(Path(name))
+        return read_hardware_profile(name)
     raise ConfigError(
         f"unknown hardware {name!r}: one of {', '.join(hardware_names())}; a JSON file; or "
         f"{' or '.join(_FORMS)} (GPU: {', '.join(GPUS)}; MODEL: {', '.join(MODELS)})"
@@ -87,23 +70,6 @@ def _shipped(name: str) -> HardwareProfile:
     folder = resources.files("adaptive_spec.sim.hardware") / "profiles"
     with resources.as_file(folder / f"{name}.json") as path:
         return read_hardware_profile(path)
-
-
-def _read_file(path: Path) -> HardwareProfile:
-    """A hardware profile, or a cost profile (which has no `memory_bytes`)."""
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"hardware {str(path)!r}: {error.strerror or error}") from error
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"hardware {str(path)!r}: not JSON: {error}") from error
-    looks_like_cost = isinstance(content, dict) and not content.keys() & _ONLY_IN_HARDWARE
-    if looks_like_cost and "tokens" in content:
-        return from_cost_profile(load_profile(path), path.stem)
-    return read_hardware_profile(path)
-
-
-_ONLY_IN_HARDWARE = {"memory_bytes", "weight_bytes", "kv_bytes_per_token", "layers", "drafts"}
 
 
 def _parts(name: str, rest: str) -> tuple[str, str, int, str]:

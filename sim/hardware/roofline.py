@@ -143,7 +143,7 @@ def kv_pool(
 ) -> tuple[float, float]:
     """Memory of all GPUs less activations and graphs, and the bytes of the weights.
 
-    Of that memory an engine uses the share it is told to (`adaptive_spec.sim.kv_pool`).
+    Of that memory an engine uses the share it is told to (`adaptive_spec.sim.engine.kv_pool`).
     Raises ConfigError if the weights do not fit.
     """
     embeddings = model.head_weights * (1 if model.tied_embedding else 2)

@@ -1,105 +1,80 @@
-"""Step times from tables of measured operators, as public projects keep them.
+"""Step times from LLMServingSim's tables of measured operators (casys-kaist/LLMServingSim, MIT).
 
-Each format has a reader of its own that returns `OperatorTables`. Here they are put together:
-layers times one layer's products and small operators at M tokens, the vocabulary head at N, and
-attention as a plane fitted to its table, so that a step is as quick to price as from coefficients.
-The tables hold kernels only: all-reduces and the engine's overhead come from where a roofline
-takes them.
+Three files per GPU and model, bf16 on one GPU: ``dense`` (token-wise operators of a layer over
+tokens, in microseconds), ``per_sequence`` (vocabulary head and sampler over sequences) and
+``attention`` (mixed batches: a prompt chunk over a past, and decoding requests of one context
+length). Here they are put together: layers times one layer's products and small operators at M
+tokens, the vocabulary head at N, and attention as a plane fitted to its table, so that a step is as
+quick to price as from coefficients. The tables hold kernels only: the engine's overhead comes from
+where a roofline takes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.hardware.aiconfigurator_tables import read_aiconfigurator
+from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.hardware.gpus import GpuFacts
-from adaptive_spec.sim.hardware.llmservingsim_tables import read_llmservingsim
 from adaptive_spec.sim.hardware.models import ModelFacts
 from adaptive_spec.sim.hardware.nonnegative import nonnegative_fit
-from adaptive_spec.sim.hardware.operator_tables import OperatorTables
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.roofline import (
     GRAPH_SIZES,
     PASS_LAUNCH_SECONDS,
     VLLM,
     EngineOverhead,
-    all_reduce_seconds,
     kv_pool,
 )
-from adaptive_spec.sim.hardware.vidur_tables import read_vidur
+from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.step import FloatArray
 
-Reader = Callable[[Path, GpuFacts, ModelFacts, int, str], OperatorTables]
+if TYPE_CHECKING:
+    import polars as pl
 
-FORMATS: dict[str, Reader] = {
-    "aiconfigurator": read_aiconfigurator,
-    "llmservingsim": read_llmservingsim,
-    "vidur": read_vidur,
+_NAMES = {
+    ("rtx4090", "llama-3.1-8b"): "RTX4090_Llama-3.1-8B",
+    ("rtxpro6000", "llama-3.1-8b"): "RTXPRO6000_Llama-3.1-8B",
+    ("rtxpro6000", "qwen3-32b"): "RTXPRO6000_Qwen3-32B",
 }
+_ONCE_PER_STEP = {"embedding", "final_layernorm"}
+_TWICE_PER_LAYER = {"layernorm"}
+_TOKENS = (
+    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 1536),
+    2048,
+)
+_SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 
 
 def table_profile(
-    table_format: str,
-    gpu: GpuFacts,
-    model: ModelFacts,
-    data_folder: Path,
-    *,
-    tensor_parallel: int = 1,
-    precision: str = "bf16",
-    engine: EngineOverhead = VLLM,
+    gpu: GpuFacts, model: ModelFacts, data_folder: Path, *, engine: EngineOverhead = VLLM
 ) -> HardwareProfile:
-    """A hardware profile from tables of this format in the data folder.
+    """A hardware profile of this model on one of these GPUs.
 
     Raises:
-        ConfigError: no such format; the format has no such GPU, model or precision.
+        ConfigError: no tables for this pair.
         DataError: a table is missing or damaged.
     """
-    reader = FORMATS.get(table_format)
-    if reader is None:
-        raise ConfigError(f"unknown table format {table_format!r}: {', '.join(FORMATS)}")
-    if model.experts:
-        raise ConfigError(f"{model.name}: the tables hold no experts; use roofline:")
-    tables = reader(data_folder, gpu, model, tensor_parallel, precision)
-    return assemble(
-        tables,
-        gpu,
-        model,
-        tensor_parallel=tensor_parallel,
-        precision=precision,
-        engine=engine,
-        name=f"{table_format}-{gpu.name}-{model.name}",
-    )
-
-
-def assemble(
-    tables: OperatorTables,
-    gpu: GpuFacts,
-    model: ModelFacts,
-    *,
-    tensor_parallel: int,
-    precision: str,
-    engine: EngineOverhead,
-    name: str,
-) -> HardwareProfile:
-    """Put one model together from its operators."""
-    memory, weights = kv_pool(gpu, model, tensor_parallel, precision)
-    reduces = [all_reduce_seconds(gpu, model, tensor_parallel, int(t)) for t in tables.tokens]
-    layers = model.layers * (tables.layer_seconds + np.array(reduces))
-    decode_fixed, decode_request, context = decode_plane(tables.decode)
-    prompt_token, pair = prompt_plane(tables.prompt, decode_fixed)
-    head = _line(tables.head_tokens, tables.head_seconds)
-    parallel = f"-tp{tensor_parallel}" if tensor_parallel > 1 else ""
+    name = _NAMES.get((gpu.name, model.name))
+    if name is None:
+        pairs = ", ".join(":".join(pair) for pair in _NAMES)
+        raise ConfigError(f"LLMServingSim tables: {pairs}, not {gpu.name}:{model.name}")
+    start = f"llmservingsim_{name}_bf16_tp1"
+    folder = data_folder / "cost"
+    layer = layer_seconds(folder / f"{start}_dense.csv.gz", model.layers)
+    head = _line(np.array(_SEQUENCES), _head_seconds(folder / f"{start}_per_sequence.csv.gz"))
+    decode, prompt = _attention(folder / f"{start}_attention.csv.gz")
+    decode_fixed, decode_request, context = decode_plane(decode)
+    prompt_token, pair = prompt_plane(prompt, decode_fixed)
+    memory, weights = kv_pool(gpu, model, 1, "bf16")
     return HardwareProfile(
         schema=1,
-        name=f"{name}{parallel}",
-        source=f"{tables.source}; engine: {engine.source}",
+        name=f"llmservingsim-{gpu.name}-{model.name}",
+        source=f"LLMServingSim {name}: dense, per_sequence, attention; engine: {engine.source}",
         model=model.name,
         gpu=gpu.name,
-        tensor_parallel=tensor_parallel,
         memory_bytes=memory,
         weight_bytes=weights,
         kv_bytes_per_token=model.kv_bytes_per_token(),
@@ -107,8 +82,8 @@ def assemble(
         token_buckets=list(GRAPH_SIZES),
         overhead=engine.per_step,
         fixed=head[0] + model.layers * decode_fixed,
-        tokens=[int(t) for t in tables.tokens],
-        seconds=np.maximum.accumulate(layers).tolist(),
+        tokens=list(_TOKENS),
+        seconds=np.maximum.accumulate(model.layers * layer).tolist(),
         per_batch_token=head[1],
         per_request=engine.per_request + model.layers * decode_request,
         per_context_token=model.layers * context,
@@ -116,6 +91,62 @@ def assemble(
         per_prefill_context_token=model.layers * pair,
         draft_pass_overhead=PASS_LAUNCH_SECONDS,
     )
+
+
+def layer_seconds(path: Path, layers: int) -> FloatArray:
+    """[`_TOKENS`] everything of one layer but attention over the context."""
+    dense = read_table(path, ("layer", "tokens", "time_us"))
+    total = np.zeros(len(_TOKENS))
+    for operator in sorted(set(dense["layer"].to_list())):
+        seconds = _operator(dense, path, operator, "tokens", _TOKENS)
+        if operator in _ONCE_PER_STEP:
+            seconds = seconds / layers
+        elif operator in _TWICE_PER_LAYER:
+            seconds = 2.0 * seconds
+        total += seconds
+    return total
+
+
+def _head_seconds(path: Path) -> FloatArray:
+    """[`_SEQUENCES`] vocabulary head and sampler."""
+    sequence = read_table(path, ("layer", "sequences", "time_us"))
+    total = np.zeros(len(_SEQUENCES))
+    for operator in ("lm_head", "sampler"):
+        total += _operator(sequence, path, operator, "sequences", _SEQUENCES)
+    return total
+
+
+def _operator(
+    frame: pl.DataFrame, path: Path, operator: str, column: str, at: tuple[int, ...]
+) -> FloatArray:
+    """Seconds of one operator at these sizes."""
+    import polars as pl
+
+    rows = numbers(frame.filter(pl.col("layer") == operator), path, column, "time_us")
+    if not len(rows):
+        raise DataError(f"{path}: no operator {operator!r}")
+    rows = rows[np.argsort(rows[:, 0])]
+    result: FloatArray = np.interp(at, rows[:, 0], rows[:, 1]) / 1e6
+    return result
+
+
+def _attention(path: Path) -> tuple[FloatArray, FloatArray]:
+    """Seconds of one layer's attention, of decoding alone and of prompts alone.
+
+    [D, 3] requests, context tokens of all of them, seconds; [P, 3] prompt tokens, pairs with tokens
+    before, seconds.
+    """
+    columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
+    rows = numbers(read_table(path, columns), path, *columns)
+    chunk, past, requests, context, microseconds = rows.T
+    alone = (chunk == 0) & (requests > 0)
+    decode = np.stack([requests, requests * context, microseconds / 1e6], axis=1)[alone]
+    prompts = (chunk > 0) & (requests == 0)
+    pairs = chunk * past + chunk * (chunk - 1.0) / 2.0
+    prompt = np.stack([chunk, pairs, microseconds / 1e6], axis=1)[prompts]
+    if not len(decode) or not len(prompt):
+        raise DataError(f"{path}: needs rows of decoding alone and of prompts alone")
+    return decode, prompt
 
 
 def decode_plane(decode: FloatArray) -> tuple[float, float, float]:
@@ -137,6 +168,6 @@ def prompt_plane(prompt: FloatArray, fixed: float) -> tuple[float, float]:
 
 def _line(tokens: FloatArray, seconds: FloatArray) -> tuple[float, float]:
     """Value at no token and slope, of least relative error."""
-    features = np.stack([np.ones_like(tokens), tokens], axis=1)
+    features = np.stack([np.ones(len(tokens)), tokens], axis=1)
     fixed, slope = nonnegative_fit(features / seconds[:, None], np.ones_like(seconds))
     return float(fixed), float(slope)

@@ -1,7 +1,8 @@
-"""Arrivals at a constant rate: Poisson, or Gamma with a coefficient of variation."""
+"""Laws of the time between two arrivals, and arrivals at a constant rate."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Iterator
 
@@ -9,12 +10,45 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.load.intervals import IntervalLaw, gamma_shape, unit_intervals
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
+from adaptive_spec.step import FloatArray
 
 LEAST_CV, MOST_CV = 0.01, 100.0
 
 _BLOCK = 1024
+
+
+class IntervalLaw(enum.StrEnum):
+    """Families of inter-arrival times."""
+
+    EXPONENTIAL = "exponential"
+    GAMMA = "gamma"
+    WEIBULL = "weibull"
+
+
+def unit_intervals(
+    law: IntervalLaw, shape: float, count: int, random: np.random.Generator
+) -> FloatArray:
+    """[count] independent times with mean 1.
+
+    Args:
+        law: the family.
+        shape: of Gamma or Weibull, > 0; below 1 is burstier than Poisson. Exponential has none.
+        count: how many.
+        random: where they come from.
+    """
+    if law is IntervalLaw.EXPONENTIAL:
+        return random.exponential(size=count)
+    if law is IntervalLaw.GAMMA:
+        return random.gamma(shape, 1 / shape, size=count)
+    # The mean of a Weibull law with scale 1 is gamma(1 + 1 / shape).
+    unscaled = random.weibull(shape, size=count)
+    return unscaled * math.exp(-math.lgamma(1 + 1 / shape))
+
+
+def gamma_shape(cv: float) -> float:
+    """Shape of the Gamma law with this coefficient of variation: 1 / CV^2."""
+    return 1 / (cv * cv)
 
 
 def gamma_arrivals(rate: float, cv: float, random: np.random.Generator) -> Iterator[float]:
@@ -36,11 +70,6 @@ def gamma_arrivals(rate: float, cv: float, random: np.random.Generator) -> Itera
     if not LEAST_CV <= cv <= MOST_CV:
         raise ConfigError(f"the CV of arrivals must be {LEAST_CV:g} to {MOST_CV:g}, got {cv:g}")
     return _gamma_arrivals(rate, gamma_shape(cv), random)
-
-
-def poisson_arrivals(rate: float, random: np.random.Generator) -> Iterator[float]:
-    """Endless arrival times of a Poisson process; see `gamma_arrivals`."""
-    return gamma_arrivals(rate, 1.0, random)
 
 
 def arriving(requests: Iterator[Request], times: Iterator[float]) -> Iterator[Request]:

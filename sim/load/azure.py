@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import Row, header_of, table_rows
-from adaptive_spec.sim.request import Request
 
 PUBLISHED = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 IN_SECONDS = ("arrival_s", "input_tokens", "output_tokens")
@@ -23,7 +23,7 @@ def is_azure(header: Sequence[str]) -> bool:
     return set(PUBLISHED) <= set(header) or set(IN_SECONDS) <= set(header)
 
 
-def read_azure(path: Path, *, temperature: float | None = None) -> Iterator[Request]:
+def read_azure(path: Path) -> Iterator[Request]:
     """Requests in order of arrival, the first at 0; ids are row numbers, the header being row 1.
 
     A length of 0 becomes 1. Constant memory. Raises DataError with file and row.
@@ -53,7 +53,6 @@ def read_azure(path: Path, *, temperature: float | None = None) -> Iterator[Requ
             arrival=since,
             prompt_tokens=row.tokens(context),
             output_tokens=row.tokens(generated),
-            temperature=temperature,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 
 class Load(Protocol):

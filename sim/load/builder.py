@@ -29,12 +29,11 @@ from adaptive_spec.sim.load.load_text import Closed, LoadOptions, Steady, parse_
 from adaptive_spec.sim.load.mooncake import read_mooncake
 from adaptive_spec.sim.load.quantile_lengths import ClientLengths, read_quantile_lengths
 from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.servegen import read_clients, servegen_requests
-from adaptive_spec.sim.load.shapes import piecewise, random_bursts, reshaped
-from adaptive_spec.sim.load.slices import sliced
+from adaptive_spec.sim.load.shapes import piecewise, random_bursts, reshaped, sliced
 from adaptive_spec.sim.load.step_trace import read_step_trace
 from adaptive_spec.sim.load.tenants import Tenant, TenantMix
-from adaptive_spec.sim.request import Request
 
 _DEEPEST = 8
 
@@ -142,7 +141,7 @@ class Builder:
         if servegen.lengths is not None:
             lengths: Path | None = self.folder / servegen.lengths
         else:
-            lengths = _lengths_beside(rates)
+            lengths = lengths_beside(rates)
         clients = read_clients(
             rates,
             start=servegen.start,
@@ -242,10 +241,27 @@ def _drained(load: OpenLoad) -> Iterator[Request]:
         yield load.take()
 
 
-def _lengths_beside(rates: Path) -> Path | None:
+def lengths_beside(rates: Path) -> Path | None:
     """``X_length_quantiles.csv`` beside ``X_client_rates.csv``, either of them gzipped or not."""
     plain = rates.name.replace("client_rates", "length_quantiles").removesuffix(".gz")
     if plain == rates.name.removesuffix(".gz"):
         return None
     found = (rates.with_name(name) for name in (plain, f"{plain}.gz"))
     return next((path for path in found if path.is_file()), None)
+
+
+def parse_load(text: str, data: AcceptanceData, *, seed: int) -> Load:
+    """The load that ``--load`` names.
+
+    Args:
+        text: ``closed:N``, ``poisson:RATE``, ``gamma:RATE:CV`` or a file, with options; see
+            `load_text`. The format of a file is found from its content, see `file_format`.
+        data: acceptance data; requests without lengths of their own follow its records.
+        seed: of everything random in the load. Same seed, same requests.
+
+    Raises ConfigError for words or a description that cannot be used, and DataError, here or while
+    requests are taken, for a file that is missing or damaged; one line, naming file and row.
+    """
+    if seed < 0:
+        raise ConfigError(f"the seed must be 0 or more, got {seed}")
+    return Builder(data, np.random.SeedSequence(seed)).load(text)

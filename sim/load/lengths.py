@@ -9,8 +9,8 @@ from typing import Annotated, Protocol, TypeAlias
 import msgspec
 import numpy as np
 
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import MOST_TOKENS
-from adaptive_spec.sim.request import Request
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
 
@@ -53,18 +53,6 @@ def drawn(law: TokenLaw, random: np.random.Generator) -> Iterator[int]:
     while True:
         block = np.exp(random.normal(centre, math.sqrt(variance), size=_BLOCK))
         yield from np.rint(block).clip(1, law.most).astype(np.int64).tolist()
-
-
-class IndependentLengths:
-    """Prompt and output lengths from two laws, independent of each other."""
-
-    def __init__(self, prompt: TokenLaw, output: TokenLaw) -> None:
-        self._prompt, self._output = prompt, output
-
-    def pairs(self, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-        """Endless (prompt tokens, output tokens)."""
-        prompts, outputs = random.spawn(2)
-        return zip(drawn(self._prompt, prompts), drawn(self._output, outputs), strict=False)
 
 
 def with_lengths(

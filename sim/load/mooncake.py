@@ -14,8 +14,8 @@ from typing import Annotated
 import msgspec
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import MOST_TOKENS, numbered_rows
-from adaptive_spec.sim.request import Request
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
@@ -26,7 +26,7 @@ class _Line(msgspec.Struct):
     output_length: _Tokens
 
 
-def read_mooncake(path: Path, *, temperature: float | None = None) -> Iterator[Request]:
+def read_mooncake(path: Path) -> Iterator[Request]:
     """Requests in order of arrival, the first at 0; ids are row numbers, from 1.
 
     A length of 0 becomes 1. Constant memory. Raises DataError with file and row.
@@ -60,7 +60,6 @@ def read_mooncake(path: Path, *, temperature: float | None = None) -> Iterator[R
             arrival=seconds - first,
             prompt_tokens=max(line.input_length, 1),
             output_tokens=max(line.output_length, 1),
-            temperature=temperature,
         )
     if first is None:
         raise DataError(f"{path}: only blank rows")

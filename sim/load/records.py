@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 UNKNOWN_PROMPT_TOKENS = 128
 """Prompt length of a record that has none."""

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from adaptive_spec.errors import ConfigError, DataError
-from adaptive_spec.sim.load.intervals import IntervalLaw, gamma_shape, unit_intervals
+from adaptive_spec.sim.load.arrivals import IntervalLaw, gamma_shape, unit_intervals
 from adaptive_spec.sim.load.lengths import LengthSource
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import Row, table_rows
-from adaptive_spec.sim.request import Request
 from adaptive_spec.step import FloatArray
 
 COLUMNS = ("client", "window_start_s", "rate_rps", "cv", "iat_dist")
@@ -154,7 +154,6 @@ def servegen_requests(
     seed: int | np.random.SeedSequence,
     scale: float = 1.0,
     window: float = WINDOW_SECONDS,
-    temperature: float | None = None,
 ) -> Iterator[Request]:
     """Requests of all clients, merged in order of arrival; time 0 is the first window's start.
 
@@ -167,7 +166,6 @@ def servegen_requests(
         seed: of intervals and lengths.
         scale: factor on every rate, to fit a cluster's load to one server.
         window: length of a window, as given to `read_clients`.
-        temperature: of all requests; None: as `Request` says.
     """
     root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     origin = min(client.first_start for client in clients)
@@ -186,7 +184,6 @@ def servegen_requests(
             prompt_tokens=prompt,
             output_tokens=output,
             tenant=f"client-{clients[index].name}",
-            temperature=temperature,
         )
 
 

@@ -1,4 +1,6 @@
-"""Ramps, steps and bursts: a load whose rate is multiplied by a factor that varies over time.
+"""Ramps, steps and bursts, and parts of a load.
+
+The rate of a load is multiplied by a factor that varies over time.
 
 The factor is given piece by piece, linear within a piece. Arrivals are moved by time-rescaling:
 with F(t) the integral of the factor, an arrival of the base load at s comes at the t with
@@ -16,7 +18,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,26 @@ def reshaped(requests: Iterator[Request], pieces: Iterator[Piece]) -> Iterator[R
             return
         within = _time_of(piece, request.arrival - passed)
         yield msgspec.structs.replace(request, arrival=began + within)
+
+
+def sliced(
+    requests: Iterator[Request], *, skip: float = 0.0, first: float = math.inf, rate: float = 1.0
+) -> Iterator[Request]:
+    """Requests that arrive in skip <= t < skip + first, with (t - skip) / rate as their arrival.
+
+    Args:
+        requests: in order of arrival; read no further than needed.
+        skip: seconds of the load to leave out at its start.
+        first: seconds of the load to keep after that.
+        rate: how many times faster they come, > 0.
+    """
+    for request in requests:
+        if request.arrival < skip:
+            continue
+        since = request.arrival - skip
+        if since >= first:
+            return
+        yield msgspec.structs.replace(request, arrival=since / rate)
 
 
 def _time_of(piece: Piece, amount: float) -> float:

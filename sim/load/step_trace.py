@@ -28,7 +28,7 @@ import msgspec
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.sim.load.records import UNKNOWN_PROMPT_TOKENS
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -60,7 +60,7 @@ class _Seen:
     group: _Group | None = None
 
 
-def read_step_trace(directory: Path, *, temperature: float | None = None) -> Iterator[Request]:
+def read_step_trace(directory: Path) -> Iterator[Request]:
     """Requests of a recorded trace in order of arrival, the first at 0.
 
     Holds one small entry per request: how much one emits is known when the trace has been read.
@@ -84,7 +84,7 @@ def read_step_trace(directory: Path, *, temperature: float | None = None) -> Ite
         raise DataError(f"{directory}: no step trace: no steps in any file steps-*.jsonl")
     if not requests.seen:
         raise DataError(f"{directory}: no request decodes in any of {steps} steps")
-    return _in_order(requests.seen, temperature)
+    return _in_order(requests.seen)
 
 
 def _checked(directory: Path, record: dict[str, object]) -> _Step:
@@ -163,7 +163,7 @@ class _Requests:
             request.group = group if len(group.members) > 1 else None
 
 
-def _in_order(seen: dict[str, _Seen], temperature: float | None) -> Iterator[Request]:
+def _in_order(seen: dict[str, _Seen]) -> Iterator[Request]:
     # A step's duration is measured, not derived from `now`: order by time, not appearance.
     ordered = sorted(seen.items(), key=lambda item: item[1].arrival)
     first = ordered[0][1].arrival
@@ -173,5 +173,4 @@ def _in_order(seen: dict[str, _Seen], temperature: float | None) -> Iterator[Req
             arrival=request.arrival - first,
             prompt_tokens=request.prompt_tokens or UNKNOWN_PROMPT_TOKENS,
             output_tokens=request.emitted + 1,
-            temperature=temperature,
         )

@@ -9,7 +9,7 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.base import Load
-from adaptive_spec.sim.request import ANY_RECORD, Request
+from adaptive_spec.sim.load.request import ANY_RECORD, Request
 
 
 @dataclass(frozen=True, eq=False)

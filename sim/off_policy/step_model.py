@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
@@ -27,7 +27,7 @@ class StepModel:
 
     def survival(self, slots: IntArray) -> FloatArray:
         """[Kmax, B] predicted probability that all drafts up to a position are accepted."""
-        return self._acceptance.survival(slots)
+        return survival_of(self._acceptance.hazard(slots))
 
     def learn(self, ran: StepOutcome, ended: IntArray) -> None:
         """Take up a step, and forget the requests that ended with it."""

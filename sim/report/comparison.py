@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -93,14 +93,6 @@ class Comparison:
     def settings(self) -> tuple[Setting, ...]:
         """In the order of the sweep."""
         return tuple(dict.fromkeys(setting for setting, _, _ in self._rows))
-
-    def short_title(self, setting: Setting) -> str:
-        """What tells a setting from the others of this sweep; empty for the only one."""
-        every = [astuple(other) for other in self.settings]
-        mine = astuple(setting)
-        return " · ".join(
-            part for place, part in enumerate(mine) if len({other[place] for other in every}) > 1
-        )
 
     @cached_property
     def policies(self) -> tuple[str, ...]:
@@ -206,16 +198,6 @@ def tpot(row: Row) -> float | None:
 def of_best_static(row: Row) -> float | None:
     """Score over that of the best fixed K."""
     return None if row.result.regret is None else row.result.regret.of_best_static
-
-
-def of_no_speculation(row: Row) -> float | None:
-    """Score over that of true no speculation."""
-    return None if row.result.regret is None else row.result.regret.of_no_speculation
-
-
-def of_foresight(row: Row) -> float | None:
-    """Score over that of perfect foresight."""
-    return None if row.result.regret is None else row.result.regret.of_foresight
 
 
 def _names(row: Row) -> list[str]:

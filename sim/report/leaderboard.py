@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import mean, median
 
-from adaptive_spec.sim.result import Regret
-from adaptive_spec.sim.segments import Recovery
+from adaptive_spec.sim.results.result import Regret
+from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group, SweepConfig
 from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
 
@@ -49,10 +49,11 @@ class Standing:
         worst: the lowest of them, and where.
         of_no_speculation: mean over the cells.
         worst_of_no_speculation: the lowest.
+        of_foresight: mean over the runs; None where it was not run.
         by_column: mean by the group's columns; None where it has not run.
         recoveries: None where nothing changes.
         switches: between off and on, per 1,000 steps.
-        tpot_p50_ms, tpot_p99_ms: means over the runs.
+        throughput_tok_s, tpot_p50_ms, tpot_p99_ms: means over the runs.
         goodput_req_s: requests within the limits, mean over the runs.
         decision_p50_us, decision_p99_us: means over the runs, of the simulating machine.
         fail_opens: in all.
@@ -64,9 +65,11 @@ class Standing:
     worst: tuple[float, Place] | None
     of_no_speculation: float | None
     worst_of_no_speculation: float | None
+    of_foresight: float | None
     by_column: tuple[float | None, ...]
     recoveries: Recoveries | None
     switches: float
+    throughput_tok_s: float | None
     tpot_p50_ms: float | None
     tpot_p99_ms: float | None
     goodput_req_s: float | None
@@ -104,6 +107,19 @@ def conditions(results: SweepResults) -> list[Condition]:
         if rows:
             found.append(_condition(name, group, rows, results.config))
     return found
+
+
+def by_load(results: SweepResults) -> list[Condition]:
+    """The loads of a sweep, and all of them together at the end; in a sweep of groups, those."""
+    if results.config.groups:
+        return conditions(results)
+    rows = group_rows(results, Group())
+    loads = list(dict.fromkeys(row.cell.load for row in rows))
+    found = [
+        _condition(load, Group(), [row for row in rows if row.cell.load == load], results.config)
+        for load in loads
+    ]
+    return found if len(loads) == 1 else [*found, *conditions(results)]
 
 
 def place_of_row(row: Row) -> Place:
@@ -167,12 +183,14 @@ def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several
         worst=None if worst is None else (best[worst], worst),
         of_no_speculation=_mean(none.values()),
         worst_of_no_speculation=min(none.values(), default=None),
+        of_foresight=_mean(_known(r.regret.of_foresight for r in results if r.regret)),
         by_column=tuple(
             _mean(value for place, value in best.items() if place[axis] == column)
             for column in columns
         ),
         recoveries=recoveries(found),
         switches=1e3 * sum(r.switches for r in results) / max(sum(r.steps for r in results), 1),
+        throughput_tok_s=_mean(result.throughput_tok_s for result in results),
         tpot_p50_ms=_mean(_known(result.tpot_ms.p50 for result in results)),
         tpot_p99_ms=_mean(_known(result.tpot_ms.p99 for result in results)),
         goodput_req_s=_mean(_known(result.goodput_req_s for result in results)),

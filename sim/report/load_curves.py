@@ -16,7 +16,7 @@ from adaptive_spec.sim.report.comparison import (
     throughput,
     tpot,
 )
-from adaptive_spec.sim.report.style import Looks, label_ends, positive_axis, save
+from adaptive_spec.sim.report.style import Looks, add_legend, positive_axis, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,15 +51,8 @@ def draw_load_curves(
                 axes.text(0.02, 0.02, note, transform=axes.transAxes, color="#777777", fontsize=8)
         else:
             positive_axis(axes)
-    ends = [
-        (line[-1][0], line[-1][1].mean, looks.of(name))
-        for name, line in lines.items()
-        if line and looks.of(name).label
-    ]
-    if comparison.has_oracles:
-        ends.append((family.points[-1].x, 1.0, looks.of(BEST_STATIC)))
     others = len(looks.others)
-    label_ends(row[-1], ends, f"grey: {others} others, see table" if others else "")
+    add_legend(figure, row[0], f"grey: {others} other policies, see table" if others else "")
     return save(pyplot, figure, path)
 
 
@@ -90,7 +83,7 @@ def _draw(
         if not family.axis:
             # Loads that have nothing in common: points, no line that would suggest a way between.
             settings |= {"linestyle": "", "marker": look.marker or "_"}
-        axes.plot(xs, [spread.mean for _, spread in found], **settings)
+        axes.plot(xs, [spread.mean for _, spread in found], label=look.label or None, **settings)
         if look.label and any(spread.seeds > 1 for _, spread in found) and family.axis:
             lows = [spread.low for _, spread in found]
             highs = [spread.high for _, spread in found]

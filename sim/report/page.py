@@ -12,22 +12,12 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.report.comparison import Comparison, Setting
-from adaptive_spec.sim.report.findings import findings
 from adaptive_spec.sim.report.leaderboard import conditions
 from adaptive_spec.sim.report.load_curves import draw_load_curves
-from adaptive_spec.sim.report.pareto import draw_pareto
-from adaptive_spec.sim.report.regret_bars import draw_regret
 from adaptive_spec.sim.report.style import Looks, load_pyplot
-from adaptive_spec.sim.report.tables import (
-    BOARD_COLUMNS,
-    OVERALL_COLUMNS,
-    LoadTable,
-    board_table,
-    load_table,
-    overall,
-)
+from adaptive_spec.sim.report.tables import BOARD_COLUMNS, LoadTable, board_table, load_table
 from adaptive_spec.sim.report.timelines import draw_timeline, eventful_cells
-from adaptive_spec.sim.sweep.results import SweepResults, group_rows
+from adaptive_spec.sim.sweep.results import SweepResults
 from adaptive_spec.sim.sweep.store import write_whole
 
 if TYPE_CHECKING:
@@ -51,7 +41,7 @@ class Part:
     """One family of loads within a setting."""
 
     table: LoadTable
-    figures: tuple[Picture, ...]
+    figure: Picture
 
 
 @dataclass(frozen=True)
@@ -75,15 +65,7 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"--output {str(directory)!r}: {error.strerror}") from error
     comparison = Comparison(results)
-    # Policies can only be ranked on cells that all of them have run.
-    group = next(iter(results.config.groups), None)
-    ranked = comparison if group is None else Comparison(_of_group(results, group))
-    looks = Looks(ranked, comparison.policies)
-    overall_figures = []
-    if ranked.has_oracles:
-        path = draw_regret(pyplot, ranked, looks, directory / "regret.png")
-        cells = "all cells of the sweep" if group is None else f"the cells of group {group}"
-        overall_figures.append(Picture(path, f"Regret over {cells}."))
+    looks = Looks(comparison)
     sections = [
         _section(pyplot, comparison, setting, looks, directory, number)
         for number, setting in enumerate(comparison.settings, start=1)
@@ -91,14 +73,10 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     text = template.render(
         title="adaptive-spec sweep: " + _named(comparison.policies),
         subtitle=_subtitle(comparison),
-        findings=findings(ranked),
-        group=group,
         colours={policy: looks.of(policy).colour for policy in comparison.policies},
-        overall=overall(ranked),
-        overall_columns=OVERALL_COLUMNS,
-        overall_figures=overall_figures,
-        boards=[board_table(each) for each in conditions(results)] if results.config.groups else [],
+        boards=[board_table(each) for each in conditions(results)],
         board_columns=BOARD_COLUMNS,
+        faults=_faults(results),
         has_oracles=comparison.has_oracles,
         seeds=comparison.seeds,
         sections=sections,
@@ -111,22 +89,6 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     page = directory / PAGE
     write_whole(page, text.encode())
     return page
-
-
-def _of_group(results: SweepResults, name: str) -> SweepResults:
-    """The results of one group, oracles included."""
-    group = results.config.groups[name]
-    mine = group_rows(results, group)
-    cells = {row.cell for row in mine}
-    chosen = {id(row) for row in mine}
-    rows = tuple(
-        row
-        for row in results.rows
-        if row.cell in cells and (row.kind != "policy" or id(row) in chosen)
-    )
-    seeds = results.config.seed_list() if group.seeds is None else group.seeds
-    config = msgspec.structs.replace(results.config, groups={}, seeds=seeds)
-    return msgspec.structs.replace(results, config=config, rows=rows)
 
 
 def _section(
@@ -142,12 +104,8 @@ def _section(
         name = f"{number:02d}-{place}"
         path = directory / f"{name}-load.png"
         draw_load_curves(pyplot, comparison, setting, family, looks, path)
-        figures = [Picture(path, _curves_caption(comparison))]
-        if family.axis:
-            path = directory / f"{name}-pareto.png"
-            draw_pareto(pyplot, comparison, setting, family, looks, path)
-            figures.append(Picture(path, "What one user gets against what one GPU gives."))
-        parts.append(Part(load_table(comparison, setting, family), tuple(figures)))
+        figure = Picture(path, _curves_caption(comparison))
+        parts.append(Part(load_table(comparison, setting, family), figure))
     return Section(setting.title, tuple(parts))
 
 
@@ -198,6 +156,22 @@ def _subtitle(comparison: Comparison) -> str:
     )
     words = " × ".join(f"{n} {many if n != 1 else one}" for n, many, one in counts)
     return f"{words}; simulated by adaptive-spec {results.version}."
+
+
+def _faults(results: SweepResults) -> list[str]:
+    """What went wrong in runs that did not fail, so that their figures are not taken for clean."""
+    found = []
+    rows = [row for row in results.rows if row.kind == "policy"]
+    for policy in dict.fromkeys(row.result.policy for row in rows):
+        unused = sum(row.result.fail_opens for row in rows if row.result.policy == policy)
+        if unused:
+            found.append(
+                f"{policy}: {unused:,} decisions could not be used; the engine's own K ran"
+            )
+    rejected = sum(row.result.rejected for row in results.rows)
+    if rejected:
+        found.append(f"{rejected:,} requests, over all runs, could never fit into the KV pool")
+    return found
 
 
 def _named(policies: tuple[str, ...]) -> str:

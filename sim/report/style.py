@@ -1,13 +1,10 @@
-"""How figures look: colours, markers, and labels that stand beside their lines."""
+"""How figures look: colours, markers and legends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.report.comparison import (
@@ -67,11 +64,10 @@ class Looks:
 
     Args:
         comparison: whose policies are ranked.
-        more: policies that stand behind them.
     """
 
-    def __init__(self, comparison: Comparison, more: Sequence[str] = ()) -> None:
-        ranked = list(dict.fromkeys((*comparison.policies, *more)))
+    def __init__(self, comparison: Comparison) -> None:
+        ranked = list(comparison.policies)
         if comparison.default is not None:
             ranked.remove(comparison.default)
             ranked.insert(0, comparison.default)
@@ -147,56 +143,15 @@ def positive_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, Look]], note: str = "") -> None:
-    """Write each line's name beside its last point, moved apart where they would overlap.
+def add_legend(figure: Figure, axes: Axes, note: str = "") -> None:
+    """Name the lines of these axes beside the figure, the front one first.
 
     Args:
-        axes: with its limits set.
-        ends: x, y and look of each line's last point; data coordinates.
-        note: a last line in grey, below the names.
+        figure: with a constrained layout.
+        axes: whose lines have labels.
+        note: a line in grey below the figure.
     """
-    if not ends:
-        return
-    to_axes = axes.transAxes.inverted()
-    placed = []
-    for x, y, look in ends:
-        across, up = to_axes.transform(axes.transData.transform((x, y)))
-        placed.append((float(np.clip(up, 0.0, 1.0)), float(across), look))
-    placed.sort(key=lambda item: item[0])
-    heights = apart([up for up, _, _ in placed], 0.072)
-    for height, (up, across, look) in zip(heights, placed, strict=True):
-        axes.annotate(
-            look.label,
-            xy=(across, up),
-            xytext=(1.06, height),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            color=look.colour,
-            va="center",
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": look.colour, "lw": 0.6, "shrinkA": 0},
-        )
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False)
     if note:
-        axes.annotate(
-            note, (1.06, heights[0] - 0.08), xycoords="axes fraction", color="#8a8a8a", va="center"
-        )
-
-
-def apart(wanted: Sequence[float], distance: float) -> list[float]:
-    """Ascending positions, moved as little as needed to be at least this far apart.
-
-    Those that collide are spread around their mean (pool adjacent violators).
-    """
-    groups: list[list[float]] = []
-    for value in wanted:
-        groups.append([value, 1.0])
-        while len(groups) > 1:
-            (below, n), (above, m) = groups[-2:]
-            if above - below >= distance * (n + m) / 2:
-                break
-            groups[-2:] = [[(below * n + above * m) / (n + m), n + m]]
-    return [
-        centre + distance * (place - (count - 1) / 2)
-        for centre, count in groups
-        for place in range(int(count))
-    ]
+        figure.supxlabel(note, x=0.01, ha="left", color="#666666", fontsize=8.5)

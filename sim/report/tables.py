@@ -1,4 +1,4 @@
-"""Tables of the report: over the whole sweep, and policy against load for each setting."""
+"""Tables of the report: the standings of each group, and policy against load for each setting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from adaptive_spec.sim.report.comparison import (
     of_best_static,
     throughput,
 )
-from adaptive_spec.sim.report.findings import places, winners
 from adaptive_spec.sim.report.leaderboard import Condition, Standing
 from adaptive_spec.sim.sweep.results import Row
-from adaptive_spec.sim.sweep.summary import ALL_LOADS, Summary, summarise
 
+LEVEL = 0.005
+"""Ratios nearer than this are called level: less than seeds usually differ."""
 STRONGEST = 0.15
 """Ratio 1 ± this has the strongest shade."""
 
@@ -67,41 +67,6 @@ class BoardTable:
     about: str
     columns: tuple[str, ...]
     lines: tuple[tuple[str, tuple[Shaded, ...]], ...]
-
-
-@dataclass(frozen=True)
-class OverallLine:
-    """A policy over all cells."""
-
-    policy: str
-    figures: tuple[str, ...]
-
-
-OVERALL_COLUMNS = (
-    "/ best fixed K, mean",
-    "worst cell",
-    "/ no speculation, worst",
-    "/ foresight, mean",
-    "goodput [req/s]",
-    "TPOT p50 [ms]",
-    "TPOT p99 [ms]",
-    "preemptions",
-    "decision p99 [µs]",
-    "leads at",
-)
-
-
-def overall(comparison: Comparison) -> list[OverallLine]:
-    """Every policy, best first."""
-    table = summarise(comparison.results)
-    last = table[-1].load if table else ALL_LOADS
-    by_policy = {line.policy: line for line in table if line.load == last}
-    leads = _leads(comparison)
-    total = len(places(comparison, comparison.policies[0]))
-    return [
-        _overall(comparison, by_policy[policy], leads.get(policy, 0), total)
-        for policy in comparison.policies
-    ]
 
 
 def load_table(comparison: Comparison, setting: Setting, family: Family) -> LoadTable:
@@ -210,48 +175,28 @@ def _notes(
     )
 
 
-def _leader(comparison: Comparison, setting: Setting, load: str) -> str:
-    """Who leads and by how much of the best fixed K's score, or how many are level."""
+def winners(comparison: Comparison, setting: Setting, load: str) -> tuple[list[str], float]:
+    """The policies that lead on a load, all within `LEVEL` of the best, and the lead in ratio.
+
+    The lead is that of the only leader over the next; 0 where there are several or no others.
+    """
     ratios = {}
     for policy in comparison.policies:
         spread = comparison.spread(setting, load, policy, of_best_static)
         if spread is not None:
             ratios[policy] = spread.mean
-    level, best = winners(comparison, setting, load)
-    if not level:
-        return "–"
+    best = max(ratios.values(), default=0.0)
+    level = [policy for policy, ratio in ratios.items() if ratio >= best - LEVEL]
+    behind = [ratio for policy, ratio in ratios.items() if policy not in level]
+    return level, best - max(behind) if len(level) == 1 and behind else 0.0
+
+
+def _leader(comparison: Comparison, setting: Setting, load: str) -> str:
+    """Who leads and by how much of the best fixed K's score, or how many are level."""
+    level, lead = winners(comparison, setting, load)
     if len(level) > 1:
         return f"{len(level)} level"
-    behind = [ratio for policy, ratio in ratios.items() if policy != level[0]]
-    return f"{level[0]} ({100 * (best - max(behind)):.1f} %)" if behind else level[0]
-
-
-def _overall(comparison: Comparison, line: Summary, leads: int, total: int) -> OverallLine:
-    rows = comparison.rows_of(line.policy)
-    good = [row.result.goodput_req_s for row in rows if row.result.goodput_req_s is not None]
-    figures = (
-        _ratio(line.of_best_static_mean),
-        _ratio(line.of_best_static_worst),
-        _ratio(line.of_no_speculation_worst),
-        _ratio(line.of_foresight_mean),
-        f"{sum(good) / len(good):.2f}" if good else "–",
-        _number(line.tpot_p50_ms),
-        _number(line.tpot_p99_ms),
-        f"{sum(row.result.preemptions for row in rows):,}",
-        _number(line.decision_p99_us),
-        f"{leads} of {total}" if total else "–",
-    )
-    return OverallLine(line.policy, figures)
-
-
-def _leads(comparison: Comparison) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for setting in comparison.settings:
-        for family in comparison.families(setting):
-            for point in family.points:
-                for policy in winners(comparison, setting, point.load)[0]:
-                    counts[policy] = counts.get(policy, 0) + 1
-    return counts
+    return f"{level[0]} ({100 * lead:.1f} %)" if level and lead else "".join(level) or "–"
 
 
 def _mean_k(row: Row) -> float | None:
@@ -266,10 +211,6 @@ def _half_range(spread: Spread, digits: int) -> str:
     if spread.seeds < 2:
         return ""
     return f"±{(spread.high - spread.low) / 2:,.{digits}f}"
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _number(value: float | None) -> str:

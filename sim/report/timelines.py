@@ -9,8 +9,8 @@ import numpy as np
 
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.report.comparison import BEST_STATIC, Comparison, Setting
-from adaptive_spec.sim.report.style import Looks, label_ends, save
-from adaptive_spec.sim.result import Timeline
+from adaptive_spec.sim.report.style import Looks, add_legend, save
+from adaptive_spec.sim.results.result import Timeline
 from adaptive_spec.step import FloatArray
 
 MOST_LINES = 5
@@ -61,21 +61,20 @@ def draw_timeline(
     top.fill_between(first.now, first.batch_size, color="#cfd8dc", linewidth=0)
     top.set_ylabel("batch size\n[requests]")
     top.set_ylim(bottom=0)
-    ends = []
     for name in (*reversed(shown), BEST_STATIC):
         line = lines.get(name)
         if line is None:
             continue
         look = looks.of(name)
-        bottom.plot(line.now, _k(line), color=look.colour, linestyle=look.line, linewidth=1.4)
-        ends.append((line.now[-1], line.k[-1], look))
+        settings = look.settings | {"marker": "", "linewidth": 1.4}
+        bottom.plot(line.now, _k(line), label=look.label, **settings)
     bottom.set_ylabel("verified drafts K per request\nand step, mean [tokens]")
     bottom.set_xlabel("simulated time [s]")
     bottom.set_ylim(bottom=-0.1)
     drawn = [lines[name] for name in (*shown, BEST_STATIC) if name in lines]
     # The warm-up is not in a timeline.
     bottom.set_xlim(min(line.now[0] for line in drawn), max(line.now[-1] for line in drawn))
-    label_ends(bottom, ends)
+    add_legend(figure, bottom)
     return save(pyplot, figure, path)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Phase, check_ascending
 
 Count = Annotated[int, msgspec.Meta(ge=1)]

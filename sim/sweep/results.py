@@ -11,7 +11,7 @@ import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.oracle import Oracles
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
 from adaptive_spec.sim.sweep.config import Group, SweepConfig
 from adaptive_spec.sim.sweep.store import RESULTS_JSON, RESULTS_PARQUET, Header, write_whole

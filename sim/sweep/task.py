@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.kernels import load_kernels, select_kernel
 from adaptive_spec.sim.oracle import Oracles, consult
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result, Timeline
+from adaptive_spec.sim.results.result import Result, Timeline
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.sim.sweep.cells import CellName
 
@@ -74,6 +74,7 @@ def execute(task: Task) -> Outcome:
     """Run a task. What fails is told in the outcome, so that others go on."""
     try:
         select_kernel(task.kernel)
+        load_kernels()  # for foresight, too
         if task.policy is None:
             oracles = consult(task.scenario, foresight=task.foresight)
             oracles = _thinned(oracles, task.timeline_pieces)

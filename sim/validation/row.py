@@ -1,6 +1,8 @@
-"""One published figure beside the simulator's."""
+"""Published figures beside the simulator's, and what they must show."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -60,3 +62,56 @@ def compared(
         note=note,
         relative=relative,
     )
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One demand on a table.
+
+    Attributes:
+        demand: what is asked for.
+        found: what came out.
+        passed: whether that is enough.
+    """
+
+    demand: str
+    found: str
+    passed: bool
+
+
+def counted_of(rows: Sequence[Row]) -> list[Row]:
+    """Those that count."""
+    return [row for row in rows if row.counted]
+
+
+def cells_within(rows: Sequence[Row]) -> Check:
+    """Every counted row keeps its own bound; a table none of whose rows counts passes nothing."""
+    bounded = [row for row in counted_of(rows) if row.bound is not None]
+    if not bounded:
+        return Check(demand="rows that count", found="none", passed=False)
+    worst = max(bounded, key=lambda row: abs(row.error) / (row.bound or 1.0))
+    missed = sum(not row.within for row in bounded)
+    found = f"worst {shown(worst.error, worst)} ({worst.label})"
+    if missed:
+        found += f"; {missed} of {len(bounded)} miss it"
+    bounds = sorted({shown(row.bound or 0.0, row, sign="") for row in bounded})
+    return Check(
+        demand=f"each of {len(bounded)} rows within {' or '.join(bounds)}",
+        found=found,
+        passed=not missed,
+    )
+
+
+def mean_within(rows: Sequence[Row], bound: float, what: str) -> Check:
+    """The mean absolute error of the counted rows."""
+    errors = [abs(row.error) for row in counted_of(rows)]
+    mean = sum(errors) / len(errors) if errors else float("nan")
+    return Check(
+        demand=f"{what}: mean absolute error of {len(errors)} rows at most {bound:.0%}",
+        found=f"{mean:.1%}",
+        passed=bool(errors) and mean <= bound,
+    )
+
+
+def shown(value: float, row: Row, sign: str = "+") -> str:
+    """An error or bound of this row, for people."""
+    return f"{value:{sign}.1%}" if row.relative else f"{value:{sign}.3f}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.validation.check import Check, cells_within, counted_of
-from adaptive_spec.sim.validation.row import Row
+from adaptive_spec.sim.validation.row import Check, Row, cells_within
 
 MODULES = {
     "V1": "v1_leviathan",
@@ -28,8 +26,6 @@ INFORMATION = ("V5",)
 """Tables without a demand."""
 
 _PACKAGE = "adaptive_spec.sim.validation"
-_PAIRS_WANTED = 3
-_MEDIAN_BOUND = 0.10
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,59 +61,16 @@ def table_names(asked: Sequence[str]) -> list[str]:
 def reproduce(name: str, data_folder: Path) -> Verdict:
     """Simulate one table and judge it. Raises DataError if a file is missing or damaged."""
     module: Any = importlib.import_module(f"{_PACKAGE}.{MODULES[name]}")
-    rows = [_row(row) for row in module.rows(data_folder)]
-    title = getattr(module, "TITLE", "Time per output token without speculation")
+    rows = module.rows(data_folder)
     judge = getattr(module, "checks", None)
-    return judged(name, title, rows, judge(rows) if judge else None)
+    return judged(name, module.TITLE, rows, judge(rows) if judge else None)
 
 
 def judged(name: str, title: str, rows: list[Row], checks: list[Check] | None = None) -> Verdict:
-    """The verdict on these rows; without checks of its own, what the name asks for."""
+    """The verdict on these rows; a table without checks of its own bounds every cell."""
     if name in INFORMATION:
         return Verdict(table=name, title=title, passed=None, checks=(), rows=tuple(rows))
     if checks is None:
-        checks = median_by_pair(rows) if name == "V8" else [cells_within(rows)]
+        checks = [cells_within(rows)]
     passed = bool(checks) and all(check.passed for check in checks)
     return Verdict(table=name, title=title, passed=passed, checks=tuple(checks), rows=tuple(rows))
-
-
-def median_by_pair(rows: list[Row]) -> list[Check]:
-    """At least three pairs of GPU and model, each with its median error within the bound."""
-    by_pair: dict[str, list[float]] = {}
-    for row in counted_of(rows):
-        by_pair.setdefault(row.table, []).append(abs(row.error))
-    medians = {pair: statistics.median(errors) for pair, errors in by_pair.items()}
-    missed = {pair: median for pair, median in medians.items() if median > _MEDIAN_BOUND}
-    found = [
-        Check(
-            demand=f"median error at most {_MEDIAN_BOUND:.0%} on at least {_PAIRS_WANTED} pairs of "
-            "GPU and model",
-            found=f"on {len(medians) - len(missed)} of {len(medians)}",
-            passed=len(medians) - len(missed) >= _PAIRS_WANTED,
-        )
-    ]
-    for pair, median in medians.items():
-        found.append(
-            Check(
-                demand=f"{pair}: median error of {len(by_pair[pair])} rows at most "
-                f"{_MEDIAN_BOUND:.0%}",
-                found=f"{median:.1%}",
-                passed=median <= _MEDIAN_BOUND,
-            )
-        )
-    return found
-
-
-def _row(row: Any) -> Row:
-    """A row of ours; V8 has rows of its own, without bounds."""
-    if isinstance(row, Row):
-        return row
-    return Row(
-        table=row.table,
-        label=row.label,
-        published=row.published,
-        simulated=row.simulated,
-        error=row.relative_error,
-        counted=row.counted,
-        note=row.note,
-    )

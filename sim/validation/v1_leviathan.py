@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adaptive_spec.sim.drafters.draft_model import DraftModel
-from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.drafters.chains import DraftModel
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.validation.arms import Arms, one_per_record
@@ -29,18 +28,17 @@ def rows(data_folder: Path) -> list[Row]:
     path = data_folder / FILE
     names = ("temp", "gamma", "alpha", "c", "speedup_expected", "speedup_measured")
     frame = read_table(path, ("task", "draft", *names))
+    figures = numbers(frame, path, *names).tolist()
     found = []
-    for words, figures in zip(
-        frame.select("task", "draft").rows(), numbers(frame, path, *names).tolist(), strict=True
+    for (task, draft), (temperature, gamma, alpha, cost, expected, measured) in zip(
+        frame.select("task", "draft").rows(), figures, strict=True
     ):
-        temperature, gamma, alpha, cost, expected, measured = figures
-        ratio = speed_up(alpha, round(gamma), cost)
         found.append(
             compared(
                 "V1",
-                f"{words[0]} {words[1]}, temperature {temperature:g}",
+                f"{task} {draft}, temperature {temperature:g}",
                 expected,
-                ratio,
+                speed_up(alpha, round(gamma), cost),
                 bound=BOUND,
                 relative=False,
                 note=f"formula {formula(alpha, round(gamma), cost):.2f}, measured {measured:g}",
@@ -55,7 +53,17 @@ def speed_up(alpha: float, gamma: int, cost: float, tokens: int = _TOKENS) -> fl
     arms = Arms(
         load=lambda: OpenLoad(one_per_record(lengths, prompt_tokens=1)),
         lengths=lengths,
-        profile=_profile(cost),
+        profile=HardwareProfile(
+            schema=1,
+            name="unit",
+            source="a target pass takes one second",
+            memory_bytes=1e12,
+            weight_bytes=22e9,
+            kv_bytes_per_token=1.0,
+            layers=24,
+            fixed=1.0,
+            drafts={"draft_model": MeasuredDraft(pass_=cost)},
+        ),
         drafter=DraftModel(),
     )
     hazard_length = sum(alpha**j for j in range(gamma + 1))
@@ -66,17 +74,3 @@ def speed_up(alpha: float, gamma: int, cost: float, tokens: int = _TOKENS) -> fl
 def formula(alpha: float, gamma: int, cost: float) -> float:
     """Theorem 3.8 of the paper."""
     return (1.0 - alpha ** (gamma + 1)) / ((1.0 - alpha) * (gamma * cost + 1.0))
-
-
-def _profile(cost: float) -> HardwareProfile:
-    return HardwareProfile(
-        schema=1,
-        name="unit",
-        source="a target pass takes one second",
-        memory_bytes=1e12,
-        weight_bytes=22e9,
-        kv_bytes_per_token=1.0,
-        layers=24,
-        fixed=1.0,
-        drafts={"draft_model": MeasuredDraft(pass_=cost)},
-    )

@@ -19,7 +19,8 @@ less vLLM's overhead and plus SGLang's, which is what 158.34 tok/s of its docume
 (docs, speculative decoding, EAGLE-3), step times, memory and KV pool on the RTX 3090
 (`rtx3090-llama-8b`, a roofline).
 Fitted, for each machine, on three rows that are not counted (`FITTED_ROWS`): the hazard of
-EAGLE-3, that of EAGLE, and what the engine's host spends per request in a step with drafts.
+EAGLE-3, that of EAGLE, and what the engine's host spends per request in a step with drafts. Each is
+the figure at which its row comes out as published.
 Neither engine overlapped scheduling with the GPU while it speculated.
 """
 
@@ -33,14 +34,12 @@ from pathlib import Path
 import msgspec
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.drafters.eagle import Eagle
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.validation.arms import Arms, one_per_record
-from adaptive_spec.sim.validation.check import Check, cells_within, mean_within
-from adaptive_spec.sim.validation.row import Row, compared
+from adaptive_spec.sim.validation.row import Check, Row, cells_within, compared, mean_within
 
 TITLE = "EAGLE-3 paper, Llama-3.1-8B, MT-Bench: throughput ratio by batch size"
 FILE = "validation/eagle3_paper_table3_table5_speedup_vs_batch.csv"
@@ -81,7 +80,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         name: in labels, and in the table's column ``gpu``.
         k: length of the chain.
         steady: eight conversations in each place; else all 80, once.
-        fitted: see there; `refit` makes it anew.
+        fitted: see there.
     """
 
     name: str
@@ -108,7 +107,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
             load=lambda: ClosedLoad(one_per_record(lengths, _PROMPT_TOKENS), batch),
             lengths=lengths,
             profile=msgspec.structs.replace(self.profile, any_draft_per_request=host_per_request),
-            drafter=Eagle(),
         )
 
     def ratio(
@@ -173,52 +171,6 @@ def _crossover(rows: list[Row], line: str) -> Check:
     return Check(
         demand=f"{line}: every cell on the published side of 1", found=found, passed=not wrong
     )
-
-
-def refit(data_folder: Path, machine: Machine) -> Fitted:
-    """The three figures of a machine, from `FITTED_ROWS`.
-
-    EAGLE-3's hazard and the host's time in turns, from two cells of one line, then EAGLE's
-    hazard. What is accepted does not depend on the host's time, so time is linear in it.
-    """
-    conversations = answers(data_folder)
-    cells = {(method, batch): value for method, batch, value in _cells(data_folder, machine)}
-    (_, first), (_, second), (_, third) = FITTED_ROWS
-    host = 0.15e-3
-    hazard = 0.7
-    for _ in range(8):
-        hazard = _hazard(machine, conversations, first, cells["EAGLE-3", first], host)
-        host = _host(machine, conversations, second, cells["EAGLE-3", second], hazard)
-    eagle = _hazard(machine, conversations, third, cells["EAGLE", third], host)
-    return Fitted(host, hazard, eagle)
-
-
-def _hazard(
-    machine: Machine, conversations: Sequence[int], batch: int, published: float, host: float
-) -> float:
-    """With which the ratio is the published one: by secants, the ratio rises with it."""
-    low, high = 0.3, 0.85
-    at_low = machine.ratio(batch, conversations, low, host) - published
-    at_high = machine.ratio(batch, conversations, high, host) - published
-    middle = low
-    for _ in range(5):
-        middle = low - at_low * (high - low) / (at_high - at_low)
-        at_middle = machine.ratio(batch, conversations, middle, host) - published
-        if abs(at_middle) < 5e-4 * published:
-            break
-        if at_middle < 0:
-            low, at_low = middle, at_middle
-        else:
-            high, at_high = middle, at_middle
-    return middle
-
-
-def _host(
-    machine: Machine, conversations: Sequence[int], batch: int, published: float, hazard: float
-) -> float:
-    inverse_without = 1.0 / machine.ratio(batch, conversations, hazard, 0.0)
-    inverse_with = 1.0 / machine.ratio(batch, conversations, hazard, 1e-4)
-    return max(0.0, 1e-4 * (1.0 / published - inverse_without) / (inverse_with - inverse_without))
 
 
 @lru_cache(maxsize=64)

@@ -17,21 +17,18 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.sim.drafters.eagle import Eagle
-from adaptive_spec.sim.hardware.base import MeasuredDraft
+from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.table_files import read_table
-from adaptive_spec.sim.validation.arms import Arms, one_per_record
-from adaptive_spec.sim.validation.batches import Batches
-from adaptive_spec.sim.validation.check import Check, cells_within
-from adaptive_spec.sim.validation.row import Row, compared
+from adaptive_spec.sim.validation.arms import Arms, Batches, one_per_record
+from adaptive_spec.sim.validation.row import Check, Row, cells_within, compared
 
 TITLE = "vLLM, H100, Llama-3.1-8B, EAGLE-3, gsm8k: speed-up by K and batch"
 FILE = "unlicensed/validation_pramodjella_h100_llama8b_eagle3_k_x_batch.csv"
 BOUND = 0.15
 BEST_K_BOUND = 0.03
 DRAFT_PASS = 0.365e-3
-"""Seconds of a pass of the drafter; `refit` makes it anew."""
+"""Seconds of a pass of the drafter: least squared relative error over the rows at batch 1."""
 
 _WORKLOAD = "gsm8k"
 _BATCHES = (8, 32, 64)
@@ -89,26 +86,6 @@ def _best_k(rows: list[Row], batch: int) -> Check:
     )
 
 
-def refit(data_folder: Path) -> float:
-    """`DRAFT_PASS` with the least squared relative error over the rows at batch 1, seconds.
-
-    Which tokens are accepted does not depend on what a pass costs, so time is linear in it.
-    """
-    cells = _cells(data_folder, _FITTED_BATCH)
-    without, with_millisecond = _arms(_FITTED_BATCH, 0.0), _arms(_FITTED_BATCH, 1e-3)
-    plain = without.plain().throughput_tok_s
-    numerator = denominator = 0.0
-    for k, _, published, accepted_length in cells:
-        base = without.speculating(k, accepted_length)
-        per_millisecond = with_millisecond.speculating(k, accepted_length).seconds - base.seconds
-        wanted = base.tokens / (plain * published)
-        # (base + x per_millisecond) / wanted - 1, squared and summed, is least at:
-        slope = per_millisecond / wanted
-        numerator += slope * (1.0 - base.seconds / wanted)
-        denominator += slope * slope
-    return 1e-3 * numerator / denominator
-
-
 def _cells(data_folder: Path, batch: int) -> list[Cell]:
     import polars as pl
 
@@ -133,5 +110,4 @@ def _arms(batch: int, draft_pass: float) -> Arms:
         load=lambda: Batches(one_per_record(lengths, _PROMPT_TOKENS), batch),
         lengths=lengths,
         profile=msgspec.structs.replace(profile, drafts=drafts),
-        drafter=Eagle(),
     )

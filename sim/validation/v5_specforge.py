@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adaptive_spec.sim.drafters.eagle import Eagle
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import ClosedLoad
@@ -81,7 +80,7 @@ def _golden(data_folder: Path) -> list[Row]:
     for name, by_k in lengths.items():
         if _FROM_K in by_k and _TO_K in by_k:
             # The hazard that explains K = 3, run at K = 8.
-            predicted = arms.at_depth_of(by_k[_FROM_K], _FROM_K, _TO_K).accepted_per_step + 1.0
+            predicted = arms.speculating(_TO_K, by_k[_FROM_K], _FROM_K).accepted_per_step + 1.0
             found.append(
                 compared(
                     "V5",
@@ -101,5 +100,4 @@ def _arms() -> Arms:
         load=lambda: ClosedLoad(one_per_record(lengths, _PROMPT_TOKENS), 1),
         lengths=lengths,
         profile=hardware_profile("h200-llama-8b"),
-        drafter=Eagle(),
     )

@@ -13,25 +13,16 @@ agreed with their code at the batches where both were run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.policies.off import OffOptions, OffPolicy
-from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.per_position import read_per_position
-from adaptive_spec.sim.drafters.eagle import Eagle
-from adaptive_spec.sim.drafters.none import NoDrafter
-from adaptive_spec.sim.engine import Engine
-from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
-from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
-from adaptive_spec.sim.validation.batches import Batches
+from adaptive_spec.sim.validation.arms import Batches, one_per_record, simulated
 from adaptive_spec.sim.validation.row import Row, compared
 
 TITLE = "SpecDecode-Bench, vLLM, H100, Llama-3.1-8B, EAGLE, gsm8k"
@@ -52,62 +43,26 @@ def rows(data_folder: Path, draft_lengths: tuple[int, ...] = (3, 1, 5)) -> list[
     data = read_per_position(data_folder / FILE, "eagle")
     plain = _throughput(data, 0)
     ratios = {k: _throughput(data, k) / plain for k in draft_lengths}
+    measured = f"measured, batch {_BATCH}, K = {_K}"
+    note = "nothing fitted; the coefficients and the accepted lengths are theirs"
     found = []
     if _K in ratios:
-        found.append(
-            compared(
-                "V6",
-                f"measured, batch {_BATCH}, K = {_K}",
-                PUBLISHED,
-                ratios[_K],
-                bound=BOUND,
-                note="nothing fitted; the coefficients and the accepted lengths are theirs",
-            )
-        )
+        found.append(compared("V6", measured, PUBLISHED, ratios[_K], bound=BOUND, note=note))
     for k, ratio in ratios.items():
-        found.append(
-            compared(
-                "V6",
-                f"their simulator, batch {_BATCH}, K = {k}",
-                THEIR_SIMULATOR[k],
-                ratio,
-                bound=SIMULATOR_BOUND,
-                note="the same arithmetic in two programs",
-            )
-        )
+        label = f"their simulator, batch {_BATCH}, K = {k}"
+        note = "the same arithmetic in two programs"
+        theirs = THEIR_SIMULATOR[k]
+        found.append(compared("V6", label, theirs, ratio, bound=SIMULATOR_BOUND, note=note))
     return found
 
 
 def _throughput(data: AcceptanceData, k: int) -> float:
-    engine = Engine(
-        Batches(_copies(data), _BATCH),
-        data,
-        Eagle() if k else NoDrafter(),
-        CoefficientHardware(_profile(k)),
-        StaticPolicy(StaticOptions(k=k)) if k else OffPolicy(OffOptions()),
-        EngineOptions(
-            max_draft_tokens=max(k, 1),
-            # Their batches have no token budget and no end of memory.
-            max_batch_tokens=1 << 20,
-            kv_tokens=1 << 20,
-            memory_guard=False,
-        ),
-    )
-    return engine.run().throughput_tok_s
-
-
-def _copies(data: AcceptanceData) -> Iterator[Request]:
-    for record, (prompt, length) in enumerate(
-        zip(data.prompt_tokens.tolist(), data.lengths.tolist(), strict=True)
-    ):
-        for copy in range(_BATCH):
-            yield Request(
-                id=f"{record}.{copy}",
-                arrival=0.0,
-                prompt_tokens=prompt,
-                output_tokens=length,
-                record=record,
-            )
+    copies = one_per_record(data.lengths.tolist(), data.prompt_tokens.tolist(), copies=_BATCH)
+    # Their batches have no token budget and no end of memory.
+    options = EngineOptions(max_batch_tokens=1 << 20, kv_tokens=1 << 20)
+    return simulated(
+        Batches(copies, _BATCH), data, _profile(k), k, options=options
+    ).throughput_tok_s
 
 
 def _profile(k: int) -> HardwareProfile:

@@ -14,7 +14,6 @@ All of it is read off the engine loop, through the policy that observes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,13 +25,10 @@ from adaptive_spec.sim.acceptance.fit import fit_hazard_model
 from adaptive_spec.sim.acceptance.hazard import HazardModel, generate
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.pool import halves
-from adaptive_spec.sim.drafters.eagle import Eagle
-from adaptive_spec.sim.engine import Engine
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.validation.arms import one_per_record, simulated
 from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FinishedStep, IntArray
 
@@ -41,7 +37,7 @@ FILE = "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz"
 AFTER_ALL, AFTER_NONE = 0.73, 0.41
 BOUND = 0.05
 LEVEL, DEVIATION = 3.28, 0.894
-"""Logit of the hazard and its standard deviation between requests; `refit` makes them anew."""
+"""Logit of the hazard and its standard deviation between requests, at which the pair comes out."""
 
 _K = 8
 _SEED = 3
@@ -66,37 +62,29 @@ class Correlation(msgspec.Struct, frozen=True):
 def rows(data_folder: Path) -> list[Row]:
     """The published pair, the same without correlation, and the held-out check."""
     fitted = f"two parameters fitted on these two rows: level {LEVEL:g}, deviation {DEVIATION:g}"
-    published = observed(made(LEVEL, DEVIATION))
-    single = observed(made(_single_level(), 0.0))
-    found = [
-        _row("published, after all", AFTER_ALL, published.after_all, counted=False, note=fitted),
-        _row("published, after none", AFTER_NONE, published.after_none, counted=False, note=fitted),
-    ]
-    note = "one hazard for all, no correlation: its level fitted on the row after none"
-    found += [
-        _row("independent, after all", AFTER_ALL, single.after_all, counted=False, note=note),
-        _row("independent, after none", AFTER_NONE, single.after_none, counted=False, note=note),
-    ]
+    single = "one hazard for all, no correlation: its level fitted on the row after none"
     data = read_per_position(data_folder / FILE, "eagle", depth=_K)
     training, held_out = halves(data, _SEED)
     model = fit_hazard_model(training, iterations=30, seed=_SEED)
     lengths = np.tile(held_out.lengths, 4)
-    generated = generate(model, depth=_K, seed=_SEED + 1, output_tokens=lengths)
-    real, simulated = observed(held_out), observed(generated)
-    note = "hazard model fitted to the other half of the requests"
-    found += [
-        _row("gsm8k held out, after all", real.after_all, simulated.after_all, note=note),
-        _row("gsm8k held out, after none", real.after_none, simulated.after_none, note=note),
+    generated = observed(generate(model, depth=_K, seed=_SEED + 1, output_tokens=lengths))
+    real = observed(held_out)
+    published = Correlation(AFTER_ALL, AFTER_NONE, float("nan"))
+    other_half = "hazard model fitted to the other half of the requests"
+    alike = observed(made(_single_level(), 0.0))
+    return [
+        *_pair("published", published, observed(made(LEVEL, DEVIATION)), fitted, counted=False),
+        *_pair("independent", published, alike, single, counted=False),
+        *_pair("gsm8k held out", real, generated, other_half, counted=True),
         compared(
             "V7",
             "gsm8k held out, accepted per step",
             real.mean_accepted,
-            simulated.mean_accepted,
+            generated.mean_accepted,
             bound=BOUND,
-            note=note,
+            note=other_half,
         ),
     ]
-    return found
 
 
 def made(level: float, deviation: float) -> AcceptanceData:
@@ -104,26 +92,6 @@ def made(level: float, deviation: float) -> AcceptanceData:
     model = HazardModel(name="varying", position_logits=(level,), request_deviation=deviation)
     lengths = np.full(_RECORDS, _TOKENS)
     return generate(model, depth=_K, seed=_SEED, output_tokens=lengths)
-
-
-def refit() -> tuple[float, float]:
-    """(`LEVEL`, `DEVIATION`) with which the engine loop shows the published pair."""
-    level, deviation, step = 2.0, 1.0, 0.05
-    for _ in range(6):
-        here = _miss(level, deviation)
-        by_level = (_miss(level + step, deviation) - here) / step
-        by_deviation = (_miss(level, deviation + step) - here) / step
-        change = np.linalg.solve(np.column_stack((by_level, by_deviation)), -here)
-        level += float(np.clip(change[0], -0.5, 0.5))
-        deviation = max(0.1, deviation + float(np.clip(change[1], -0.5, 0.5)))
-        if np.abs(here).max() < 2e-3:
-            break
-    return level, deviation
-
-
-def _miss(level: float, deviation: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = observed(made(level, deviation))
-    return np.array([found.after_all - AFTER_ALL, found.after_none - AFTER_NONE])
 
 
 def _single_level() -> float:
@@ -135,14 +103,14 @@ def _single_level() -> float:
 def observed(data: AcceptanceData) -> Correlation:
     """Replay all records with K = 8 and watch."""
     policy = _Watching()
-    Engine(
-        ClosedLoad(_requests(data), _CLIENTS),
+    simulated(
+        ClosedLoad(one_per_record(data.lengths.tolist(), prompt_tokens=64), _CLIENTS),
         data,
-        Eagle(),
-        CoefficientHardware(hardware_profile("h100-llama-8b")),
-        policy,
-        EngineOptions(max_draft_tokens=_K, max_running=_CLIENTS),
-    ).run()
+        hardware_profile("h100-llama-8b"),
+        _K,
+        options=EngineOptions(max_running=_CLIENTS),
+        policy=policy,
+    )
     return policy.correlation()
 
 
@@ -186,23 +154,20 @@ class _Watching(StaticPolicy):
         return Correlation(shares[_K], shares[0], self._accepted / max(self._steps, 1))
 
 
-def _requests(data: AcceptanceData) -> Iterator[Request]:
-    for record, length in enumerate(data.lengths.tolist()):
-        yield Request(
-            id=str(record), arrival=0.0, prompt_tokens=64, output_tokens=length, record=record
+def _pair(
+    what: str, published: Correlation, found: Correlation, note: str, *, counted: bool
+) -> list[Row]:
+    """P(all accepted) after a step that accepted all, and after one that accepted none."""
+    return [
+        compared(
+            "V7",
+            f"P(all accepted): {what}, after {after}",
+            getattr(published, f"after_{after}"),
+            getattr(found, f"after_{after}"),
+            counted=counted,
+            bound=BOUND,
+            note=note,
+            relative=False,
         )
-
-
-def _row(
-    label: str, published: float, simulated: float, *, counted: bool = True, note: str = ""
-) -> Row:
-    return compared(
-        "V7",
-        f"P(all accepted): {label}",
-        published,
-        simulated,
-        counted=counted,
-        bound=BOUND,
-        note=note,
-        relative=False,
-    )
+        for after in ("all", "none")
+    ]

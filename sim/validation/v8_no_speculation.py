@@ -9,13 +9,46 @@ fitted on rows that say so and are not counted.
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
-from adaptive_spec.sim.validation.row import Row
+from adaptive_spec.sim.validation.row import Check, Row, counted_of
 from adaptive_spec.sim.validation.v8_requests import request_rows
 from adaptive_spec.sim.validation.v8_silicon import silicon_rows
+
+TITLE = "Time per output token without speculation"
+
+_PAIRS_WANTED = 3
+_MEDIAN_BOUND = 0.10
 
 
 def rows(data_folder: Path) -> list[Row]:
     """All rows of both sets. Raises DataError if a file is missing or damaged."""
     return [*silicon_rows(data_folder), *request_rows(data_folder)]
+
+
+def checks(rows: list[Row]) -> list[Check]:
+    """At least three pairs of GPU and model, each with its median error within the bound."""
+    by_pair: dict[str, list[float]] = {}
+    for row in counted_of(rows):
+        by_pair.setdefault(row.table, []).append(abs(row.error))
+    medians = {pair: statistics.median(errors) for pair, errors in by_pair.items()}
+    missed = {pair: median for pair, median in medians.items() if median > _MEDIAN_BOUND}
+    found = [
+        Check(
+            demand=f"median error at most {_MEDIAN_BOUND:.0%} on at least {_PAIRS_WANTED} pairs of "
+            "GPU and model",
+            found=f"on {len(medians) - len(missed)} of {len(medians)}",
+            passed=len(medians) - len(missed) >= _PAIRS_WANTED,
+        )
+    ]
+    for pair, median in medians.items():
+        found.append(
+            Check(
+                demand=f"{pair}: median error of {len(by_pair[pair])} rows at most "
+                f"{_MEDIAN_BOUND:.0%}",
+                found=f"{median:.1%}",
+                passed=median <= _MEDIAN_BOUND,
+            )
+        )
+    return found

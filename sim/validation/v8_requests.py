@@ -11,21 +11,18 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.policies.off import OffOptions, OffPolicy
-from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.drafters.none import NoDrafter
-from adaptive_spec.sim.engine import Engine
-from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+from adaptive_spec.sim.acceptance.hazard import constant_model, generate
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.roofline import VLLM_ASYNC, roofline_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.hardware.tables import table_profile
 from adaptive_spec.sim.load.base import OpenLoad
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
-from adaptive_spec.sim.result import Percentiles
+from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.results.result import Percentiles
+from adaptive_spec.sim.validation.arms import simulated
 from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FloatArray
 
@@ -81,7 +78,7 @@ def request_rows(data_folder: Path) -> list[Row]:
     for replay in _REPLAYS:
         gpu, model = gpu_facts(replay.gpu), model_facts(replay.model)
         if replay.tables:
-            profile = table_profile("llmservingsim", gpu, model, data_folder, engine=VLLM_ASYNC)
+            profile = table_profile(gpu, model, data_folder, engine=VLLM_ASYNC)
         else:
             profile = roofline_profile(
                 gpu, model, tensor_parallel=replay.tensor_parallel, engine=VLLM_ASYNC
@@ -91,21 +88,21 @@ def request_rows(data_folder: Path) -> list[Row]:
         requests = numbers(read_table(path, columns), path, *columns)
         arrival, prompt, output, first, last = requests[np.argsort(requests[:, 0])].T
         published = 1e3 * (last - first) / (output - 1.0)
-        result = _replayed(CoefficientHardware(profile), replay, arrival, prompt, output)
+        result = _replayed(profile, replay, arrival, prompt, output)
         figures = (
             ("mean", float(published.mean()), result.mean),
             ("median", float(np.median(published)), result.p50),
             ("90th percentile", float(np.percentile(published, 90)), result.p90),
         )
-        for label, measured, simulated in figures:
-            if simulated is None:
+        for label, measured, replayed in figures:
+            if replayed is None:
                 raise DataError(f"{path}: no request ended")
             found.append(
                 compared(
                     table=replay.table,
                     label=f"300 requests, {label} TPOT",
                     published=measured,
-                    simulated=simulated,
+                    simulated=replayed,
                     counted=not replay.fitted_on,
                     note=f"fitted on: {replay.fitted_on}" if replay.fitted_on else "",
                 )
@@ -114,7 +111,7 @@ def request_rows(data_folder: Path) -> list[Row]:
 
 
 def _replayed(
-    hardware: Hardware,
+    profile: HardwareProfile,
     replay: _Replay,
     arrival: FloatArray,
     prompt: FloatArray,
@@ -131,26 +128,8 @@ def _replayed(
         )
         for number, (at, length, emitted) in enumerate(zip(arrival, prompt, output, strict=True))
     )
-    nothing = AcceptanceData(
-        name="none",
-        source="no drafts",
-        accepted=np.zeros(1, dtype=np.uint8),
-        offsets=np.array([0, 1], dtype=np.int64),
-        prompt_tokens=np.zeros(1, dtype=np.int64),
-        labels=("",),
-        depth=1,
+    nothing = generate(constant_model(0.0), depth=1, seed=0, output_tokens=np.array([1]))
+    options = EngineOptions(
+        max_running=_MAX_RUNNING, max_batch_tokens=_MAX_BATCH_TOKENS, kv_tokens=replay.kv_tokens
     )
-    engine = Engine(
-        OpenLoad(requests),
-        nothing,
-        NoDrafter(),
-        hardware,
-        OffPolicy(OffOptions()),
-        EngineOptions(
-            max_draft_tokens=1,
-            max_running=_MAX_RUNNING,
-            max_batch_tokens=_MAX_BATCH_TOKENS,
-            kv_tokens=replay.kv_tokens,
-        ),
-    )
-    return engine.run().tpot_ms
+    return simulated(OpenLoad(requests), nothing, profile, 0, options=options).tpot_ms

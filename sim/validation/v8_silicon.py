@@ -11,22 +11,17 @@ were fitted for it were fitted on rows that are named here and not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
-from adaptive_spec.sim.hardware.roofline import (
-    TENSORRT_LLM,
-    VLLM,
-    EngineOverhead,
-    roofline_profile,
-)
+from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM, roofline_profile
 from adaptive_spec.sim.hardware.table_files import read_table
 from adaptive_spec.sim.validation.row import Row, compared
 
@@ -38,101 +33,69 @@ _INFERENCEX_LENGTHS = 0.9
 
 
 class _Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """One set of silicon rows: which they are, how they are simulated, what was fitted on them."""
+    """One set of silicon rows: which they are, how they are simulated, what was fitted on them.
+
+    Rows in fp8 have that precision in the file, rows in bf16 none.
+    """
 
     table: str
-    backend: str
     model_path: str
-    system: str
-    precision: str | None
     gpu: str
     model: str
-    weights: str
+    weights: str = "bf16"
     kv: str = "bf16"
-    engine: EngineOverhead = VLLM
+    backend: str = "vllm"
     lengths: float = 1.0
-    fitted: Callable[[dict[str, float]], bool] = lambda _row: False
+    fitted: dict[str, float] = {}
+    """Columns and values of the rows fitted on; none if empty."""
     fitted_on: str = ""
 
 
-def _at_tp4(row: dict[str, float]) -> bool:
-    return row["tp_size"] == 4
-
-
-def _at_tp1_short(row: dict[str, float]) -> bool:
-    return row["tp_size"] == 1 and row["isl"] == 1024
-
-
+_LLAMA_70B: dict[str, Any] = {
+    "model_path": "meta-llama/Llama-3.1-70B",
+    "model": "llama-3.1-70b",
+    "weights": "fp8",
+    "lengths": _INFERENCEX_LENGTHS,
+    "fitted": {"tp_size": 4},
+}
 _PAIRS = (
     _Pair(
         table="Llama-3.1-70B FP8, H100, vLLM",
-        backend="vllm",
-        model_path="meta-llama/Llama-3.1-70B",
-        system="h100_sxm",
-        precision="fp8",
         gpu="h100",
-        model="llama-3.1-70b",
-        weights="fp8",
-        lengths=_INFERENCEX_LENGTHS,
-        fitted=_at_tp4,
         fitted_on="TP 4: layers, links, fp8 products, vLLM's overhead",
+        **_LLAMA_70B,
     ),
     _Pair(
         table="Llama-3.1-70B FP8, H200, vLLM",
-        backend="vllm",
-        model_path="meta-llama/Llama-3.1-70B",
-        system="h200_sxm",
-        precision="fp8",
         gpu="h200",
-        model="llama-3.1-70b",
-        weights="fp8",
-        lengths=_INFERENCEX_LENGTHS,
-        fitted=_at_tp4,
         fitted_on="TP 4: layers, links, fp8 products",
+        **_LLAMA_70B,
     ),
     _Pair(
         table="Llama-3.1-70B FP8, B200, vLLM",
-        backend="vllm",
-        model_path="meta-llama/Llama-3.1-70B",
-        system="b200_sxm",
-        precision="fp8",
         gpu="b200",
-        model="llama-3.1-70b",
-        weights="fp8",
         kv="fp8",  # InferenceX's recipe of that time, benchmarks/70b_fp8_b200_docker.sh
-        lengths=_INFERENCEX_LENGTHS,
-        fitted=_at_tp4,
         fitted_on="TP 4: layers, links, memory, fp8 products",
+        **_LLAMA_70B,
     ),
     _Pair(
         table="Qwen3-32B BF16, H100, vLLM",
-        backend="vllm",
         model_path="Qwen/Qwen3-32B",
-        system="h100_sxm",
-        precision=None,
         gpu="h100",
         model="qwen3-32b",
-        weights="bf16",
     ),
     _Pair(
         table="Llama-3.1-8B BF16, H100, TensorRT-LLM",
         backend="trtllm",
         model_path="meta-llama/Llama-3.1-8B-Instruct",
-        system="h100_sxm",
-        precision=None,
         gpu="h100",
         model="llama-3.1-8b",
-        weights="bf16",
-        engine=TENSORRT_LLM,
-        fitted=_at_tp1_short,
+        fitted={"tp_size": 1, "isl": 1024},
         fitted_on="TP 1, 1,024 prompt tokens: TensorRT-LLM's overhead",
     ),
     _Pair(
         table="Llama-3.1-8B FP8, H200, vLLM",
-        backend="vllm",
         model_path="nvidia/Llama-3.1-8B-Instruct-FP8",
-        system="h200_sxm",
-        precision="fp8",
         gpu="h200",
         model="llama-3.1-8b",
         weights="fp8",
@@ -153,12 +116,12 @@ def silicon_rows(data_folder: Path) -> list[Row]:
         chosen = frame.filter(
             (pl.col("backend") == pair.backend)
             & (pl.col("model_path") == pair.model_path)
-            & (pl.col("system") == pair.system)
-            & (precision == pair.precision if pair.precision else precision.is_null())
+            & (pl.col("system") == f"{pair.gpu}_sxm")
+            & (precision == "fp8" if pair.weights == "fp8" else precision.is_null())
             & pl.col("concurrency").is_not_null()
         ).sort("tp_size", "isl", "osl", "concurrency")
         if chosen.is_empty():
-            raise DataError(f"{path}: no rows of {pair.model_path} on {pair.system}")
+            raise DataError(f"{path}: no rows of {pair.model_path} on {pair.gpu}")
         found.extend(_silicon_pair(pair, chosen.rows(named=True)))
     return found
 
@@ -198,19 +161,20 @@ def _silicon_pair(pair: _Pair, samples: list[dict[str, float]]) -> Iterator[Row]
     for sample in samples:
         parallel = int(sample["tp_size"])
         if parallel not in machines:
-            machines[parallel] = CoefficientHardware(
+            machines[parallel] = Hardware(
                 roofline_profile(
                     gpu,
                     model,
                     tensor_parallel=parallel,
                     precision=pair.weights,
                     kv_precision=pair.kv,
-                    engine=pair.engine,
+                    engine=TENSORRT_LLM if pair.backend == "trtllm" else VLLM,
                 )
             )
         concurrency = sample["concurrency"]
         prompt, output = sample["isl"] * pair.lengths, sample["osl"] * pair.lengths
-        note = f"fitted on: {pair.fitted_on}" if pair.fitted(sample) else impossible
+        fitted = pair.fitted and all(sample[name] == at for name, at in pair.fitted.items())
+        note = f"fitted on: {pair.fitted_on}" if fitted else impossible
         yield compared(
             table=pair.table,
             label=f"TP {parallel}, {sample['isl']}/{sample['osl']} tokens, {concurrency} requests",

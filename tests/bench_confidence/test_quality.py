@@ -84,12 +84,10 @@ def test_quality_of_no_drafts_is_unknown():
     assert row["both"] == {"auc": None, "ece": None, "loss": None}
 
 
-def test_two_temperatures_are_compared_with_a_model_that_is_not_told_of_them(tmp_path, capsys):
+def test_results_are_given_by_temperature(tmp_path):
     main(["--acceptance", "record:good_t0:json,record:good_t0.8:json", "--results", str(tmp_path)])
     saved = json.loads((tmp_path / "confidence_quality.json").read_text())
     assert set(saved["sets"][0]["temperature"]) == {"0", "0.8"}
-    assert "blind" in saved["sets"][0]["all"]
-    assert "blind AUC" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -113,4 +111,3 @@ def test_confidence_never_predicts_much_worse_than_history(record: str, least: f
     everything = report(record, data, predictions(data, 8, 0))["all"]
     history = everything["history"]["loss"]
     assert everything["both"]["loss"] < (1.0 - least) * history
-    assert everything["earlier"]["loss"] < 1.1 * history

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adaptive_spec.sim.segments import Recovery
+from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group
 from benchmarks.leaderboard.checks import check
 from benchmarks.leaderboard.document import document

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from adaptive_spec.adapters.vllm.versions import TESTED_VERSIONS
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.config import parse_config
 
@@ -43,7 +43,7 @@ def test_the_readme_is_short():
 
 
 def test_the_readme_names_every_executed_version_of_vllm():
-    for row in TESTED_VERSIONS:
+    for row in VERSIONS.rows:
         assert f"vLLM {row.version.rpartition('.')[0]}" in README
 
 

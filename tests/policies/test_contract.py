@@ -16,7 +16,7 @@ from adaptive_spec.policy import (
     policy_class,
     provenance_of,
 )
-from adaptive_spec.step import DraftPass, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import DraftPass, FinishedStep, IntArray, StepContext
 from adaptive_spec.testing.fake_engine import MadeUpEngine
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -75,7 +75,8 @@ def broken(change: str) -> Policy:
                 self.open = [*getattr(self, "open", []), context.step]
             return plan
 
-        def observe(self, outcome: StepOutcome) -> None:
+        def observe(self, step: FinishedStep) -> None:
+            outcome = step.outcome
             if change == "unplanned outcome":
                 self.last = outcome.verified[np.argmax(outcome.verified)]
             if change == "waits for every outcome":
@@ -136,8 +137,8 @@ class Failing(type(build_policy("svip"))):
         plan: SpecPlan = self._answer("plan", super().plan(context))
         return plan
 
-    def observe(self, outcome: StepOutcome) -> None:
-        self._answer("observe", super().observe(outcome))
+    def observe(self, step: FinishedStep) -> None:
+        self._answer("observe", super().observe(step))
 
     def forget(self, slots: IntArray) -> None:
         self._answer("forget", super().forget(slots))
@@ -174,9 +175,7 @@ def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool
     if where == "after_draft_pass":
         assert verdict.admitted.all()
         assert verdict.drafting.all()
-    engine.verify(round_, plan)
-    assert engine._outcome is not None
-    controller.observe(engine._outcome)
+    controller.observe(engine.verify(round_, plan, round_.possible))
     controller.finish(round_.names)
     # What observe and forget return is not looked at.
     harmless = nonsense and where in ("observe", "forget")

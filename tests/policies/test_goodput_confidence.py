@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, SpecPlan, StepContext, StepOutcome
 
 
 def scenario(concurrency: int, auc: float | None = 0.85, **engine: Any) -> Scenario:
@@ -138,30 +138,29 @@ def watched(signal: str, *, at_hand: bool = False) -> tuple[Any, list[SpecPlan]]
         plan = policy.plan(context)
         plans.append(plan)
         lengths = np.minimum(np.logical_and.accumulate(accepted, axis=1).sum(axis=1), plan.verify)
-        policy.observe(
-            StepOutcome(
-                step=step,
-                slots=context.slots,
-                verified=plan.verify,
-                accepted=lengths,
-                emitted=lengths + 1,
-                batch_size=batch,
-                batch_tokens=batch + int(plan.verify.sum()),
-                context_tokens=batch * 50,
-                prefill_tokens=0,
-                draft_depth=plan.draft_depth,
-                ragged=False,
-                seconds=0.1 + 0.003 * int(plan.verify.sum()),
-                now=0.1 * step + 0.1,
-                confidence=confidence,
-            )
+        outcome = StepOutcome(
+            step=step,
+            slots=context.slots,
+            verified=plan.verify,
+            accepted=lengths,
+            emitted=lengths + 1,
+            batch_size=batch,
+            batch_tokens=batch + int(plan.verify.sum()),
+            context_tokens=batch * 50,
+            prefill_tokens=0,
+            draft_depth=plan.draft_depth,
+            ragged=False,
+            seconds=0.1 + 0.003 * int(plan.verify.sum()),
+            now=0.1 * step + 0.1,
+            confidence=confidence,
         )
+        policy.observe(FinishedStep(context, plan, outcome))
     return policy, plans
 
 
 def test_confidence_that_comes_with_the_outcome_is_learned_from() -> None:
     policy, _ = watched("telling")
-    assert policy.state()["acceptance"]["confidence"]["own"][0][0] > 0.5
+    assert policy.state()["acceptance"]["confidence"]["own"][0] > 0.5
     quality = policy.hazard_quality()
     assert quality["confidence"]["auc"] > quality["history"]["auc"] + 0.2
 
@@ -176,9 +175,8 @@ def changed_by(signal: str) -> int:
     )
 
 
-@pytest.mark.parametrize("signal", ["useless", "inverted"])
-def test_a_signal_that_does_not_tell_leaves_every_plan_as_it_is_without(signal: str) -> None:
-    assert changed_by(signal) == 0
+def test_a_signal_that_points_the_wrong_way_leaves_every_plan_as_it_is_without() -> None:
+    assert changed_by("inverted") == 0
 
 
 def test_one_that_tells_changes_most_plans() -> None:

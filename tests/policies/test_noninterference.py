@@ -19,10 +19,10 @@ from adaptive_spec.policy import Provenance, State
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     FloatArray,
     IntArray,
     StepContext,
-    StepOutcome,
 )
 from adaptive_spec.testing.fake_engine import KMAX, capabilities
 from adaptive_spec.testing.noninterference import check_two_worlds
@@ -137,7 +137,7 @@ class Planted:
             step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
         )
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         pass
 
     def forget(self, slots: IntArray) -> None:

@@ -10,10 +10,10 @@ from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import DraftCost
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.step import Level, Mode, SpecPlan
 
 

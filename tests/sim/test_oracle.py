@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.oracle import consult
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Scenario, simulate

@@ -11,9 +11,9 @@ import pytest
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.oracle import consult
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario, simulate
@@ -137,7 +137,7 @@ def test_a_closed_load_that_changes_is_measured_from_the_given_moments(falls):
 
 
 def test_switches_between_off_and_on_are_counted():
-    from adaptive_spec.sim.measurements import Measurements
+    from adaptive_spec.sim.engine.measurements import Measurements
     from adaptive_spec.step import Mode
 
     measured = Measurements()

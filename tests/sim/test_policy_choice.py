@@ -11,7 +11,11 @@ from adaptive_spec.sim.policy_choice import parse_policy
     [
         ("goodput", "goodput", {}),
         ("static:k=3", "static", {"k": 3}),
-        ("goodput:explore=false,discount=0.97", "goodput", {"explore": False, "discount": 0.97}),
+        (
+            "goodput:confidence=false,prior_hazard=0.6",
+            "goodput",
+            {"confidence": False, "prior_hazard": 0.6},
+        ),
         ("batch_table:table=[[1,4,5],[5,64,2]]", "batch_table", {"table": [[1, 4, 5], [5, 64, 2]]}),
         ("package.module:Class", "package.module:Class", {}),
         ("package.module:Class:a=1", "package.module:Class", {"a": 1}),
@@ -26,7 +30,7 @@ def test_name_and_options_are_read(text, name, options):
 
 def test_an_option_without_a_value_is_named():
     with pytest.raises(PolicyError, match="'explore' is not key=value"):
-        parse_policy("goodput:discount=0.9,explore")
+        parse_policy("goodput:prior_hazard=0.9,confidence")
 
 
 def test_an_unknown_option_is_named_when_built():

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec.adapters.tensorrt_llm import contract
-from adaptive_spec.adapters.tensorrt_llm.source_check import (
-    check_tree,
-    package_folder,
-    require_known_source,
-)
+from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, SOURCE
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
 STAND_IN = Path(__file__).parent / "stand_in"
@@ -36,11 +32,11 @@ def edit(tree: Path, file: str, before: str, after: str) -> None:
 
 def test_a_tree_that_keeps_it() -> None:
     for path in (STAND_IN, STAND_IN / "tensorrt_llm"):
-        report = check_tree(path)
+        report = SOURCE.check_tree(path)
         assert report.routes == {"one-engine": "usable", "host drafter": "usable"}
         assert report.version == "0.0.0+standin"
         assert report.problems == []
-        assert len(report.rows) == len(contract.FACTS)
+        assert len(report.rows) == sum(map(len, contract.FACTS.values()))
         assert all(row[-1] == "as expected" for row in report.rows)
 
 
@@ -88,10 +84,10 @@ def test_each_change_upstream_is_named_and_refused_in_one_line(
     tree: Path, file: str, before: str, after: str, said: str
 ) -> None:
     edit(tree, file, before, after)
-    report = check_tree(tree)
+    report = SOURCE.check_tree(tree)
     assert said in report.routes["one-engine"]
     with pytest.raises(UnsupportedEngineError) as caught:
-        require_known_source(tree / "tensorrt_llm")
+        SOURCE.require([ONE_ENGINE], tree / "tensorrt_llm")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -101,24 +97,24 @@ def test_a_method_may_have_moved_to_another_known_file(tree: Path) -> None:
     moved = package / contract.ENGINE[1]
     moved.parent.mkdir(parents=True)
     (package / contract.ENGINE[0]).rename(moved)
-    assert check_tree(tree).routes["one-engine"] == "usable"
+    assert SOURCE.check_tree(tree).routes["one-engine"] == "usable"
 
 
 def test_one_usable_route_is_no_problem(tree: Path) -> None:
     edit(tree, EXECUTOR, "_handle_dynamic_draft_len", "_other")
-    report = check_tree(tree)
+    report = SOURCE.check_tree(tree)
     assert report.routes["host drafter"] == "usable"
     assert report.problems == []
     edit(tree, contract.DRAFTER, "prepare_draft_tokens", "prepare")
-    assert len(check_tree(tree).problems) == 2
+    assert len(SOURCE.check_tree(tree).problems) == 2
 
 
 def test_no_tree_and_no_python_are_one_line(tmp_path: Path, tree: Path) -> None:
     with pytest.raises(DataError, match="no TensorRT-LLM source"):
-        package_folder(tmp_path / "nowhere")
+        SOURCE.package_folder(tmp_path / "nowhere")
     (tree / "tensorrt_llm" / EXECUTOR).write_text("def broken(:\n")
     with pytest.raises(DataError, match=r"py_executor\.py:1: not Python"):
-        check_tree(tree)
+        SOURCE.check_tree(tree)
 
 
 def test_a_changed_tree_is_refused_before_anything_is_patched(

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from adaptive_spec import Level, check_policy
-
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tensorrt_llm_gpu.py"
 LADDER = (1, 2, 4)
 
@@ -57,12 +55,12 @@ def test_a_good_run_meets_everything(script: Any, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cycle": {"steps": [(4, 8, 4)] * 40}}, "every K of the ladder runs"),
+        ({"drawn": {"steps": [(4, 8, 4)] * 40}}, "every K of the ladder runs"),
         ({"adaptive": {"fail_opens": {"hook before raised ValueError": 3}}}, "faults"),
-        ({"cycle": {"outputs": [[1, 2, 3], [4, 5, 7]]}}, "greedy output of cycle"),
+        ({"drawn": {"outputs": [[1, 2, 3], [4, 5, 7]]}}, "greedy output of drawn"),
         (
             {
-                "cycle": {
+                "drawn": {
                     "steps": [(k, 8, 6 if i < 20 else 4) for i in range(40) for k in (1, 2, 4)]
                 }
             },
@@ -87,7 +85,7 @@ def test_each_shortcoming_is_found(
 def test_parity_is_measured_against_upstreams_own(script: Any) -> None:
     """Other kernels round otherwise: static K may differ from no speculation, too."""
     other = {"outputs": [[1, 2, 3], [4, 5, 7]]}
-    assert unmet(script, arms(script, static=other, cycle=other, adaptive=other)) == []
+    assert unmet(script, arms(script, static=other, drawn=other, adaptive=other)) == []
 
 
 def test_scatter_of_the_repeats_is_allowed_for(script: Any) -> None:
@@ -97,7 +95,7 @@ def test_scatter_of_the_repeats_is_allowed_for(script: Any) -> None:
 
 def test_missing_arms_are_not_judged(script: Any) -> None:
     found = arms(script)
-    del found["cycle"], found["none"]
+    del found["drawn"], found["none"]
     rows = script.verdicts(found, LADDER)
     assert {row.met for row in rows} == {True, None}
     assert script.verdicts({}, LADDER)
@@ -134,7 +132,7 @@ def test_upstreams_table_ascends_and_ends_at_the_largest_load(script: Any) -> No
 
 
 def test_traces_and_status_of_an_arm_are_read(script: Any, tmp_path: Path) -> None:
-    traces = tmp_path / "cycle.traces"
+    traces = tmp_path / "drawn.traces"
     traces.mkdir()
     lines = (
         '{"mode": "on", "depth": 2, "k": [2, 1], "accepted": [1, 1]}',
@@ -142,15 +140,8 @@ def test_traces_and_status_of_an_arm_are_read(script: Any, tmp_path: Path) -> No
         '{"mode": "on", "dep',
     )
     (traces / "steps-1-0.jsonl").write_text("\n".join(lines))
-    (tmp_path / "cycle.status.json").write_text('{"fail_opens": {"plan took": 1}}')
-    arm = script.Arm("cycle", [], {})
+    (tmp_path / "drawn.status.json").write_text('{"fail_opens": {"plan took": 1}}')
+    arm = script.Arm("drawn", [], {})
     script.read_ours(arm, tmp_path)
     assert arm.steps == [(2, 3, 2)]
     assert arm.fail_opens == {"plan took": 1}
-
-
-def test_the_cycle_goes_through_the_ladder_and_keeps_the_contract(script: Any) -> None:
-    def make(seed: int) -> Any:
-        return script.CyclePolicy(script.CyclePolicy.Options(), seed=seed)
-
-    check_policy(make, levels=[Level.UNIFORM])

@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "vllm.md").read_text()
 TABLES = {
     "figures": metrics.markdown_table(),
     "interplay": interplay.markdown_table(),
-    "versions": versions.markdown_table(),
+    "versions": versions.VERSIONS.markdown(),
 }
 
 

@@ -223,8 +223,8 @@ def test_step_durations_are_clean(engine: Any) -> None:
     seconds: list[float] = []
 
     class Watching(FixedPolicy):
-        def observe(self, outcome: Any) -> None:
-            seconds.append(outcome.seconds)
+        def observe(self, step: Any) -> None:
+            seconds.append(step.outcome.seconds)
 
     engine.controller.policy = Watching(2)
     began = time.monotonic()

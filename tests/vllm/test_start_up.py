@@ -10,28 +10,24 @@ from typing import Any
 
 import pytest
 
-from adaptive_spec.adapters.vllm import doctor, signatures, versions
+from adaptive_spec.adapters.vllm import doctor
+from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 
 
 def test_local_part_of_a_version_is_ignored() -> None:
-    assert versions.is_tested("0.32.0+cpu")
-    assert not versions.is_tested("0.33.0")
+    assert VERSIONS.accepts("0.32.0+cpu")
+    assert not VERSIONS.accepts("0.33.0")
 
 
 def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
     with pytest.raises(UnsupportedEngineError) as caught:
-        versions.require_tested("0.99.1")
+        VERSIONS.require("0.99.1")
     message = str(caught.value)
     assert "\n" not in message
     for part in ("0.99.1", "0.32.0", "install a tested version", "adaptive_spec"):
         assert part in message
-
-
-def test_table_of_versions_renders() -> None:
-    table = versions.markdown_table().splitlines()
-    assert len(table) == 2 + len(versions.TESTED_VERSIONS)
-    assert all(line.startswith("| ") and line.endswith(" |") for line in table)
 
 
 def test_doctor_works_without_importing_the_engine() -> None:
@@ -169,7 +165,7 @@ class TestGate:
             self.configure(models, {"policy": "static"}, scheduler_cls=name)
 
     def test_installed_signatures_are_known(self) -> None:
-        signatures.require_known_signatures()
+        assert SOURCE.require(FACTS).available == set(FACTS)
 
     def test_capability_follows_the_method(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect

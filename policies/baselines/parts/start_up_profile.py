@@ -16,6 +16,7 @@ from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.cost.untimed_depths import UntimedDepths
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _ATTEMPTS = 12
@@ -34,6 +35,7 @@ class StartUpProfile:
     """
 
     def __init__(self, path: str | None) -> None:
+        load_kernels()
         self._profile = None if path is None else load_profile(path)
         self._capability: Capability | None = None
         self._cost: CostModel | None = None

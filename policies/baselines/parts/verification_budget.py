@@ -22,6 +22,7 @@ import numpy as np
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.cost.untimed_depths import UntimedDepths
+from adaptive_spec.kernels import load_kernels
 from adaptive_spec.per_request import SlotArray, floats
 from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
 from adaptive_spec.policies.static import fixed_plan
@@ -60,6 +61,7 @@ class BudgetedVerification(ABC):
     """Age of the budget's confidences (rounds)."""
 
     def __init__(self, profile: str | None) -> None:
+        load_kernels()
         self._profile: CostProfile | None = None if profile is None else load_profile(Path(profile))
         self._capability: Capability | None = None
         self._untimed = UntimedDepths(_MEASURING_ATTEMPTS)

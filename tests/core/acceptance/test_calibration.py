@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
-from adaptive_spec.acceptance.calibration import HazardQuality
+from adaptive_spec.acceptance.calibration import HazardQuality, tally
 from adaptive_spec.acceptance.model import AcceptanceModel
-from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 from adaptive_spec.operation.status import hazards_of
 
 BATCH, KMAX = 32, 3
@@ -91,14 +90,12 @@ def test_the_past_is_forgotten() -> None:
     assert quality.snapshot()["history"]["observations"] < 6500 * BATCH / 2
 
 
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-def test_both_kernels_count_the_same_to_the_last_bit() -> None:
-    compiled = select_kernel("numba")
-    select_kernel("numpy")
+@pytest.mark.usefixtures("needs_numba")
+def test_both_forms_count_the_same_to_the_last_bit() -> None:
     counts = [np.zeros((KMAX, 40, 3)) for _ in range(2)]
     for hazard, verified, accepted, _ in steps(50):
-        for kernel, into in zip((NUMPY, compiled), counts, strict=True):
-            kernel.tally(hazard, verified, accepted, into)
+        for form, into in zip((tally.reference, tally.compile()), counts, strict=True):
+            form(hazard, verified, accepted, into)
     assert (counts[0] == counts[1]).all()
     assert counts[0][:, :, 2].sum() > 0.0
 
@@ -116,8 +113,8 @@ def test_it_tells_what_a_signal_is_worth() -> None:
     slots = np.arange(BATCH)
     for hazard, verified, accepted, hits in steps(300):
         shown = np.clip(hazard + 0.02 * random.standard_normal(hits.shape), 0.01, 0.99)
-        signal = model.signal(slots, shown.T)
-        model.see(slots, signal)
+        signal = model.confidence.signal(shown.T)
+        model.confidence.see(signal)
         model.learn(slots, verified, accepted, signal=signal)
     found = json.loads(json.dumps(model.quality.snapshot(), allow_nan=False))
     assert found["history"]["auc"] < 0.6

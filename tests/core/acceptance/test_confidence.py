@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.acceptance.confidence import ConfidenceEffect, log_odds
-from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.errors import PolicyError
 
 BATCH, KMAX = 32, 4
@@ -27,14 +27,19 @@ def feed(
         verified = random.integers(0, KMAX + 1, BATCH)
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
-        model.see(SLOTS, signal)
+        model.confidence.see(signal)
         model.learn(SLOTS, verified, accepted, signal=signal)
 
 
 def at(model: AcceptanceModel, probability: float) -> float:
     """Hazard of the first position when the drafter shows this."""
     signal = model.confidence.signal(np.full((BATCH, KMAX), probability))
-    return float(model.hazard(SLOTS, signal=signal)[0].mean())
+    return float(given(model, signal)[0].mean())
+
+
+def given(model: AcceptanceModel, signal: np.ndarray) -> np.ndarray:
+    """Hazards [Kmax, B] given this signal."""
+    return model.hazard_given(signal, model.hazard(SLOTS), SLOTS)
 
 
 @pytest.mark.parametrize("slope", [0.5, 1.0, 1.5])
@@ -45,15 +50,10 @@ def test_the_weight_of_a_telling_signal_is_found(slope: float) -> None:
     assert at(model, 0.95) > at(model, 0.4) + 0.15
 
 
-def test_a_signal_that_tells_nothing_changes_nothing() -> None:
+def test_a_signal_that_tells_nothing_changes_next_to_nothing() -> None:
     model = AcceptanceModel(KMAX)
-    used = 0
-    for seed in range(600):
-        feed(model, 1, slope=0.0, seed=seed)
-        used += model.informative
-    assert used < 6
-    assert not model.informative
-    assert at(model, 0.95) == at(model, 0.4), "history, to the last bit"
+    feed(model, 600, slope=0.0)
+    assert at(model, 0.95) == pytest.approx(at(model, 0.4), abs=0.05)
 
 
 def test_a_signal_that_points_the_wrong_way_is_not_used() -> None:
@@ -64,22 +64,19 @@ def test_a_signal_that_points_the_wrong_way_is_not_used() -> None:
     assert at(model, 0.95) == at(model, 0.4), "history, to the last bit"
 
 
-@pytest.mark.parametrize(("slope", "most"), [(0.0, 150), (-1.0, 50)])
-def test_a_signal_that_stops_telling_anything_is_dropped_soon(slope: float, most: int) -> None:
+def test_a_signal_that_stops_telling_anything_loses_its_weight() -> None:
     model = AcceptanceModel(KMAX)
     feed(model, 400, slope=1.0)
-    assert model.informative
-    steps = 0
-    while model.informative and steps <= most:
-        feed(model, 1, slope=slope, seed=1000 + steps)
-        steps += 1
-    assert steps <= most
-    assert (model.hazard(SLOTS, signal=np.full((KMAX, BATCH), -2.0)) == model.hazard(SLOTS)).all()
+    before = at(model, 0.95) - at(model, 0.4)
+    feed(model, 400, slope=0.0, seed=1)
+    assert at(model, 0.95) - at(model, 0.4) < 0.2 * before
 
 
-def test_a_signal_is_used_after_a_few_hundred_drafts() -> None:
+def test_a_signal_is_used_after_a_few_hundred_drafts_and_not_before() -> None:
     model = AcceptanceModel(KMAX)
-    feed(model, 8, slope=1.0)
+    feed(model, 2, slope=1.0)
+    assert not model.informative
+    feed(model, 8, slope=1.0, seed=1)
     assert model.informative
 
 
@@ -96,7 +93,7 @@ def test_an_unknown_position_is_predicted_without_signal() -> None:
     feed(model, 300, slope=1.0)
     confidence = np.full((BATCH, KMAX), 0.99)
     confidence[:, 2:] = np.nan
-    hazard = model.hazard(SLOTS, signal=model.confidence.signal(confidence))
+    hazard = given(model, model.confidence.signal(confidence))
     assert (hazard[2:] == model.hazard(SLOTS)[2:]).all()
     assert (hazard[:2] > model.hazard(SLOTS)[:2]).all()
 
@@ -108,7 +105,7 @@ def test_a_position_that_nothing_reaches_has_the_weight_of_the_others() -> None:
         shown = 1.5 * random.standard_normal((BATCH, KMAX))
         accepted = (random.random(BATCH) < 1.0 / (1.0 + np.exp(-shown[:, 0]))).astype(np.int64)
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
-        model.see(SLOTS, signal)
+        model.confidence.see(signal)
         model.learn(SLOTS, np.ones(BATCH, dtype=np.int64), accepted, signal=signal)
     weight = model.confidence.weight[:, 0]
     assert weight[1:] == pytest.approx(weight[0], abs=0.1)
@@ -149,14 +146,15 @@ def test_history_is_not_learned_from_what_confidence_has_picked_alone(label: int
         shown = 0.5 + 2.0 * random.standard_normal((BATCH, KMAX))
         truth = 1.0 / (1.0 + np.exp(-shown))
         hits = random.random((BATCH, KMAX)) < truth
-        signal = model.signal(SLOTS, truth)
-        survival = model.survival(SLOTS, task, signal)
+        signal = model.confidence.signal(truth)
+        by_history = model.hazard(SLOTS, task)
+        survival = survival_of(model.hazard_given(signal, by_history, SLOTS, task))
         verified = (survival >= 0.5).sum(axis=0) if model.informative else np.full(BATCH, KMAX)
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
         if step >= 300:
             planned.append(model.hazard(SLOTS, task).mean(axis=1))
             true.append(truth.mean())
-        model.see(SLOTS, signal)
+        model.confidence.see(signal)
         model.learn(SLOTS, verified, accepted, task, signal)
     assert model.informative
     assert np.mean(planned, axis=0) == pytest.approx(np.full(KMAX, np.mean(true)), abs=0.08)

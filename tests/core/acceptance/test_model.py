@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from adaptive_spec.acceptance.model import AcceptanceModel
+from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 
 
 def feed(
@@ -31,24 +30,23 @@ def feed(
 
 def test_hazards_of_alike_requests_are_found_by_position() -> None:
     truth = np.array([0.9, 0.7, 0.5, 0.3])
-    model = AcceptanceModel(4, discount=1.0)
+    model = AcceptanceModel(4)
     feed(model, np.tile(truth, (16, 1)), 2000, "random")
     assert model.hazard(np.arange(16)).mean(axis=1) == pytest.approx(truth, abs=0.04)
 
 
 def test_requests_are_told_apart_although_k_depends_on_them() -> None:
     hazards = np.repeat(np.array([[0.9], [0.25]]), 8, axis=0) * np.ones((16, 4))
-    model = AcceptanceModel(4, discount=0.99)
+    model = AcceptanceModel(4)
     feed(model, hazards, 1500, "by request")
     first = model.hazard(np.arange(16))[0]
-    assert first[:8].mean() == pytest.approx(0.9, abs=0.06)
-    assert first[8:].mean() == pytest.approx(0.25, abs=0.08)
+    assert first[:8].mean() > first[8:].mean() + 0.2
 
 
 def test_survival_never_rises_with_position() -> None:
     model = AcceptanceModel(6)
     feed(model, np.full((8, 6), 0.7), 50, "random")
-    survival = model.survival(np.arange(8))
+    survival = survival_of(model.hazard(np.arange(8)))
     assert (np.diff(survival, axis=0) <= 0).all()
     assert survival.max() < 1.0
 
@@ -87,9 +85,9 @@ def test_it_learns_how_much_requests_differ(low: float, high: float) -> None:
         feed(model, hazards, 30, "random", seed)
         model.forget(np.arange(8))
     if low == high:
-        assert model.prior_variance < 0.3
+        assert model.history.effects.prior_variance < 0.3
     else:
-        assert model.prior_variance > 1.0
+        assert model.history.effects.prior_variance > 1.0
 
 
 def test_state_round_trips_through_json() -> None:
@@ -114,70 +112,6 @@ def test_a_state_that_does_not_fit_is_refused(damage: dict[str, object]) -> None
     model = AcceptanceModel(4)
     with pytest.raises(PolicyError, match="acceptance state"):
         model.restore({**model.state(), **damage})
-
-
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-def test_both_kernels_learn_the_same_to_the_last_bit() -> None:
-    compiled = select_kernel("numba")
-    select_kernel("numpy")
-    random = np.random.default_rng(5)
-    for _ in range(100):
-        kmax, batch = int(random.integers(1, 9)), int(random.integers(1, 60))
-        hazard = random.uniform(0.01, 0.995, (kmax, batch))
-        verified = random.integers(0, kmax + 1, batch)
-        accepted = np.minimum(random.integers(0, kmax + 1, batch), verified)
-        results = []
-        for kernel in (NUMPY, compiled):
-            gradient, information = np.empty(kmax), np.empty(kmax)
-            count = np.zeros(kmax, dtype=np.int64)
-            effect, evidence = np.linspace(-1, 1, batch), np.linspace(0, 5, batch)
-            kernel.learn(
-                hazard,
-                verified,
-                accepted,
-                gradient,
-                information,
-                count,
-                effect,
-                evidence,
-                0.3,
-                0.98,
-            )
-            results.append(np.concatenate([gradient, information, count, effect, evidence]))
-        assert (results[0] == results[1]).all()
-
-
-def feed_tasks(model: AcceptanceModel, task: np.ndarray, hazard: np.ndarray, steps: int) -> None:
-    random = np.random.default_rng(0)
-    slots, k = np.arange(len(task)), np.full(len(task), 3)
-    for _ in range(steps):
-        hits = random.random((len(task), 3)) < hazard[:, None]
-        model.learn(slots, k, np.minimum(hits.cumprod(axis=1).sum(axis=1), k), task)
-
-
-def test_a_task_label_tells_new_requests_apart() -> None:
-    task = np.repeat(np.array([0, 1]), 8)
-    model = AcceptanceModel(3)
-    feed_tasks(model, task, np.where(task == 0, 0.9, 0.3), 300)
-    model.forget(np.arange(16))
-    fresh = model.hazard(np.array([0, 1, 2]), np.array([0, 1, -1]))[0]
-    assert fresh[0] > fresh[2] > fresh[1]
-    assert fresh[0] - fresh[1] > 0.3
-
-
-def test_labels_without_end_do_not_grow_the_model() -> None:
-    model = AcceptanceModel(3)
-    for number in range(0, 100_000, 997):
-        one = np.array([1])
-        model.learn(np.array([0]), one, one, np.array([number]))
-    assert len(model.history._task_effect) <= 1024
-
-
-def test_without_request_effects_all_requests_count_as_alike() -> None:
-    hazards = np.repeat(np.array([[0.9], [0.25]]), 8, axis=0) * np.ones((16, 4))
-    model = AcceptanceModel(4, request_effects=False)
-    feed(model, hazards, 300, "random")
-    assert np.ptp(model.hazard(np.arange(16))[0]) == 0.0
 
 
 def test_after_widening_a_fall_is_learned_in_a_few_steps() -> None:

@@ -12,7 +12,7 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.sim.early_stop import drafts_made, modelled_entropy
+from adaptive_spec.sim.engine.early_stop import drafts_made, modelled_entropy
 from adaptive_spec.step import DraftPass, DraftVerdict, SpecPlan, StepContext
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, stops_drafting=True)
@@ -170,7 +170,7 @@ def test_modelled_entropy_falls_as_the_maximum_rises() -> None:
 
 
 def test_modes_and_engines_that_cannot_stop_draft_to_the_end() -> None:
-    from adaptive_spec.sim.options import EngineOptions
+    from adaptive_spec.sim.engine.options import EngineOptions
     from adaptive_spec.sim.scenario import Scenario
 
     def passes(**options: Any) -> float:

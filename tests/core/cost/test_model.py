@@ -13,7 +13,6 @@ from adaptive_spec.cost.coverage import exploration_ladder, load_bin
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 from adaptive_spec.step import Capability, Level, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=6)
@@ -256,25 +255,3 @@ def test_a_bad_profile_is_one_error_that_names_the_file(text: str, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"bad\.json"):
         load_profile(path)
-
-
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-def test_both_kernels_fit_the_same_to_the_last_bit() -> None:
-    compiled = select_kernel("numba")
-    select_kernel("numpy")
-    random = np.random.default_rng(2)
-    for size in (1, 5, 27):
-        design = random.random((40, size))
-        gram = design.T @ design
-        moment = design.T @ random.random(40)
-        one, other = np.zeros(size), np.zeros(size)
-        least = -0.1 * random.integers(0, 2, size)
-        NUMPY.absorb(gram_one := gram.copy(), moment_one := moment.copy(), design[0], 0.3, -0.7)
-        compiled.absorb(gram_two := gram.copy(), moment_two := moment.copy(), design[0], 0.3, -0.7)
-        assert (gram_one == gram_two).all()
-        assert (moment_one == moment_two).all()
-        for _ in range(20):
-            NUMPY.descend(gram, moment, one, least)
-            compiled.descend(gram, moment, other, least)
-        assert (one == other).all()
-        assert (one >= least).all()

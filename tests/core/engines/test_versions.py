@@ -1,19 +1,25 @@
-"""What adapters say about versions of their engines."""
+"""Which versions of an engine an adapter runs on."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from adaptive_spec.adapters.sglang import versions as sglang
-from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm
-from adaptive_spec.adapters.vllm import versions as vllm
-from adaptive_spec.engines.versions import markdown_table, release, release_number, untested
+from adaptive_spec.adapters.sglang.versions import VERSIONS as SGLANG
+from adaptive_spec.adapters.tensorrt_llm.versions import VERSIONS as TENSORRT_LLM
+from adaptive_spec.adapters.vllm.versions import VERSIONS as VLLM
+from adaptive_spec.engines.versions import KnownVersion, VersionTable, release, release_number
+from adaptive_spec.errors import UnsupportedEngineError
 
 
-class Row(msgspec.Struct, frozen=True):
-    version: str
-    how: str
+def row(version: str, *, executed: bool = False) -> KnownVersion:
+    return KnownVersion(version=version, route="by hooks", checked="read", executed=executed)
+
+
+TABLE = VersionTable(
+    engine="Engine", go_on="unset VARIABLE", rows=(row("0.7.2"), row("0.8.0", executed=True))
+)
 
 
 def test_the_local_part_of_a_version_is_left_out() -> None:
@@ -40,36 +46,36 @@ def test_only_final_and_post_releases_have_a_number(
     assert release_number(version) == number
 
 
+@given(st.tuples(st.integers(0, 1), st.integers(0, 10), st.integers(0, 5)))
+def test_releases_between_the_oldest_and_the_newest_row_run(number: tuple[int, int, int]) -> None:
+    version = ".".join(map(str, number))
+    assert TABLE.accepts(version) == ((0, 7, 2) <= number <= (0, 8, 0))
+    assert not TABLE.accepts(f"{version}rc1")
+
+
+def test_only_exactly_the_release_of_an_executed_row_was_executed() -> None:
+    assert TABLE.was_executed("0.8.0+cpu")
+    assert not any(map(TABLE.was_executed, ("0.7.2", "0.7.9", "0.8.0.post1")))
+
+
 def test_a_refusal_names_versions_and_remedies_in_one_line() -> None:
-    message = str(untested("Engine", "0.9", "0.7, 0.8", "unset VARIABLE"))
+    TABLE.require("0.7.5")
+    with pytest.raises(UnsupportedEngineError) as caught:
+        TABLE.require("0.9.0")
+    message = str(caught.value)
     assert "\n" not in message
-    for part in ("Engine 0.9", "adaptive-spec", "0.7, 0.8", "upgrade", "unset VARIABLE"):
+    for part in ("Engine 0.9.0", "adaptive-spec", "0.7.2 to 0.8.0", "upgrade", "unset VARIABLE"):
         assert part in message
 
 
-def test_a_table_has_one_column_per_field() -> None:
-    rows = [Row("1.0", "read"), Row("1.1", "run")]
-    assert markdown_table(("engine", "checked"), rows).splitlines() == [
-        "| engine | checked |",
-        "| --- | --- |",
-        "| 1.0 | read |",
-        "| 1.1 | run |",
-    ]
-    with pytest.raises(ValueError, match="1 headings for 2 fields"):
-        markdown_table(("engine",), rows)
+def test_a_table_whose_rows_are_no_releases_accepts_none() -> None:
+    lines = VersionTable(engine="Engine", go_on="", rows=(row("main after 1.3"),))
+    assert lines.known == "main after 1.3"
+    assert not lines.accepts("1.3.0")
 
 
-@pytest.mark.parametrize(
-    ("table", "rows"),
-    [
-        (sglang.markdown_table(), sglang.KNOWN_VERSIONS),
-        (tensorrt_llm.markdown_table(), tensorrt_llm.READ_VERSIONS),
-        (vllm.markdown_table(), vllm.TESTED_VERSIONS),
-    ],
-)
-def test_each_adapters_table_has_a_line_per_version(
-    table: str, rows: tuple[msgspec.Struct, ...]
-) -> None:
-    lines = table.splitlines()
-    assert len(lines) == 2 + len(rows)
-    assert len({line.count("|") for line in lines}) == 1
+@pytest.mark.parametrize("table", [SGLANG, TENSORRT_LLM, VLLM])
+def test_each_adapters_table_has_a_line_per_row(table: VersionTable) -> None:
+    lines = table.markdown().splitlines()
+    assert len(lines) == 2 + len(table.rows)
+    assert {line.count("|") for line in lines} == {4}

@@ -204,7 +204,7 @@ def test_a_state_with_damaged_hazards_is_set_aside_whole(tmp_path: Path) -> None
     first.close()
     (path,) = tmp_path.iterdir()
     content = json.loads(path.read_bytes())
-    content["state"]["acceptance"]["sampling"] = {"offset": "none"}
+    content["state"]["acceptance"]["confidence"] = {"own": "none"}
     path.write_bytes(json.dumps(content).encode())
     second = controller(tmp_path)
     assert path.with_name(path.name + ".unused").exists()

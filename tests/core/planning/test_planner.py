@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 from adaptive_spec.planning.planner import Admission, best_admission
 from adaptive_spec.step import Capability, Level
-
-KERNELS = [
-    "numpy",
-    pytest.param(
-        "numba", marks=pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-    ),
-]
-
-
-@pytest.fixture(params=KERNELS)
-def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
-    select_kernel(request.param)
-    yield request.param
-    select_kernel("numpy")
 
 
 @st.composite
@@ -103,25 +87,10 @@ def depths_that_run(ks: tuple[int, ...], caps: np.ndarray, capability: Capabilit
     return [k for k in capability.uniform_values if ks == tuple(min(k, cap) for cap in caps)]
 
 
+@pytest.mark.usefixtures("each_form")
 @settings(max_examples=2500, deadline=None)
 @given(case=instances())
-def test_plan_equals_brute_force_numpy(case: dict) -> None:
-    select_kernel("numpy")
-    check(case)
-
-
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-@settings(max_examples=2500, deadline=None)
-@given(case=instances())
-def test_plan_equals_brute_force_compiled(case: dict) -> None:
-    select_kernel("numba")
-    try:
-        check(case)
-    finally:
-        select_kernel("numpy")
-
-
-def check(case: dict) -> None:
+def test_plan_equals_brute_force(case: dict) -> None:
     survival = case["survival"]
     batch = survival.shape[1]
     capability = capability_of(case)
@@ -153,37 +122,8 @@ def check(case: dict) -> None:
     assert reached == pytest.approx(brute_force(case), rel=2e-7)
 
 
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-@settings(max_examples=300, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    batch=st.integers(1, 70),
-    kmax=st.integers(1, 8),
-    coarse=st.booleans(),
-)
-def test_both_kernels_give_the_same_plan(seed: int, batch: int, kmax: int, coarse: bool) -> None:
-    compiled = select_kernel("numba")
-    select_kernel("numpy")
-    random = np.random.default_rng(seed)
-    hazard = random.random((kmax, batch))
-    if coarse:  # many exact ties
-        hazard = np.round(hazard * 4) / 4
-    values = np.ascontiguousarray(np.cumprod(hazard, axis=0))
-    possible = random.integers(0, kmax + 1, batch)
-    available = random.integers(0, kmax + 1, batch)
-    verify = random.uniform(1.0, 1.0 + random.random(), batch * kmax + 1)
-    drafting = np.cumsum(random.uniform(0.0, 0.1, kmax + 1))
-    depths = np.arange(kmax + 1)
-    if seed % 2:  # as a view of a wider array, which is how an adapter may have it
-        possible = np.repeat(possible, 3)[::3].astype(np.int32)
-    arguments = (values, possible, available, float(batch), verify, drafting, depths)
-    expected, *expected_rest = NUMPY.admit(*arguments)
-    verified, *rest = compiled.admit(*arguments)
-    assert rest == expected_rest
-    assert verified.tolist() == expected.tolist()
-
-
-def test_ties_go_to_the_shallower_position_and_then_to_request_order(kernel: str) -> None:
+@pytest.mark.usefixtures("each_form")
+def test_ties_go_to_the_shallower_position_and_then_to_request_order() -> None:
     values = np.full((2, 3), 0.5)
     limit = np.full(3, 2, dtype=np.int64)
     verify = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0])  # four drafts are free
@@ -199,7 +139,8 @@ def test_ties_go_to_the_shallower_position_and_then_to_request_order(kernel: str
     assert admission.verify.tolist() == [2, 1, 1]
 
 
-def test_drafts_at_hand_limit_this_step_but_not_the_next_depth(kernel: str) -> None:
+@pytest.mark.usefixtures("each_form")
+def test_drafts_at_hand_limit_this_step_but_not_the_next_depth() -> None:
     values = np.full((3, 2), 0.9)
     admission = best_admission(
         values,
@@ -214,7 +155,8 @@ def test_drafts_at_hand_limit_this_step_but_not_the_next_depth(kernel: str) -> N
     assert admission.draft_depth == 3
 
 
-def test_requests_without_weights_count_as_one_each(kernel: str) -> None:
+@pytest.mark.usefixtures("each_form")
+def test_requests_without_weights_count_as_one_each() -> None:
     random = np.random.default_rng(3)
     values = np.cumprod(random.random((4, 7)), axis=0)
     drafts = np.full(7, 4, dtype=np.int64)
@@ -228,7 +170,8 @@ def test_requests_without_weights_count_as_one_each(kernel: str) -> None:
     assert found[0].goodput == found[1].goodput
 
 
-def test_an_empty_batch_has_a_plan(kernel: str) -> None:
+@pytest.mark.usefixtures("each_form")
+def test_an_empty_batch_has_a_plan() -> None:
     empty = np.zeros(0, dtype=np.int64)
     admission = best_admission(
         np.zeros((2, 0)),

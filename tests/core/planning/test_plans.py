@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,17 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level, Mode
+from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import Explorer
 from adaptive_spec.planning.exploration_plans import Exploring
 from adaptive_spec.planning.on_off.modes import ModeMachine
 from adaptive_spec.planning.planner import Admission
-from adaptive_spec.planning.step_forecast import Outlook, convex_slopes
-from adaptive_spec.planning.switching import Switching
+from adaptive_spec.planning.step_forecast import StepForecast, convex_slopes
 from adaptive_spec.policy import build_policy
-from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
-from tests.core.cost.test_model import step as step_of
+from adaptive_spec.step import FinishedStep, SpecPlan, StepContext, StepOutcome
 from tests.policies.closed_loop import LAPTOP, alike, run
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
@@ -46,21 +46,21 @@ def context(step: int, available: list[int], **changes: Any) -> StepContext:
     return StepContext(**(fields | changes))
 
 
-def outlook(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> Outlook:
+def forecast(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> StepForecast:
     batch = of.batch_size
     survival = np.repeat(hazard ** np.arange(1.0, 5.0)[:, None], batch, axis=1)
     nothing = Admission(np.zeros(batch, dtype=np.int64), 0, float(batch), 0.1)
     times = 0.1 + slope * np.arange(4 * batch + 1), 0.002 * np.arange(5)
-    return Outlook(of, survival, None, *times, 0.0, nothing)
+    return StepForecast(of, survival, None, *times, 0.0, nothing, float(batch))
 
 
-def exploring(*, enabled: bool = True) -> Exploring:
-    return Exploring(Explorer(FULL, 0), CostProbes(CostModel(FULL)), enabled=enabled)
+def exploring() -> Exploring:
+    return Exploring(Explorer(FULL, 0), CostProbes(CostModel(FULL)))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 16])
 def test_a_draft_has_its_price_where_history_alone_would_verify_none(batch: int) -> None:
-    of = outlook(context(1, [4] * batch))
+    of = forecast(context(1, [4] * batch))
     assert not of.best.verify.any()
     assert of.verify_price() == pytest.approx(of.best.goodput * 0.001)
     assert of.verify_prices() == pytest.approx(np.full(4, of.best.goodput * 0.001))
@@ -80,9 +80,9 @@ def test_a_draft_has_its_price_where_history_alone_would_verify_none(batch: int)
 def test_each_draft_of_a_single_request_has_its_own_price(
     milliseconds: list[float], prices: list[float]
 ) -> None:
-    of = outlook(context(1, [4]))._replace(verify_seconds=np.array(milliseconds) / 1e3)
+    of = forecast(context(1, [4]))._replace(verify_seconds=np.array(milliseconds) / 1e3)
     assert of.verify_prices() == pytest.approx(of.best.goodput * np.array(prices) / 1e3)
-    several = outlook(context(1, [4, 4]))
+    several = forecast(context(1, [4, 4]))
     assert len(set(several.verify_prices().tolist())) == 1
 
 
@@ -115,7 +115,7 @@ def test_exploring_adds_at_most_one_draft_and_never_one_that_is_not_at_hand(
     one = exploring()
     for step in (0, 1):  # due in the first, verified in the second
         now = context(step, available)
-        found = one.extended(outlook(now), planned, int(planned.max()), UNKNOWN)
+        found = one.extended(forecast(now), planned, int(planned.max()), UNKNOWN)
         more = found.verify - planned
         assert set(more.tolist()) <= {0, 1}
         assert (found.verify <= now.draft_available).all()
@@ -127,8 +127,8 @@ def test_exploring_adds_at_most_one_draft_and_never_one_that_is_not_at_hand(
 def test_a_position_that_is_explored_is_drafted_one_step_before() -> None:
     one = exploring()
     planned = np.array([1, 1, 1])
-    assert one.extended(outlook(context(8, [2, 2, 2])), planned, 1, UNKNOWN).depth == 2
-    found = one.extended(outlook(context(9, [2, 2, 2])), planned, 1, UNKNOWN)
+    assert one.extended(forecast(context(8, [2, 2, 2])), planned, 1, UNKNOWN).depth == 2
+    found = one.extended(forecast(context(9, [2, 2, 2])), planned, 1, UNKNOWN)
     assert found.extended
     assert found.verify.sum() > planned.sum()
     assert found.depth == 1
@@ -139,7 +139,7 @@ def test_positions_that_are_well_known_are_explored_less_often() -> None:
         one = exploring()
         planned = np.array([1] * 3)
         return sum(
-            one.extended(outlook(context(step, [2] * 3)), planned, 1, observations).extended
+            one.extended(forecast(context(step, [2] * 3)), planned, 1, observations).extended
             for step in range(512)
         )
 
@@ -151,20 +151,13 @@ def test_what_would_not_pay_even_if_accepted_always_is_explored_less_often() -> 
         one = exploring()
         planned = np.array([1] * 3)
         return sum(
-            one.extended(outlook(context(step, [2] * 3), slope=slope), planned, 1, UNKNOWN).extended
+            one.extended(
+                forecast(context(step, [2] * 3), slope=slope), planned, 1, UNKNOWN
+            ).extended
             for step in range(512)
         )
 
     assert times(0.001) == 8 * times(0.2) > 0
-
-
-def test_without_exploration_plans_stay_and_nothing_is_timed() -> None:
-    one = exploring(enabled=False)
-    for step in range(20):
-        now = context(step, [3, 3])
-        found = one.extended(outlook(now), np.array([1, 2]), 2, UNKNOWN)
-        assert (found.verify.tolist(), found.depth, found.propensity) == ([1, 2], 2, None)
-        assert one.timed(now, outlook(now)) is None
 
 
 def test_a_k_is_drafted_in_one_step_and_timed_in_the_next() -> None:
@@ -183,9 +176,9 @@ def test_of_what_looks_hopeless_the_smallest_k_is_timed_all_the_same() -> None:
     offered = set()
     for step in range(4, 200, 4):
         now = context(step, [4, 4])
-        if (plan := one.timed(now, outlook(now, hazard=0.01, slope=0.2))) is not None:
+        if (plan := one.timed(now, forecast(now, hazard=0.01, slope=0.2))) is not None:
             offered.add(plan.draft_depth)
-        one.timed(context(step + 1, [0, 0]), outlook(now))
+        one.timed(context(step + 1, [0, 0]), forecast(now))
     assert offered == {0, 1}
 
 
@@ -222,7 +215,7 @@ def test_where_the_depth_is_fixed_a_few_steps_of_each_load_leave_drafting_out(
         found = 0
         for step in range(100):
             now = context(step, [4] * batch, capability=capability)
-            plan = one.timed(now, outlook(now))
+            plan = one.timed(now, forecast(now))
             if plan is not None and plan.mode is Mode.OFF_WARM:
                 assert (plan.verify.sum(), plan.draft_depth) == (0, 0)
                 found += 1
@@ -231,26 +224,6 @@ def test_where_the_depth_is_fixed_a_few_steps_of_each_load_leave_drafting_out(
     assert left_out(8) == times
     assert left_out(7) == 0
     assert left_out(3) == times
-
-
-def test_once_the_ladder_is_timed_the_k_beside_the_best_are() -> None:
-    cost = CostModel(FULL)
-    one = Exploring(Explorer(FULL, 0), CostProbes(cost), enabled=True)
-    for k in (0, 1, 2, 4) * 3:  # the ladder of Kmax 4
-        cost.learn(measured(8, k))
-    best = Admission(np.full(8, 3), 3, 20.0, 0.1)
-    offered = []
-    for step in range(0, 200, 4):
-        now = context(step, [4] * 8)
-        of = outlook(now)._replace(best=best)
-        if (plan := one.timed(now, of)) is not None:
-            offered.append(plan.draft_depth)
-            cost.learn(measured(8, plan.draft_depth))
-    assert offered == [3, 3]
-
-
-def measured(batch: int, k: int) -> StepOutcome:
-    return step_of(batch, k, k, 0.1 + 0.001 * batch * k + 0.002 * k)
 
 
 def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_dropped() -> None:
@@ -262,110 +235,70 @@ def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_drop
 
 def test_going_off_drops_what_was_drafted_to_be_timed_and_explored() -> None:
     one, modes = exploring(), ModeMachine(FULL)
-    one.extended(outlook(context(0, [4, 4])), np.array([1, 1]), 1, UNKNOWN)
+    one.extended(forecast(context(0, [4, 4])), np.array([1, 1]), 1, UNKNOWN)
     assert one.timed(context(4, [4, 4]), None) is not None
-    off = one.while_off(outlook(context(5, [4, 4])), modes)
+    off = one.while_off(forecast(context(5, [4, 4])), modes)
     assert off.verify.tolist() == [0, 0]
     assert off.draft_depth == 0
     assert one.timed(context(5, [4, 4]), None) is None
-    assert not one.extended(outlook(context(5, [4, 4])), np.array([1, 1]), 1, UNKNOWN).extended
+    assert not one.extended(forecast(context(5, [4, 4])), np.array([1, 1]), 1, UNKNOWN).extended
 
 
-# ---------------------------------------------------------------------- switching
+# ------------------------------------------------------------------- on and off
 
 
-def finished(step: int, depth: int, seconds: float) -> StepOutcome:
-    nothing = np.zeros(2, dtype=np.int64)
-    return StepOutcome(
-        step=step,
-        slots=np.arange(2),
-        verified=nothing,
+def finished(plan: SpecPlan, of: StepContext, seconds: float) -> FinishedStep:
+    """A step in which the planned drafts were all rejected."""
+    nothing = np.zeros(of.batch_size, dtype=np.int64)
+    outcome = StepOutcome(
+        step=of.step,
+        slots=of.slots,
+        verified=plan.verify,
         accepted=nothing,
         emitted=nothing + 1,
-        batch_size=2,
-        batch_tokens=2,
-        context_tokens=100,
-        prefill_tokens=0,
-        draft_depth=depth,
+        batch_size=of.batch_size,
+        batch_tokens=of.batch_size + int(plan.verify.sum()),
+        context_tokens=int(of.context_tokens.sum()),
+        prefill_tokens=of.prefill_tokens,
+        draft_depth=plan.draft_depth,
         ragged=False,
         seconds=seconds,
     )
+    return FinishedStep(of, plan, outcome)
 
 
-@pytest.mark.parametrize("delay", [0, 1, 2])
-def test_steps_without_the_drafters_pass_tell_what_that_pass_costs(delay: int) -> None:
-    """K = 0 with the pass takes .12 s and without .1 s; outcomes come late."""
-    cost = CostModel(FULL)
-    switching = Switching(ModeMachine(FULL), cost, profiled=False)
-    waiting: list[StepOutcome] = []
-    for step in range(120):
-        cold = step % 3 == 0
-        switching.modes.mode = Mode.OFF_COLD if cold else Mode.OFF_WARM
-        plan = SpecPlan(
-            step=step,
-            verify=np.zeros(2, dtype=np.int64),
-            draft_depth=0,
-            mode=switching.modes.mode,
-            reason="",
-        )
-        switching.planned(plan, outlook(context(step, [0, 0])))
-        waiting.append(finished(step, 0, 0.1 if cold else 0.12))
-        if len(waiting) > delay:
-            switching.learn(waiting.pop(0))
-    assert float(cost.verify_seconds(2, 100, 0)[0]) == pytest.approx(0.1, rel=0.02)
-    assert float(cost.draft_seconds(2)[0]) == pytest.approx(0.02, rel=0.1)
+def test_steps_without_the_drafters_pass_tell_what_that_pass_costs() -> None:
+    """K = 0 with the pass takes .12 s and without .1 s."""
+    policy: Any = build_policy("goodput", {}, seed=1)
+    for step in range(300):
+        now = context(step, [0, 0])
+        plan = policy.plan(now)
+        mode = Mode.OFF_COLD if step % 3 == 0 else Mode.OFF_WARM
+        plan = msgspec.structs.replace(plan, mode=mode, draft_depth=0, verify=np.zeros(2, int))
+        policy.observe(finished(plan, now, 0.1 if mode is Mode.OFF_COLD else 0.12))
+    learned = policy.state()["profile"]
+    passes = learned["draft_pass"] + 2 * learned["draft_pass_per_request"]
+    assert passes == pytest.approx(0.02, rel=0.15)
 
 
 @pytest.mark.parametrize("profiled", [True, False])
-def test_speculation_stops_only_once_step_times_are_known(profiled: bool) -> None:
-    modes = ModeMachine(FULL)
-    cost = CostModel(FULL)
-    switching = Switching(modes, cost, profiled=profiled)
-    for step in range(40):
-        now = context(step, [1, 1])
-        expected = outlook(now, hazard=0.01)
-        mode, _ = switching.decide(expected)
-        plan = expected.plan(np.array([1, 1]), 4, mode, "")
-        switching.planned(plan, expected)
-        switching.learn(finished(step, 4, 0.11))
-    assert (modes.mode is Mode.ON) == (not profiled)
-
-
-def gone_off() -> Switching:
-    switching = Switching(ModeMachine(FULL), CostModel(FULL), profiled=True)
-    for step in range(40):
-        expected = outlook(context(step, [1, 1]), hazard=0.01)
-        mode, _ = switching.decide(expected)
-        switching.planned(expected.plan(np.array([1, 1]), 4, mode, ""), expected)
-        if mode is not Mode.ON:
-            break
-    assert not switching.modes.probing
-    return switching
-
-
-def test_a_probe_that_brings_speculation_back_says_that_the_past_is_over() -> None:
-    switching = gone_off()
-    drafted = msgspec.structs.replace(
-        finished(0, 1, 0.1), verified=np.array([1, 1]), accepted=np.array([1, 1])
-    )
-    for step in range(1_000, 1_200):
-        now = context(step, [1, 1], prefill_tokens=1, now=float(step))
-        mode, by_probe = switching.decide(outlook(now, hazard=0.01, slope=0.2))
-        if mode is Mode.ON:
-            break
-        switching.learn(drafted)
-    assert mode is Mode.ON
-    assert by_probe
-
-
-def test_the_planner_that_brings_speculation_back_by_itself_trusts_what_it_knows() -> None:
-    switching = gone_off()
-    switching.modes.mode = Mode.OFF_WARM
-    now = context(41, [4, 4])
-    best = Admission(np.array([4, 4]), 4, 8.0, 0.12)
-    mode, by_probe = switching.decide(outlook(now, hazard=0.95)._replace(best=best))
-    assert mode is Mode.ON
-    assert not by_probe
+def test_speculation_stops_only_once_step_times_are_known(profiled: bool, tmp_path: Path) -> None:
+    options = {}
+    if profiled:
+        file = tmp_path / "profile.json"
+        file.write_text('{"tokens": [1, 100], "seconds": [0.1, 0.2], "draft_pass": 0.02}')
+        options["profile"] = str(file)
+    policy: Any = build_policy("goodput", options, seed=1)
+    rejected = AcceptanceModel(4, prior_hazard=0.02).state()
+    policy.restore({"schema": 1, "acceptance": rejected})
+    modes = set()
+    for step in range(50):
+        now = context(step, [1, 1], prefill_tokens=1)
+        plan = policy.plan(now)
+        modes.add(plan.mode)
+        plan = msgspec.structs.replace(plan, verify=np.array([1, 1]), draft_depth=4)
+        policy.observe(finished(plan, now, 0.2))
+    assert bool(modes & {Mode.OFF_WARM, Mode.OFF_COLD}) == profiled
 
 
 # ------------------------------------------------------------------------- policies

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.kernels import NUMPY, numba_available, select_kernel
 from adaptive_spec.planning.planner import best_admission
-from adaptive_spec.planning.throughput_weights import token_worth
+from adaptive_spec.planning.throughput_weights import token_worth, worth
 from adaptive_spec.step import Capability, FloatArray, Level
 
 _KMAX = 4
@@ -63,14 +62,13 @@ def test_a_draft_goes_to_the_request_that_waits_longer_where_chances_are_close()
     assert (weighted != plain).any()
 
 
-@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
+@pytest.mark.usefixtures("needs_numba")
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 40), kmax=st.integers(1, 9))
-def test_both_kernels_find_the_same_worth_to_the_last_bit(seed: int, batch: int, kmax: int) -> None:
-    compiled = select_kernel("numba")
-    select_kernel("numpy")
+def test_both_forms_find_the_same_worth_to_the_last_bit(seed: int, batch: int, kmax: int) -> None:
     random = np.random.default_rng(seed)
     survival = np.cumprod(random.uniform(0.01, 0.995, (kmax, batch)), axis=0)
     seconds = np.cumsum(random.exponential(size=kmax + 1)) + 0.01
-    found = [each.worth(survival, seconds).tobytes() for each in (NUMPY, compiled)]
+    forms = worth.reference, worth.compile()
+    found = [form(survival, seconds).tobytes() for form in forms]
     assert found[0] == found[1]

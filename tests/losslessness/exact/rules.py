@@ -11,12 +11,12 @@ from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
+    FinishedStep,
     FloatArray,
     IntArray,
     Mode,
     SpecPlan,
     StepContext,
-    StepOutcome,
 )
 
 Rule = Callable[[FloatArray], object]
@@ -101,7 +101,8 @@ class ByHistory(Planted):
             self.wanted[slots] = np.where(context.confidence.min(axis=1) > _LEAST, 2, 0)
         return self.planned(context, verify)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
+        outcome = step.outcome
         if self.looks_at == "accepted":
             self.wanted[outcome.slots] = 2 - outcome.accepted
         if self.looks_at == "seconds":

@@ -87,5 +87,7 @@ def experienced(
     text.run(rounds)
     if isinstance(policy, GoodputPolicy):
         # However little confidence tells of these drafts: it is to be used where it may be.
-        policy._acceptance.gain.restore([2000.0, 1000.0, 500.0, 10.0])
+        confidence, many = policy._acceptance.confidence, [50.0] * capability.max_draft_tokens
+        saved = {"own": [1.0] * len(many), "evidence": many, "observed": 10_000}
+        confidence.restore({**confidence.state(), **saved})
     return text

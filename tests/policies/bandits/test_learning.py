@@ -56,10 +56,13 @@ def test_bandits_work_at_coarser_levels(level: Level) -> None:
 
 @pytest.mark.parametrize("name", ["discounted_ucb", "sliding_ucb", "thompson", "exp3"])
 def test_evidence_that_fades_follows_a_drafter_that_breaks_down(name: str) -> None:
-    policy = bandit(name)
-    speed(policy, 0.9, steps=300)
-    after = speed(policy, 0.05, steps=200, warmup=300, seed=1)
-    assert after >= 0.93 * fixed(0, 0.05)
+    """The mean of four seeds: `exp3` draws at random, and one seed differs from another by .02."""
+    after = []
+    for seed in range(4):
+        policy = bandit(name, seed)
+        speed(policy, 0.9, steps=300)
+        after.append(speed(policy, 0.05, steps=200, warmup=300, seed=1))
+    assert np.mean(after) >= 0.93 * fixed(0, 0.05)
 
 
 @pytest.mark.parametrize("name", ["discounted_ucb", "thompson"])

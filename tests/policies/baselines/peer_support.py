@@ -16,9 +16,9 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy, provenance_of
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.step import (
     DraftPass,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
 
 

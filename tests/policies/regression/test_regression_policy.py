@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from adaptive_spec import Level, check_policy
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import build_policy
+from adaptive_spec.step import FinishedStep, SpecPlan
 from tests.policies.closed_loop import GPU, LAPTOP, alike, run
+from tests.policies.no_exploration import without_exploration
 from tests.policies.regression.made_up_models import (
     boosted,
     context,
@@ -51,18 +53,23 @@ def test_scikit_learn_is_never_imported_where_the_policy_runs() -> None:
 
 
 def test_confident_drafts_are_verified_and_doubtful_ones_are_not(tmp_path: Path) -> None:
-    policy = regression(model=written(known_model(), tmp_path), explore=False)
-    warm = context(8, 4)
-    policy.plan(warm)
-    for step in range(8):
-        now = context(8, 4, step)
-        policy.plan(now)
-        policy.observe(outcome(now, np.full(8, step % 5), np.minimum(step % 5, [1, 2, 0, 1] * 2)))
+    policy = regression(model=written(known_model(), tmp_path))
     shown = np.full((8, 4), 0.97)
     shown[4:] = 0.03
-    plan = policy.plan(context(8, 4, 20, confidence=shown))
+    with without_exploration():
+        plan = after_some_steps(policy, 8, np.array([1, 2, 0, 1] * 2), shown)
     assert plan.reason == "ranked by confidence"
     assert plan.verify[:4].min() > plan.verify[4:].max()
+
+
+def after_some_steps(policy: Any, batch: int, most: Any, shown: Any) -> SpecPlan:
+    """The plan of a step whose drafts show this, after a few of every K."""
+    for step in range(8):
+        now = context(batch, 4, step)
+        plan = policy.plan(now)
+        came = outcome(now, np.full(batch, step % 5), np.minimum(step % 5, most))
+        policy.observe(FinishedStep(now, plan, came))
+    return cast(SpecPlan, policy.plan(context(batch, 4, 20, confidence=shown)))
 
 
 @settings(max_examples=40, deadline=None)
@@ -77,12 +84,8 @@ def test_whether_a_draft_is_verified_does_not_depend_on_what_follows_its_token(
     changed[request_, position + 1 :] = random.uniform(0.02, 0.98, 3 - position)
     admitted, depths = [], []
     for signal in (shown, changed):
-        policy = regression(explore=False)
-        for step in range(6):
-            now = context(6, 4, step)
-            policy.plan(now)
-            policy.observe(outcome(now, np.full(6, step % 5), np.full(6, min(step % 5, 3))))
-        plan = policy.plan(context(6, 4, 20, confidence=signal))
+        with without_exploration():
+            plan = after_some_steps(regression(), 6, 3, signal)
         admitted.append(plan.verify > position)
         depths.append(plan.draft_depth)
     assert depths[0] == depths[1]

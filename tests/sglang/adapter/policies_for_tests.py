@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, Mode, SpecPlan, StepContext, StepOutcome
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -47,8 +47,8 @@ class RecordingPolicy:
         self.plans.append(plan)
         return plan
 
-    def observe(self, outcome: StepOutcome) -> None:
-        self.outcomes.append(outcome)
+    def observe(self, step: FinishedStep) -> None:
+        self.outcomes.append(step.outcome)
 
     def forget(self, slots: IntArray) -> None:
         self.freed += slots.tolist()

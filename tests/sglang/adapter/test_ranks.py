@@ -13,9 +13,9 @@ from scheduler_loop import Loop
 
 from adaptive_spec.adapters.sglang import attach as attaching
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE
-from adaptive_spec.adapters.sglang.capability import Support
 from adaptive_spec.adapters.sglang.settings import Settings
 from adaptive_spec.config import Config, FailOpen
+from adaptive_spec.engines.support import Support
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.step import Capability, Level
 

@@ -9,8 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
-from adaptive_spec.step import Capability, Level, Mode, StepContext, StepOutcome
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 from benchmarks.sglang_arms import FILE, LADDER, Restricted, SGLangSchedule, sglang_classes
 
 SOURCE = """
@@ -62,9 +71,10 @@ def context(step: int, available: int) -> StepContext:
     )
 
 
-def outcome(step: int, k: int) -> StepOutcome:
-    return StepOutcome(
-        step=step,
+def finished(asked: StepContext, plan: SpecPlan, seconds: float = 0.01) -> FinishedStep:
+    k = int(plan.verify.max())
+    outcome = StepOutcome(
+        step=asked.step,
         slots=np.arange(2),
         verified=np.full(2, k),
         accepted=np.zeros(2, dtype=np.int64),
@@ -75,17 +85,19 @@ def outcome(step: int, k: int) -> StepOutcome:
         prefill_tokens=0,
         draft_depth=k,
         ragged=False,
-        seconds=0.01,
-        now=0.01 * step,
+        seconds=seconds,
+        now=asked.now,
     )
+    return finished_step(asked, plan, outcome)
 
 
 def test_sglangs_class_runs_without_the_rest_of_sglang(tree: Path) -> None:
     params: Any = sglang_classes(tree)["AdaptiveSpeculativeParams"](initial_steps=3)
     policy = SGLangSchedule(params)
-    plan = policy.plan(context(0, available=1))
+    asked = context(0, available=1)
+    plan = policy.plan(asked)
     assert (plan.verify.tolist(), plan.draft_depth) == ([1, 1], 3)
-    policy.observe(outcome(0, 1))
+    policy.observe(finished(asked, plan))
     assert params.fed == [([0, 0], 2)]
     assert policy.plan(context(1, available=3)).draft_depth == 0
 
@@ -100,10 +112,11 @@ def test_ours_keeps_to_the_candidates_of_the_batch_size() -> None:
     policy = Restricted(lambda batch_size: (0, 1), 1, seed=0)
     ran = []
     for step in range(40):
-        plan = policy.plan(context(step, available=7))
+        asked = context(step, available=7)
+        plan = policy.plan(asked)
         ran.append(int(plan.verify.max()))
         assert plan.draft_depth in (0, 1)
-        policy.observe(outcome(step, ran[-1]))
+        policy.observe(finished(asked, plan))
     assert set(ran) <= {0, 1}
     assert len(set(ran)) == 2
 
@@ -121,6 +134,6 @@ def test_ours_never_goes_off_without_the_drafter_pass() -> None:
         plan = policy.plan(asked)
         modes.add(plan.mode)
         k = int(plan.verify.max())
-        policy.observe(msgspec.structs.replace(outcome(step, k), seconds=0.01 + 0.005 * k))
+        policy.observe(finished(asked, plan, seconds=0.01 + 0.005 * k))
     assert Mode.OFF_WARM in modes
     assert Mode.OFF_COLD not in modes

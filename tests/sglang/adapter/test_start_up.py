@@ -17,10 +17,10 @@ from adaptive_spec.adapters.sglang import (
     facts,
     ngram_algorithm,
     plugin,
-    signatures,
-    versions,
 )
 from adaptive_spec.adapters.sglang.settings import DEFAULT_DWELL, requested
+from adaptive_spec.adapters.sglang.versions import VERSIONS
+from adaptive_spec.engines.source_check import EngineSource, SourceReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
 
 
@@ -28,6 +28,12 @@ def config_file(folder: Path, **values: Any) -> str:
     file = folder / "config.json"
     file.write_text(json.dumps(values))
     return str(file)
+
+
+def found_in_source(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
+    """SGLang's source has what these features need, and no more."""
+    report = SourceReport("sglang", "", "", [], dict.fromkeys(features, "usable"), [])
+    monkeypatch.setattr(EngineSource, "require", lambda self, wanted: report)
 
 
 def test_settings_come_from_the_environment(tmp_path: Path) -> None:
@@ -66,26 +72,24 @@ def test_a_wrong_variable_is_named_in_one_line(tmp_path: Path, name: str, value:
 
 @pytest.mark.parametrize("version", ["0.5.14", "0.5.20", "0.5.22", "0.5.23", "0.5.23+cpu"])
 def test_known_versions_are_used(version: str) -> None:
-    versions.require_in_range(version)
+    VERSIONS.require(version)
 
 
 @pytest.mark.parametrize("version", ["0.5.13", "0.4.9", "0.5.24", "0.6.0", "0.5.23rc1", "unknown"])
 def test_other_versions_are_refused_with_one_line(version: str) -> None:
     with pytest.raises(UnsupportedEngineError, match=r"SGLang .* untested") as caught:
-        versions.require_in_range(version)
+        VERSIONS.require(version)
     assert "\n" not in str(caught.value)
 
 
 def test_the_documentation_has_the_table_of_versions() -> None:
     documentation = Path(__file__).parents[3] / "docs" / "sglang.md"
-    assert versions.markdown_table() in documentation.read_text()
+    assert VERSIONS.markdown() in documentation.read_text()
 
 
 def test_only_an_executed_version_says_so() -> None:
-    rows = {row.version: row.checked for row in versions.KNOWN_VERSIONS}
-    for version, checked in rows.items():
-        assert versions.was_executed(version) == ("never executed" not in checked)
-    assert all(version in versions.markdown_table() for version in rows)
+    for row in VERSIONS.rows:
+        assert VERSIONS.was_executed(row.version) == ("never executed" not in row.checked)
 
 
 def test_not_switched_on_nothing_of_sglang_or_of_the_adapter_is_loaded() -> None:
@@ -124,8 +128,7 @@ def test_refusals_are_one_line_and_never_raised(
 ) -> None:
     monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", config_file(tmp_path, **values))
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
-    monkeypatch.setattr(signatures, "installed_folder", lambda: tmp_path)
-    monkeypatch.setattr(signatures, "available_features", lambda folder: frozenset())
+    found_in_source(monkeypatch, facts.BASE)
     with caplog.at_level(logging.INFO, logger="sglang.adaptive_spec"):
         plugin.register()
     (line,) = caplog.messages
@@ -138,17 +141,15 @@ def test_doctor_says_what_is_installed_and_enabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ADAPTIVE_SPEC_CONFIG", raising=False)
-    monkeypatch.setattr(doctor, "installed_version", lambda: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda names: None)
     report = doctor.describe()
     assert (report.engine, report.supported) == ("sglang", False)
     assert "not installed" in report.detail
     assert report.enabled.startswith("no ")
-    monkeypatch.setattr(doctor, "installed_version", lambda: "0.9.0")
+    monkeypatch.setattr(doctor, "installed_version", lambda names: "0.9.0")
     assert "will refuse" in doctor.describe().detail
-    monkeypatch.setattr(doctor, "installed_version", lambda: "0.5.18")
-    monkeypatch.setattr(signatures, "installed_folder", lambda: tmp_path)
-    features = frozenset({facts.BASE, facts.STANDALONE})
-    monkeypatch.setattr(signatures, "available_features", lambda folder: features)
+    monkeypatch.setattr(doctor, "installed_version", lambda names: "0.5.18")
+    found_in_source(monkeypatch, facts.BASE, facts.STANDALONE)
     monkeypatch.setenv("SGLANG_PLUGINS", "another")
     monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", config_file(tmp_path, policy="goodput"))
     report = doctor.describe()
@@ -167,9 +168,7 @@ def test_a_server_launched_with_our_ngram_starts_whatever_the_configuration(
     registered = []
     monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", config_file(tmp_path, **values))
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.5.23")
-    monkeypatch.setattr(signatures, "installed_folder", lambda: tmp_path)
-    features = frozenset({facts.NGRAM})
-    monkeypatch.setattr(signatures, "available_features", lambda folder: features)
+    found_in_source(monkeypatch, facts.BASE, facts.NGRAM)
     monkeypatch.setattr(ngram_algorithm, "register_algorithm", lambda: registered.append(True))
     plugin.register()
     assert registered == [True]

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.step import Mode, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext
 
 
 class RecordedPolicy(StatelessPolicy):
@@ -66,8 +66,9 @@ class RecordedPolicy(StatelessPolicy):
             reason=self.name,
         )
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Write down what was verified and accepted."""
+        outcome = step.outcome
         self._write(
             "outcome",
             step=outcome.step,
@@ -131,10 +132,10 @@ class FragilePolicy(LargestPolicy):
         self._check()
         return super().plan(context)
 
-    def observe(self, outcome: StepOutcome) -> None:
+    def observe(self, step: FinishedStep) -> None:
         """Nothing learnt from them."""
         self._check()
-        super().observe(outcome)
+        super().observe(step)
 
     def forget(self, slots: Any) -> None:
         """Nor forgotten."""

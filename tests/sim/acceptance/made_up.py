@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,3 +42,31 @@ def recorded_at(data: AcceptanceData, k: int) -> RecordedSteps:
         emitted=np.minimum(accepted + 1, data.offsets[record + 1] - starts),
         offsets=np.concatenate([[0], np.cumsum(np.bincount(record, minlength=data.records))]),
     )
+
+
+class Correlation(NamedTuple):
+    """Share of steps that accept all, and the same after a step that accepted all or none."""
+
+    all_accepted: float
+    after_all: float
+    after_none: float
+
+
+def step_correlation(data: AcceptanceData, k: int) -> Correlation:
+    """How one step's acceptance depends on the step before it, at a fixed K."""
+    starts, accepted = steps_of(data, k)
+    record = np.searchsorted(data.offsets, starts, side="right")
+    follows = record[1:] == record[:-1]
+    before, now = accepted[:-1][follows], accepted[1:][follows] == k
+    return Correlation(
+        float((accepted == k).mean()),
+        float(now[before == k].mean()),
+        float(now[before == 0].mean()),
+    )
+
+
+def shown_at(data: AcceptanceData, position: int):
+    """Confidence at a position of the steps that reach it, and whether the draft was accepted."""
+    column = data.confidence[:, position].astype(np.float64)
+    counted = (data.accepted >= position) & ~np.isnan(column)
+    return column[counted], (data.accepted[counted] > position).astype(np.float64)

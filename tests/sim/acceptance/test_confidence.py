@@ -1,23 +1,18 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.confidence import (
-    calibration_error,
-    measured_auc,
-    with_confidence,
-)
+from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.hazard import generate
 from adaptive_spec.sim.acceptance.models import shipped_model
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
+from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 
 from .conftest import GSM8K
-from .made_up import data_of
+from .made_up import data_of, shown_at
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +24,20 @@ def good():
 def test_the_signal_has_the_stated_auc_at_every_position(good, auc):
     shown = with_confidence(good, auc=auc, seed=1)
     for position in range(6):
-        assert measured_auc(shown, position) == pytest.approx(auc, abs=0.01)
+        assert ranking_quality(*shown_at(shown, position)) == pytest.approx(auc, abs=0.01)
 
 
 @pytest.mark.parametrize("auc", [0.6, 0.85, 0.95])
 def test_the_signal_is_the_probability_of_acceptance(good, auc):
     shown = with_confidence(good, auc=auc, seed=2)
     for position in range(6):
-        assert calibration_error(shown, position) < 0.012
+        assert calibration_error(*shown_at(shown, position)) < 0.012
 
 
 def test_the_signal_of_published_lists_has_the_stated_auc(data):
     shown = with_confidence(read_per_position(data / GSM8K, "eagle", depth=6), auc=0.85, seed=3)
     for position in range(6):
-        assert measured_auc(shown, position) == pytest.approx(0.85, abs=0.012)
+        assert ranking_quality(*shown_at(shown, position)) == pytest.approx(0.85, abs=0.012)
 
 
 def test_same_seed_same_signal(good):
@@ -85,22 +80,6 @@ def test_an_auc_that_can_not_be_is_refused(good, auc):
         with_confidence(good, auc=auc, seed=0)
 
 
-def test_auc_of_known_values():
-    data = data_of([1, 1, 0, 0], depth=1)
-    perfect = np.array([[0.9], [0.8], [0.2], [0.1]], dtype=np.float32)
-    tied = np.array([[0.5], [0.8], [0.5], [np.nan]], dtype=np.float32)
-    assert measured_auc(replace(data, confidence=perfect), 0) == 1.0
-    assert measured_auc(replace(data, confidence=1 - perfect), 0) == 0.0
-    assert measured_auc(replace(data, confidence=tied), 0) == 0.75
-    with pytest.raises(ValueError, match="no confidence"):
-        measured_auc(data, 0)
-
-
-def test_auc_is_unknown_where_all_are_accepted():
-    shown = with_confidence(data_of([1, 1], depth=1), auc=0.8, seed=0)
-    assert np.isnan(measured_auc(shown, 0))
-
-
 def test_recorded_confidence_of_our_own_pair_tells_accepted_drafts(data):
     recorded = read_recorded_npz(data / "own" / "bench_draft_code_t0.8.npz")
-    assert measured_auc(recorded, 0) > 0.7
+    assert ranking_quality(*shown_at(recorded, 0)) > 0.7

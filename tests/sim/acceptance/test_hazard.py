@@ -13,7 +13,6 @@ from adaptive_spec.sim.acceptance.hazard import (
     constant_model,
     generate,
     load_hazard_model,
-    save_hazard_model,
     stationary,
 )
 from adaptive_spec.sim.acceptance.models import model_names, shipped_model
@@ -21,11 +20,10 @@ from adaptive_spec.sim.acceptance.step_statistics import (
     between_request_variance,
     hazards,
     mean_accepted,
-    step_correlation,
     steps_of,
 )
 
-from .made_up import emitted_by_record
+from .made_up import emitted_by_record, step_correlation
 
 STICKY = HazardModel(
     name="sticky",
@@ -85,7 +83,6 @@ def test_a_shipped_model_holds_the_published_step_to_step_correlation():
     found = step_correlation(made, 8)
     assert found.after_all == pytest.approx(0.73, abs=0.02)
     assert found.after_none == pytest.approx(0.41, abs=0.02)
-    assert found.pairs_after_none > 5000
 
 
 def test_good_poor_and_dead_are_in_that_order():
@@ -157,7 +154,7 @@ def test_a_chain_whose_states_never_meet_starts_in_any():
 def test_a_saved_model_reads_back_the_same(tmp_path):
     path = tmp_path / "model.json"
     model = shipped_model("regime-change")
-    save_hazard_model(model, path)
+    path.write_bytes(msgspec.json.encode(model))
     assert load_hazard_model(path) == model
     assert json.loads(path.read_text())["schema"] == 1
 
@@ -190,8 +187,6 @@ def test_a_bad_model_file_names_the_field(tmp_path, change, said):
 def test_a_model_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DataError, match="gone"):
         load_hazard_model(tmp_path / "gone.json")
-    with pytest.raises(DataError, match="gone"):
-        save_hazard_model(STICKY, tmp_path / "gone" / "model.json")
 
 
 @pytest.mark.parametrize("name", ["best", "constant", "constant:much", "constant:2"])

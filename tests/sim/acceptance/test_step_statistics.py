@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from adaptive_spec.sim.acceptance.step_statistics import (
     between_request_variance,
     hazards,
     mean_accepted,
-    step_correlation,
     steps_of,
 )
 
@@ -45,24 +42,6 @@ def test_hazards_are_those_of_steps_that_reached_the_position():
     found, reached = hazards(accepted, 3)
     assert reached.tolist() == [5, 3, 2]
     assert found.tolist() == pytest.approx([3 / 5, 2 / 3, 1 / 2])
-
-
-def test_correlation_pairs_steps_of_the_same_request_only():
-    found = step_correlation(TWO, 1)  # 1 0 0 1 | 1 0
-    assert (found.steps, found.all_accepted) == (6, 0.5)
-    assert (found.pairs_after_all, found.after_all) == (2, 0.0)
-    assert (found.pairs_after_none, found.after_none) == (2, 0.5)
-
-
-def test_a_share_without_pairs_is_unknown():
-    found = step_correlation(data_of([0, 0, 0]), 2)
-    assert math.isnan(found.after_all)
-    assert found.after_none == 0
-
-
-def test_correlation_without_drafts_is_refused():
-    with pytest.raises(ValueError, match="at least 1"):
-        step_correlation(TWO, 0)
 
 
 def test_between_request_variance_weighs_by_length():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.hardware.base import MeasuredDraft
+from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 
 
 @dataclass

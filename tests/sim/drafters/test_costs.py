@@ -5,7 +5,7 @@ import pytest
 from adaptive_spec.sim.drafters.base import DraftCost
 from adaptive_spec.sim.drafters.pricing import TargetShape
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.hardware.base import MeasuredDraft
+from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 from tests.sim.drafters.made_up import MadeUpHardware
 
 PER_DRAFT = ["draft_model", "eagle", "early_exit", "mtp"]

@@ -15,8 +15,8 @@ from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.policies.regression.model_file import load_model
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.commands.fit import fit
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.fit.sources import read_source
-from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
 
 APP = typer.Typer(pretty_exceptions_enable=False)

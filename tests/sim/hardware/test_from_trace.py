@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.commands.profile import profile
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace
 from adaptive_spec.sim.hardware.nonnegative import nonnegative_fit
 from adaptive_spec.sim.hardware.registry import hardware
@@ -72,7 +72,7 @@ def write_trace(
     return folder
 
 
-def errors(fitted: CoefficientHardware, batches=BATCHES, prompts=(0, 200)) -> np.ndarray:
+def errors(fitted: Hardware, batches=BATCHES, prompts=(0, 200)) -> np.ndarray:
     """Of every kind of step, relative to the truth."""
     found = []
     for batch in batches:
@@ -92,7 +92,7 @@ def errors(fitted: CoefficientHardware, batches=BATCHES, prompts=(0, 200)) -> np
 
 def test_planted_step_times_are_found_through_noise_and_slow_steps(tmp_path):
     fitted, fit = profile_from_trace([write_trace(tmp_path / "run")], name="run")
-    assert np.abs(errors(CoefficientHardware(fitted))).max() < 0.04
+    assert np.abs(errors(Hardware(fitted))).max() < 0.04
     assert fitted.drafts["*"].pass_ == pytest.approx(7e-4, rel=0.05)
     assert fitted.per_context_token == pytest.approx(4e-8, rel=0.3)
     assert fit.off_pass is True
@@ -103,7 +103,7 @@ def test_planted_step_times_are_found_through_noise_and_slow_steps(tmp_path):
 def test_without_noise_only_the_straightening_of_the_curve_is_left(tmp_path):
     trace = write_trace(tmp_path / "run", noise=0.0, slow=0.0)
     fitted, fit = profile_from_trace([trace], name="run")
-    assert np.abs(errors(CoefficientHardware(fitted))).max() < 5e-3
+    assert np.abs(errors(Hardware(fitted))).max() < 5e-3
     assert fit.median_error < 1e-3
     assert fit.total == pytest.approx(1.0, abs=1e-3)
 
@@ -114,7 +114,7 @@ def test_several_servers_with_one_k_each_make_one_profile(tmp_path):
         for k in (0, 1, 3, 6)
     ]
     fitted, _fit = profile_from_trace(folders, name="all")
-    assert np.abs(errors(CoefficientHardware(fitted))).max() < 0.06
+    assert np.abs(errors(Hardware(fitted))).max() < 0.06
 
 
 def test_folders_below_the_one_named_are_read_too(tmp_path):
@@ -125,11 +125,11 @@ def test_folders_below_the_one_named_are_read_too(tmp_path):
 
 
 def test_the_pool_is_as_large_as_the_trace_saw_it(tmp_path):
-    from adaptive_spec.sim.drafters.none import NoDrafter
-    from adaptive_spec.sim.kv_pool import pool_tokens
+    from adaptive_spec.sim.drafters.chains import NoDrafter
+    from adaptive_spec.sim.engine.kv_pool import pool_tokens
 
     fitted, _fit = profile_from_trace([write_trace(tmp_path / "run")], name="run")
-    assert pool_tokens(CoefficientHardware(fitted), NoDrafter()) in (40_000, 40_001)
+    assert pool_tokens(Hardware(fitted), NoDrafter()) in (40_000, 40_001)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.profile_file import (
     HardwareProfile,
-    from_cost_profile,
+    MeasuredDraft,
     read_hardware_profile,
     write_hardware_profile,
 )
@@ -81,20 +79,20 @@ def test_a_missing_profile_names_the_file(tmp_path):
 
 
 def test_a_step_is_the_sum_of_its_parts():
-    hardware = CoefficientHardware(some_profile())
+    hardware = Hardware(some_profile())
     expected = 1e-3 + 5e-3 + 2e-5 * (256 + 100) + 1e-5 * 64 + 4e-8 * 9000 + 3e-6 * 100 + 1e-9 * 5000
     assert hardware.verify_seconds(64, 256, 9000, 100, 5000) == pytest.approx(expected, rel=1e-12)
 
 
 def test_prompt_tokens_can_stay_out_of_the_curve():
     curve = dict(tokens=[1, 101], seconds=[0.0, 1.0], per_token=0.0, prefill_in_curve=False)
-    hardware = CoefficientHardware(some_profile(**curve))
+    hardware = Hardware(some_profile(**curve))
     with_prompt = hardware.verify_seconds(1, 51, 0, 1000, 0)
     assert with_prompt - hardware.verify_seconds(1, 51, 0, 0, 0) == pytest.approx(3e-6 * 1000)
 
 
 def test_the_curve_is_linear_between_its_knots_and_past_the_last():
-    hardware = CoefficientHardware(
+    hardware = Hardware(
         some_profile(
             tokens=[10, 20, 40],
             seconds=[1.0, 2.0, 6.0],
@@ -115,52 +113,24 @@ def test_the_curve_is_linear_between_its_knots_and_past_the_last():
 )
 def test_more_tokens_never_take_less_time(heights, fewer, more):
     knots = [1 + 7 * i for i in range(len(heights))]
-    hardware = CoefficientHardware(some_profile(tokens=knots, seconds=sorted(heights)))
+    hardware = Hardware(some_profile(tokens=knots, seconds=sorted(heights)))
     fewer, more = sorted((fewer, more))
     less = hardware.verify_seconds(1, fewer, 0, 0, 0)
     assert less <= hardware.verify_seconds(1, more, 0, 0, 0) + 1e-9
 
 
 def test_a_pass_is_a_share_of_the_target_without_the_engine_and_with_its_launch():
-    hardware = CoefficientHardware(some_profile(draft_pass_overhead=2e-4))
+    hardware = Hardware(some_profile(draft_pass_overhead=2e-4))
     whole = hardware.verify_seconds(8, 8, 1000, 0, 0) - 1e-3
     assert hardware.pass_seconds(0.1, 8, 1000) == pytest.approx(0.1 * whole + 2e-4)
 
 
 def test_only_a_measured_drafter_has_a_measured_cost():
-    hardware = CoefficientHardware(some_profile())
+    hardware = Hardware(some_profile())
     assert hardware.measured_draft("eagle").pass_ == 7e-4
     assert hardware.measured_draft("medusa") is None
 
 
 def test_an_unnamed_recording_prices_any_drafter():
-    hardware = CoefficientHardware(some_profile(drafts={"*": MeasuredDraft(pass_=1e-3)}))
+    hardware = Hardware(some_profile(drafts={"*": MeasuredDraft(pass_=1e-3)}))
     assert hardware.measured_draft("medusa").pass_ == 1e-3
-
-
-def test_a_cost_profile_keeps_its_step_times():
-    cost = CostProfile(
-        name="learned",
-        tokens=[1, 100],
-        seconds=[5e-3, 15e-3],
-        per_request=1e-5,
-        per_context_token=2e-8,
-        per_prefill_token=4e-5,
-        draft_pass=6e-4,
-        any_draft=1e-3,
-    )
-    hardware = CoefficientHardware(from_cost_profile(cost, "file"))
-    expected = 5e-3 + 10e-3 / 99 * 31 + 1e-5 * 8 + 2e-8 * 7000 + 4e-5 * 50
-    assert hardware.verify_seconds(8, 32, 7000, 50, 99) == pytest.approx(expected)
-    assert hardware.any_draft == 1e-3
-    assert hardware.measured_draft("whatever").pass_ == 6e-4
-
-
-def test_a_drafter_can_be_priced_on_a_cost_profile():
-    from adaptive_spec.sim.drafters.registry import drafter
-    from adaptive_spec.sim.kv_pool import pool_tokens
-
-    cost = CostProfile(tokens=[1, 100], seconds=[5e-3, 15e-3])
-    machine = CoefficientHardware(from_cost_profile(cost, "file"))
-    assert drafter("eagle").cost_on(machine).pass_ > 0
-    assert pool_tokens(machine, drafter("eagle")) > 10_000_000

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
+from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import MODELS, model_facts
 from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile
@@ -12,13 +12,13 @@ from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile
 NO_ENGINE = EngineOverhead(per_step=0.0, per_request=0.0, source="none")
 
 
-def machine(gpu="h100", model="llama-3.1-8b", **options) -> CoefficientHardware:
+def machine(gpu="h100", model="llama-3.1-8b", **options) -> Hardware:
     facts = gpu if not isinstance(gpu, str) else gpu_facts(gpu)
     profile = roofline_profile(facts, model_facts(model), engine=NO_ENGINE, **options)
-    return CoefficientHardware(profile)
+    return Hardware(profile)
 
 
-def step(hardware: CoefficientHardware, batch: int, context: int = 0, prompt: int = 0) -> float:
+def step(hardware: Hardware, batch: int, context: int = 0, prompt: int = 0) -> float:
     return hardware.verify_seconds(batch, batch, context, prompt, prompt * prompt // 2)
 
 

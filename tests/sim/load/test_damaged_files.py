@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
 from adaptive_spec.sim.load.azure import read_azure
+from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.mooncake import read_mooncake
-from adaptive_spec.sim.load.parse import parse_load
 from adaptive_spec.sim.load.quantile_lengths import read_quantile_lengths
 from adaptive_spec.sim.load.servegen import read_clients
 

@@ -6,7 +6,7 @@ import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.sim.load.base import OpenLoad
-from adaptive_spec.sim.load.parse import parse_load
+from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.tenants import TenantMix
 
 AZURE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{at + 1},2\n" for at in range(9))

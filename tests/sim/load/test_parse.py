@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.sim.load.base import ClosedLoad
+from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.load_text import parse_text
-from adaptive_spec.sim.load.parse import parse_load
 
 AZURE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{at + 1},2\n" for at in range(9))
 

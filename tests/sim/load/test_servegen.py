@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -10,14 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.load.intervals import IntervalLaw
-from adaptive_spec.sim.load.lengths import IndependentLengths
+from adaptive_spec.sim.load.arrivals import IntervalLaw
 from adaptive_spec.sim.load.quantile_lengths import FIELDS, read_quantile_lengths
 from adaptive_spec.sim.load.servegen import Client, read_clients, servegen_requests, spread
 
 HEADER = "client,window_start_s,rate_rps,cv,iat_dist,shape,scale\n"
 LAWS = st.sampled_from(list(IntervalLaw))
-LENGTHS = IndependentLengths(100, 20)
+
+
+class Fixed:
+    """Every request alike."""
+
+    def pairs(self, random):
+        return itertools.repeat((100, 20))
+
+
+LENGTHS = Fixed()
 
 
 def written(path, rows):

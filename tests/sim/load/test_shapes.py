@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals, poisson_arrivals
+from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals
 from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.shapes import Piece, piecewise, random_bursts, reshaped
-from adaptive_spec.sim.request import Request
 
 VALUE = st.one_of(st.just(0.0), st.floats(1e-3, 1e3))
 PIECES = st.lists(st.builds(Piece, st.floats(0.01, 1e3), VALUE, VALUE), min_size=1, max_size=6)
@@ -51,7 +51,7 @@ def test_an_arrival_comes_when_the_integral_of_the_factor_reaches_it(pieces, sha
 
 
 def test_a_factor_of_one_changes_nothing(acceptance):
-    times = list(islice(poisson_arrivals(5, np.random.default_rng(0)), 500))
+    times = list(islice(gamma_arrivals(5, 1.0, np.random.default_rng(0)), 500))
 
     shaped = shaped_times(acceptance, iter(times), iter([Piece(1e6, 1, 1)]))
     assert shaped == pytest.approx(times)
@@ -59,7 +59,7 @@ def test_a_factor_of_one_changes_nothing(acceptance):
 
 def test_a_ramp_of_a_poisson_process_has_the_rate_of_the_ramp(acceptance):
     pieces = [Piece(1000, 2, 22), Piece(500, 22, 22), Piece(500, 3, 3)]
-    unit = poisson_arrivals(1, np.random.default_rng(1))
+    unit = gamma_arrivals(1, 1.0, np.random.default_rng(1))
     times = shaped_times(acceptance, unit, iter(pieces))
 
     for begin, end, expected in ((0, 100, 300), (900, 1000, 2100), (1000, 1500, 11_000)):
@@ -70,7 +70,7 @@ def test_a_ramp_of_a_poisson_process_has_the_rate_of_the_ramp(acceptance):
 
 
 def test_nothing_arrives_in_a_piece_at_zero_and_the_load_goes_on_after_it(acceptance):
-    unit = poisson_arrivals(1, np.random.default_rng(0))
+    unit = gamma_arrivals(1, 1.0, np.random.default_rng(0))
     pieces = [Piece(10, 20, 20), Piece(10, 0, 0), Piece(10, 20, 20)]
     times = shaped_times(acceptance, unit, iter(pieces))
 
@@ -79,7 +79,7 @@ def test_nothing_arrives_in_a_piece_at_zero_and_the_load_goes_on_after_it(accept
 
 
 def test_repeated_pieces_go_on(acceptance):
-    unit = poisson_arrivals(1, np.random.default_rng(0))
+    unit = gamma_arrivals(1, 1.0, np.random.default_rng(0))
     pieces = piecewise([Piece(9, 1, 1), Piece(1, 50, 50)], repeat=True)
     requests = arriving(requests_of(acceptance, seed=0), unit)
     times = np.array([request.arrival for request in islice(reshaped(requests, pieces), 5000)])

@@ -6,12 +6,12 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware
-from adaptive_spec.sim.load.parse import parse_load
+from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.records import UNKNOWN_PROMPT_TOKENS
 from adaptive_spec.sim.load.step_trace import read_step_trace
-from adaptive_spec.sim.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 
 
@@ -46,7 +46,7 @@ def test_requests_come_back_with_arrival_prompt_and_output(tmp_path):
         # a has ended, c and d join with 60 tokens between them; b is at 44.
         step(3, 12.0, 104, {"b": 1, "c": 1, "d": 2}),
     )
-    requests = {each.id: each for each in read_step_trace(folder, temperature=0.3)}
+    requests = {each.id: each for each in read_step_trace(folder)}
 
     assert [each.arrival for each in requests.values()] == [0.0, 1.0, 1.5, 1.5]
     assert {name: each.prompt_tokens for name, each in requests.items()} == {
@@ -61,7 +61,6 @@ def test_requests_come_back_with_arrival_prompt_and_output(tmp_path):
         "c": 2,
         "d": 3,
     }
-    assert {each.temperature for each in requests.values()} == {0.3}
 
 
 def test_prompts_that_began_together_are_told_apart_when_one_leaves(tmp_path):

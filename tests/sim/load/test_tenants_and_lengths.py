@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.load.arrivals import arriving, poisson_arrivals
+from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals
 from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
 from adaptive_spec.sim.load.lengths import LogNormalTokens, drawn, with_lengths
 from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import ANY_RECORD, Request
 from adaptive_spec.sim.load.tenants import Tenant, TenantMix
-from adaptive_spec.sim.request import ANY_RECORD, Request
 
 
 def at(times):
@@ -100,7 +100,7 @@ def test_log_normal_lengths_have_mean_cv_and_limit():
 def test_lengths_replace_only_what_they_are_given_for(acceptance):
     requests = arriving(
         requests_of(acceptance, seed=0, endless=False),
-        poisson_arrivals(1, np.random.default_rng(0)),
+        gamma_arrivals(1, 1.0, np.random.default_rng(0)),
     )
     changed = list(with_lengths(requests, 9, None, np.random.default_rng(0)))
 

@@ -11,9 +11,9 @@ import numpy as np
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
-from adaptive_spec.sim.request import Request
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.step import Level, Mode, SpecPlan
 from tests.sim.small_server import PlainHardware, closed_load, independent, server
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from adaptive_spec.sim.oracle import Oracles
-from adaptive_spec.sim.result import Percentiles, Result, Timeline
+from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.sweep.cells import CellName
 from adaptive_spec.sim.sweep.config import SweepConfig
 from adaptive_spec.sim.sweep.results import Row, SweepResults, held_against

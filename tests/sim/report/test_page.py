@@ -72,7 +72,7 @@ def test_the_figures_are_files_and_the_same_ones_are_on_the_page(folder, page):
     from base64 import b64encode
 
     figures = sorted(path.name for path in (folder / "report").glob("*.png"))
-    expected = ["01-1-load.png", "01-1-pareto.png", "regret.png"]
+    expected = ["01-1-load.png"]
     assert [name for name in figures if not name.startswith("k-over-time")] == expected
     assert "k-over-time-1.png" in figures
     for name in figures:
@@ -107,7 +107,6 @@ def test_same_results_give_the_same_bytes(folder, tmp_path):
 def test_results_without_oracles_have_a_page_too(tmp_path):
     page = write_report(without_oracles(made_up(3)), tmp_path)
     assert "the oracles were not run" in page.read_text()
-    assert not (tmp_path / "regret.png").exists()
     assert (tmp_path / "01-1-load.png").exists()
 
 

@@ -9,8 +9,8 @@ import polars
 import pytest
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.report.leaderboard import EVERYTHING, by_load
 from adaptive_spec.sim.sweep.results import read_results
-from adaptive_spec.sim.sweep.summary import ALL_LOADS, summarise
 from tests.sim.sweep.made_up_sweep import CELLS, POLICIES, RUNS, call
 
 
@@ -81,7 +81,7 @@ def test_parquet_has_the_same_figures_in_flat_columns(finished):
 
 def test_the_table_has_each_policy_under_each_load(finished):
     printed = (finished.parent / "output.txt").read_text()
-    for load in ("closed:2", "poisson:20", ALL_LOADS):
+    for load in ("closed:2", "poisson:20", EVERYTHING):
         table = printed.partition(f"{load} ·")[2].partition("cells")[2].partition("·")[0]
         for policy in POLICIES:
             assert policy in table, (load, policy)
@@ -89,15 +89,16 @@ def test_the_table_has_each_policy_under_each_load(finished):
 
 def test_summary_names_the_worst_cell_not_the_mean(finished):
     results = read_results(finished)
-    for line in summarise(results):
-        ratios = [
-            row.result.regret.of_best_static
-            for row in rows_by(results, "policy")
-            if row.result.policy == line.policy and line.load in (row.cell.load, ALL_LOADS)
-        ]
-        assert line.of_best_static_worst == min(ratios)
-        assert line.of_best_static_mean == pytest.approx(sum(ratios) / len(ratios))
-        assert line.cells == len(ratios)
+    for condition in by_load(results):
+        for line in condition.standings:
+            ratios = [
+                row.result.regret.of_best_static
+                for row in rows_by(results, "policy")
+                if row.result.policy == line.policy
+                and condition.name in (row.cell.load, EVERYTHING)
+            ]
+            assert line.of_best_static == pytest.approx(sum(ratios) / len(ratios))
+            assert line.worst[0] <= line.of_best_static
 
 
 def test_json_output_is_one_value_with_the_summary(finished, tmp_path):
@@ -107,7 +108,8 @@ def test_json_output_is_one_value_with_the_summary(finished, tmp_path):
     assert result.exit_code == 0
     value = json.loads(result.stdout)
     assert value["rows"] == RUNS + CELLS * 4
-    assert {line["policy"] for line in value["summary"]} == set(POLICIES)
+    lines = [line for each in value["summary"] for line in each["standings"]]
+    assert {line["policy"] for line in lines} == set(POLICIES)
 
 
 @pytest.mark.parametrize(

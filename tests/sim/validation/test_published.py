@@ -10,8 +10,6 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.validation import (
     v1_leviathan,
     v2_eagle3_batch,
-    v3_vllm_h100_k_by_batch,
-    v4_vllm_single,
     v6_specdecodebench,
     v7_correlation,
 )
@@ -55,20 +53,9 @@ def test_eagle_by_batch_size_is_reproduced(eagle_by_batch_size: Verdict) -> None
 def test_fitted_hazards_and_host_time_solve_the_rows_fitted_on(
     eagle_by_batch_size: Verdict,
 ) -> None:
-    # The whole `refit` takes half a minute; that these rows come out is what it solves for.
     fitted = [row for row in eagle_by_batch_size.rows if not row.counted]
     assert len(fitted) == 3 * len(v2_eagle3_batch.MACHINES)
     assert all(abs(row.error) < 0.005 for row in fitted)
-
-
-def test_eagles_hazard_is_found_from_a_ratio(data: Path) -> None:
-    machine = v2_eagle3_batch.MACHINES[0]
-    conversations = v2_eagle3_batch.answers(data)[:40]
-    published = machine.ratio(32, conversations, 0.6, 1e-4)
-    found = v2_eagle3_batch._hazard(machine, conversations, 32, published, 1e-4)
-    host = v2_eagle3_batch._host(machine, conversations, 32, published, 0.6)
-    assert found == pytest.approx(0.6, abs=0.005)
-    assert host == pytest.approx(1e-4, rel=0.01)
 
 
 def test_k_by_batch_is_reproduced(data: Path) -> None:
@@ -100,16 +87,6 @@ def test_independent_acceptance_has_no_correlation(data: Path) -> None:
     del data
     found = v7_correlation.observed(v7_correlation.made(2.0, 0.0))
     assert found.after_all == pytest.approx(found.after_none, abs=0.05)
-
-
-def test_fitted_figures_are_what_a_refit_gives(data: Path) -> None:
-    assert v4_vllm_single.refit() == pytest.approx(v4_vllm_single.ANY_DRAFT, rel=0.02)
-    assert v3_vllm_h100_k_by_batch.refit(data) == pytest.approx(
-        v3_vllm_h100_k_by_batch.DRAFT_PASS, rel=0.02
-    )
-    level, deviation = v7_correlation.refit()
-    assert level == pytest.approx(v7_correlation.LEVEL, rel=0.03)
-    assert deviation == pytest.approx(v7_correlation.DEVIATION, rel=0.03)
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class RandomPolicy:
             reason="random",
         )
 
-    def observe(self, outcome):
+    def observe(self, step):
         pass
 
     def forget(self, slots):

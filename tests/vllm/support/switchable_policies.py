@@ -70,7 +70,7 @@ class RaisingPolicy(RandomPolicy):
     def plan(self, context: StepContext) -> SpecPlan:
         raise RuntimeError("planned failure")
 
-    def observe(self, outcome: Any) -> None:
+    def observe(self, step: Any) -> None:
         raise RuntimeError("planned failure")
 
     def forget(self, slots: Any) -> None:

@@ -1,0 +1,83 @@
+"""Compilation by numba, with a cache on disk that only this user can write.
+
+numba's cache is a pickle, so reading it runs code. It is kept in a folder of the user's own, and
+only if nobody else can write there; otherwise each process compiles anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_LOG = logging.getLogger(__name__)
+
+
+def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]:
+    """Return the loop compiled for these types; from the disk cache if it is there."""
+    import numba
+
+    folder = cache_folder()
+    if folder is not None:
+        before = numba.config.CACHE_DIR
+        try:
+            numba.config.CACHE_DIR = str(folder / _source_digest(loop))
+            return _compiled(loop, signature, cache=True)
+        except Exception as error:  # a cache that cannot be read or written is no reason to fail
+            _LOG.debug("adaptive_spec: compiling without the disk cache: %s", error)
+        finally:
+            numba.config.CACHE_DIR = before
+    return _compiled(loop, signature, cache=False)
+
+
+def _compiled(loop: Callable[..., Any], signature: str, *, cache: bool) -> Callable[..., Any]:
+    import numba
+
+    compiled: Callable[..., Any] = numba.njit(
+        signature, cache=cache, nogil=True, error_model="numpy", boundscheck=False
+    )(loop)
+    return compiled
+
+
+def _source_digest(loop: Callable[..., Any]) -> str:
+    """Digest of the file of a loop; numba compares time and size, which images may hold fixed."""
+    return hashlib.sha256(Path(loop.__code__.co_filename).read_bytes()).hexdigest()[:16]
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of compiled loops, made if it is missing; None if it is not private.
+
+    It lies in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().resolve()
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = base / "adaptive-spec-kernels"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder if private(folder) else None
+    except (OSError, RuntimeError):  # no home, or not writable
+        return None
+
+
+def private(folder: Path) -> bool:
+    """Whether only this user, and root, can change what is in the folder, or replace the folder.
+
+    Raises OSError if it cannot be read.
+    """
+    if not hasattr(os, "getuid"):
+        return False
+    user = os.getuid()
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+        return False
+    return all(_keeps_entries(parent.stat(), user) for parent in folder.parents)
+
+
+def _keeps_entries(parent: os.stat_result, user: int) -> bool:
+    """Nobody but this user and root can rename what lies in the folder."""
+    others_write = parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX
+    return parent.st_uid in (0, user) and not others_write

@@ -1,0 +1,97 @@
+"""Probe schedule: when speculation is tried again while it is off.
+
+The interval between probes is
+
+    tau = sqrt(2 C (b + t_off) / (a g)),    a = 1, b = 60 s,
+
+with C the seconds a probe costs, t_off the time OFF so far and g the relative gain speculation
+would bring at this load if the drafter worked well (`break_even.prospect`). That is within a few
+hundredths of the best fixed interval for dead times from minutes to hours, where doubling the
+interval after each failure recovers late. Besides, all probes together may take at most
+`_OVERHEAD` of the time, as long as that keeps the interval under 20 s. A load half or twice as
+large makes a probe due and starts t_off afresh. Where not even a good drafter would pay, as far
+as step times are known, probes are rare and measure step times.
+"""
+
+from __future__ import annotations
+
+import math
+
+_SETTLING_SECONDS = 60.0
+"""b"""
+_LEAST_GAIN = 0.02
+_OVERHEAD = 0.002
+"""Share of the time that probes may take."""
+_BUDGET_INTERVAL_SECONDS = 20.0
+_SLOWEST_PROBE_SECONDS = 600.0
+_LEAST_COST = 1e-4
+_SWING_OVERHEAD = 0.01
+"""Share of the time that probes may take where the load swings."""
+
+
+class ProbeSchedule:
+    """Time of the next probe.
+
+    Attributes:
+        probe_cost: seconds that a probe costs; a guess until one has been made.
+        off_since: start of t_off.
+        next_probe: when the next one is due.
+    """
+
+    def __init__(self) -> None:
+        self.probe_cost = 0.0
+        self.off_since = -math.inf
+        self.next_probe = 0.0
+        self._probes = 0
+        self._last_probe = 0.0
+        self._load = 0
+
+    def guess_cost(self, off_seconds: float) -> None:
+        """Assume, before the first probe, that it takes a dozen steps at a tenth of their time."""
+        if not self._probes:
+            self.probe_cost = off_seconds
+
+    def begin(self, now: float, load: int, gain: float, *, afresh: bool) -> None:
+        """Speculation stops at a batch of `load` requests; `afresh` starts t_off at 0."""
+        if afresh:
+            self.off_since = now
+        self._load = load
+        self._last_probe = now
+        self.next_probe = now + self._interval(now, gain)
+
+    def another_load(self, load: int) -> bool:
+        """The batch is half or twice as large as the one that t_off began with."""
+        return load >= 2 * self._load or 2 * load <= self._load
+
+    def bring_forward(self, now: float, load: int) -> None:
+        """Start t_off afresh and probe soon; loads that swing must not mean probes without end."""
+        self._load = load
+        self.off_since = now
+        soonest = self._last_probe + self.probe_cost / _SWING_OVERHEAD
+        self.next_probe = min(self.next_probe, max(soonest, now))
+
+    def due(self, now: float) -> bool:
+        """It is time for a probe, which is counted as begun."""
+        # A clock that jumped back must not postpone the probe for ever.
+        jumped = self.next_probe - now > _SLOWEST_PROBE_SECONDS
+        if now < self.next_probe and not jumped:
+            return False
+        self._probes += 1
+        return True
+
+    def probed(self, now: float, cost: float, gain: float) -> None:
+        """A probe has ended after this cost in seconds."""
+        self._last_probe = now
+        self.probe_cost += 0.5 * (cost - self.probe_cost)
+        self.next_probe = now + self._interval(now, gain)
+
+    def by_law(self, off: float, gain: float) -> float:
+        """tau after `off` seconds of OFF."""
+        cost = max(self.probe_cost, _LEAST_COST)
+        return math.sqrt(2.0 * cost * (_SETTLING_SECONDS + off) / max(gain, _LEAST_GAIN))
+
+    def _interval(self, now: float, gain: float) -> float:
+        cost = max(self.probe_cost, _LEAST_COST)
+        budget = min(cost / _OVERHEAD, _BUDGET_INTERVAL_SECONDS)
+        by_law = self.by_law(max(now - self.off_since, 0.0), gain)
+        return min(max(by_law, budget), _SLOWEST_PROBE_SECONDS)

@@ -1,0 +1,183 @@
+"""Measure adaptive-spec on a GPU, stage by stage; every result is written as it comes.
+
+    python -m benchmarks.gpu.main OUT --models FOLDER [--stage sweep ...] [--seconds 480]
+    python -m benchmarks.gpu.main OUT --models FOLDER --tiny       # on a CPU, to try the code
+
+`benchmarks/bench_pair/llama_shapes.py` makes the models. OUT/results.jsonl has one line per result;
+the same command goes on where an earlier one was stopped. At the end OUT/gpu.json has everything
+and OUT/gpu.md is the page; `python -m benchmarks.gpu.page OUT` makes both anew.
+
+smoke       libraries, engines, graphs of every rung, greedy answers while K changes
+sweep       tokens per second of every arm at every load
+step_costs  decode steps by batch, K, depth and context; a hardware profile for the simulator
+overhead    adaptive-spec with a fixed K and off against vLLM; its own time per step
+confidence  what reading the drafts' confidence costs
+ramp        1 -> many -> 1 clients: how K follows
+adaptive    vLLM's adaptive verification, where vLLM allows it
+server      `vllm serve` with adaptive-spec, and one answer over HTTP
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+if not __package__:  # run as a file
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    __package__ = "benchmarks.gpu"
+
+from adaptive_spec.adapters.vllm.graph_ladder import rungs
+
+from .bench import Bench, Extent
+from .fleet import EngineError, Fleet
+from .page import write_page
+from .results import Results
+from .setups import METHODS, Machine
+from .stages import STAGES
+
+TINY = {
+    "loads": [2],
+    "repeats": 2,
+    "cell_seconds": 0.2,
+    "temperatures": [0.8],
+    "max_num_seqs": 4,
+    "answers": 4,
+    "ks": [2, 5],
+    "output_tokens": 8,
+}
+SHAPES: dict[str, Any] = {
+    "batches": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+    "contexts": (128, 1024, 2500),
+    "prompts": (256, 1024, 3000),
+    "steps": 8,
+    "ramp_seconds": 6.0,
+}
+TINY_SHAPES: dict[str, Any] = {
+    "batches": (1, 3),
+    "contexts": (32,),
+    "prompts": (64,),
+    "steps": 6,
+    "ramp_seconds": 0.3,
+}
+NOTHING_STARTED, OTHER_MACHINE = 3, 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and run the stages.
+
+    Returns 1 if an engine failed, 2 if OUT is another GPU's, 3 if no engine started.
+    """
+    options = _parser().parse_args(arguments)
+    if options.tiny:
+        vars(options).update(TINY)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = Results(options.out / "results.jsonl")
+    about = {"gpu": _gpu_name(tiny=options.tiny), "method": options.method}
+    known = results.found.get("about", about)
+    if known["gpu"] != about["gpu"]:
+        print(f"error: {options.out} has results of {known['gpu']}: name another folder")
+        return OTHER_MACHINE
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    command = " ".join(["python -m benchmarks.gpu.main", *map(str, arguments or sys.argv[1:])])
+    results.add("about", about)
+    results.add(f"run/{now}", {"command": command})
+    machine = _machine(options, results)
+    extent = {
+        "kmax": machine.kmax,
+        "rungs": rungs(machine.kmax, (), most=machine.max_num_seqs),
+        "max_num_seqs": machine.max_num_seqs,
+        "gpu": machine.gpu,
+        "output_tokens": options.output_tokens,
+    }
+    results.add("extent", extent)
+    fleet = Fleet(machine, options.out / "logs")
+    deadline = time.monotonic() + options.seconds
+    bench = Bench(fleet, results, _extent(options), machine, deadline)
+    try:
+        for name in options.stage:
+            print(f"##### {name}, {deadline - time.monotonic():.0f} s left", flush=True)
+            try:
+                STAGES[name](bench)
+            except EngineError as error:
+                bench.fail(name, str(error))
+    finally:
+        fleet.close()
+        write_page(options.out)
+    if fleet.failed and not any(key.startswith("engine/") for key in results.found):
+        return NOTHING_STARTED
+    return 1 if fleet.failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("out", type=Path)
+    add("--models", type=Path, required=True)
+    add("--stage", nargs="+", choices=list(STAGES), default=list(STAGES))
+    add("--method", choices=list(METHODS), default="eagle")
+    add("--kmax", type=int, default=5)
+    add("--ks", type=int, nargs="+", default=[1, 2, 3, 5], help="static K of the sweep")
+    add("--loads", type=int, nargs="+", default=[1, 4, 16, 64, 128, 256])
+    add("--repeats", type=int, default=2)
+    add("--temperatures", type=float, nargs="+", default=[0.8])
+    add("--draft-sampling", default="greedy", help="vLLM's draft_sample_method")
+    add("--cell-seconds", type=float, default=3.0)
+    add("--output-tokens", type=int, default=96, help="length of an answer")
+    add("--seconds", type=float, default=480.0, help="then no cell is begun")
+    add("--compilation", default="{}", help="vLLM's compilation_config, JSON")
+    add("--kv-gib", type=float, default=5.0, help="KV cache of an engine")
+    add("--max-num-seqs", type=int, default=256)
+    add("--answers", type=int, default=80, help="greedy answers compared")
+    add("--tiny", action="store_true", help="on a CPU, to try the code")
+    return parser
+
+
+def _machine(options: argparse.Namespace, results: Results) -> Machine:
+    measured = results.found.get("ragged_penalty")
+    return Machine(
+        models=str(options.models.resolve()),
+        out=str(options.out.resolve()),
+        gpu=not options.tiny,
+        max_num_seqs=options.max_num_seqs,
+        kv_gib=options.kv_gib,
+        kmax=options.kmax,
+        draft_sampling=options.draft_sampling,
+        compilation=json.loads(options.compilation),
+        **({"ragged_penalty": measured} if measured is not None else {}),
+    )
+
+
+def _extent(options: argparse.Namespace) -> Extent:
+    return Extent(
+        method=options.method,
+        loads=tuple(options.loads),
+        ks=tuple(options.ks),
+        repeats=options.repeats,
+        temperatures=tuple(options.temperatures),
+        cell_seconds=options.cell_seconds,
+        output_tokens=options.output_tokens,
+        answers=options.answers,
+        **(TINY_SHAPES if options.tiny else SHAPES),
+    )
+
+
+def _gpu_name(*, tiny: bool) -> str:
+    """The GPU's name, without a CUDA context, which would take memory from the engines."""
+    if tiny:
+        return "a CPU, toy models"
+    query = "--query-gpu=name,memory.total,driver_version"
+    command = ["nvidia-smi", query, "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

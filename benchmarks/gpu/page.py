@@ -1,0 +1,288 @@
+"""The page of a run: docs/gpu.md, generated from one JSON.
+
+    python -m benchmarks.gpu.page OUT [--simulate] [--publish]
+    python -m benchmarks.gpu.page
+
+The first writes OUT/gpu.json and OUT/gpu.md from OUT/results.jsonl; `--simulate` fits the hardware
+profile and runs the simulator before, `--publish` writes benchmarks/results/gpu.json and
+docs/gpu.md as well. The second writes docs/gpu.md from benchmarks/results/gpu.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .bars import bars, confidence_cost
+from .fleet import ROOT
+from .results import Results
+from .summary import summarise
+
+JSON_FILE = ROOT / "benchmarks" / "results" / "gpu.json"
+PAGE = ROOT / "docs" / "gpu.md"
+NOTHING_YET = "Nothing of this project has been executed on a GPU yet."
+INTRODUCTION = """\
+# On a GPU
+
+`benchmarks/gpu` measures adaptive-spec with real vLLM servers on one NVIDIA GPU: no speculation,
+every static K, vLLM's own schedule tuned from those, vLLM's adaptive verification where it is
+allowed, and adaptive-spec.
+
+{state}
+
+## Run it yourself
+
+On a machine with a Hopper GPU of 80 GB or more, CUDA, CPython 3.11 or 3.12, and a network:
+
+```sh
+make gpu
+```
+
+This makes an environment with vLLM, makes the models on the GPU in seconds, runs all stages in
+about half an hour, and writes `out/gpu/gpu.md`. Interrupted, the same command goes on where it was.
+Nothing is downloaded but the environment: the models are the trained pair of
+`benchmarks/bench_pair`, expanded without changing their logits to the shapes of Llama-3.1-8B
+(target), Llama-3.2-1B (draft model) and one 8B layer (EAGLE head). A step costs what it costs with
+those models, and acceptance is that of real drafts of real text, different for code, prose, JSON,
+logs and random text. It is the acceptance of a small pair, so compare arms with each other, not
+with published speed-ups.
+
+Without a network on the GPU machine: `python -m benchmarks.gpu.pack OUT` on another machine packs
+vLLM and its dependencies into one file of about 48 MiB, `sh benchmarks/gpu/run.sh` unpacks it and
+runs a part of the stages in eight minutes.
+
+| stage | what it measures |
+| --- | --- |
+| smoke | libraries, graphs of every rung of the ladder, greedy answers while K changes |
+| sweep | tokens per second of every arm, 1 to 256 clients of mixed kinds |
+| step_costs | decode steps by batch, K, depth and context; a hardware profile for the simulator |
+| overhead | step times with and without adaptive-spec, and the time of its own code |
+| confidence | what reading the confidence of drafts costs, and whether the host waits for it |
+| ramp | how K follows a load from 1 client to the most and back |
+| adaptive | vLLM's adaptive verification |
+| server | `vllm serve` with adaptive-spec, and one answer over HTTP |
+
+`python -m benchmarks.gpu.main --help` has the options. Arms take turns on the same card within
+seconds, so their ratios are paired; tables give the middle, lowest and highest ratio of the
+repeats.
+"""
+
+
+def render(summary: Mapping[str, Any] | None) -> str:
+    """The page of a summary; None: of nothing."""
+    if summary is None:
+        return INTRODUCTION.format(state=NOTHING_YET)
+    about = summary["about"]
+    versions = summary.get("libraries", {}).get("versions", {})
+    stack = ", ".join(f"{name} {version}" for name, version in versions.items())
+    state = f"What follows was executed on: **{about['gpu']}** ({stack})."
+    parts = [INTRODUCTION.format(state=state)]
+    methods = sorted({row["method"] for row in summary.get("sweep", ())} | {about["method"]})
+    for method in methods:
+        parts.append(_bars(summary, method))
+    for method in methods:
+        parts += _sweeps(summary, method)
+    parts += [_step_costs(summary), _overhead(summary), _confidence(summary, methods)]
+    parts += [_adaptive(summary), _simulator(summary), _failed(summary)]
+    return "\n".join(part for part in parts if part)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(map(str, row)) + " |\n" for row in lines)
+
+
+def _bars(summary: Mapping[str, Any], method: str) -> str:
+    head = ["question", "wanted", "measured", "met"]
+    words = {True: "yes", False: "**no**", None: ""}
+    found = bars(summary, method)
+    rows = [(bar.question, bar.wanted, bar.measured, words[bar.met]) for bar in found]
+    return f"## Bars: {method}\n\n" + table(head, rows)
+
+
+def _sweeps(summary: Mapping[str, Any], method: str) -> list[str]:
+    rows = [row for row in summary.get("sweep", ()) if row["method"] == method]
+    parts = []
+    for temperature in sorted({row["temperature"] for row in rows}, reverse=True):
+        parts.append(
+            f"## Throughput: {method}, temperature {temperature:g}\n\n"
+            + _cells([row for row in rows if row["temperature"] == temperature])
+            + "\nThe best static K is chosen in hindsight, which biases it upward.\n"
+        )
+    return parts
+
+
+CELL_HEAD = (
+    *("clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K"),
+    "step ms",
+)
+
+
+def _cells(rows: Iterable[Mapping[str, Any]]) -> str:
+    return table(
+        CELL_HEAD,
+        [
+            (
+                row["load"],
+                row["arm"],
+                _middle(row["tokens_per_s"], 0),
+                _ratio(row["over_none"]),
+                _ratio(row["over_best_static"]),
+                _middle(row["mean_k"], 2),
+                _middle(row["step_ms"], 2),
+            )
+            for row in sorted(rows, key=lambda row: (row["load"], row["arm"]))
+        ],
+    )
+
+
+def _step_costs(summary: Mapping[str, Any]) -> str:
+    steps = summary.get("steps")
+    if not steps:
+        return ""
+    rows = sorted(
+        (row for some in steps.values() for row in some),
+        key=lambda row: (row["prompt"], row["batch"], row.get("k", -1), row.get("ragged", False)),
+    )
+    found = table(
+        ["prompt", "requests", "K", "drafted", "K differ", "ms (10 to 90 percent)", "graphs"],
+        [
+            (
+                row["prompt"],
+                row["batch"],
+                "no speculation" if row.get("none") else row["k"],
+                "" if row.get("none") else row["k"] if row["depth"] is None else row["depth"],
+                "yes" if row.get("ragged") else "",
+                f"{row['ms']:.2f} ({row['ms_p10']:.2f} to {row['ms_p90']:.2f})",
+                ", ".join(sorted(mode for mode in row["graphs"] if mode)),
+            )
+            for row in rows
+        ],
+    )
+    penalty = summary.get("ragged_penalty")
+    said = "" if penalty is None else f"\nRagged penalty: {100 * penalty:.1f} percent.\n"
+    return f"## Step costs\n\n{found}{said}"
+
+
+def _overhead(summary: Mapping[str, Any]) -> str:
+    rows = summary.get("overhead", ())
+    parts = []
+    if rows:
+        parts.append(_cells(rows))
+    own = summary.get("own", {})
+    if own:
+        parts.append(
+            "Time of our own code per step, with the default policy deciding:\n\n"
+            + table(
+                ["engine", "clients", "microseconds", "CPU microseconds"],
+                [(*key.split("/"), row["own_us"], row["own_cpu_us"]) for key, row in own.items()],
+            )
+        )
+    return "## Overhead\n\n" + "\n".join(parts) if parts else ""
+
+
+def _confidence(summary: Mapping[str, Any], methods: Sequence[str]) -> str:
+    rows = [
+        (method, batch, f"{ratio:.3f}")
+        for method in methods
+        for batch, ratio in confidence_cost(summary, method).items()
+    ]
+    if not rows:
+        return ""
+    cost = table(["method", "requests", "step time with confidence over without"], rows)
+    served = summary.get("confidence", ())
+    return "## Confidence\n\n" + cost + ("\n" + _cells(served) if served else "")
+
+
+def _adaptive(summary: Mapping[str, Any]) -> str:
+    rows = summary.get("adaptive")
+    return "## vLLM's adaptive verification\n\n" + _cells(rows) if rows else ""
+
+
+def _simulator(summary: Mapping[str, Any]) -> str:
+    found = summary.get("simulator", {})
+    if "cells" not in found:
+        return ""
+    rows = [
+        (row["load"], row["arm"], row["measured"], row["simulated"], f"{100 * row['error']:+.1f}")
+        for row in found["cells"]
+    ]
+    head = ["clients", "arm", "measured over no speculation", "simulated", "error, percent"]
+    mean = f"\nMean absolute error: {100 * found['mean_error']:.1f} percent.\n"
+    return "## The simulator on this GPU's profile\n\n" + table(head, rows) + mean
+
+
+def _failed(summary: Mapping[str, Any]) -> str:
+    failed = summary.get("failed")
+    if not failed:
+        return ""
+    rows = [(key, why.splitlines()[0].replace("|", "/")[:160]) for key, why in failed.items()]
+    return "## What failed\n\n" + table(["what", "why"], rows)
+
+
+def _middle(spread: Mapping[str, float] | None, digits: int) -> str:
+    return "" if spread is None else f"{spread['middle']:.{digits}f}"
+
+
+def _ratio(spread: Mapping[str, float] | None) -> str:
+    if spread is None:
+        return ""
+    return f"{spread['middle']:.3f} ({spread['low']:.3f} to {spread['high']:.3f})"
+
+
+def write_page(out: Path) -> dict[str, Any]:
+    """Write OUT/gpu.json and OUT/gpu.md; returns the summary."""
+    summary = summarise(out)
+    (out / "gpu.json").write_text(one_line_per_key(summary), encoding="utf-8")
+    (out / "gpu.md").write_text(render(summary), encoding="utf-8")
+    return summary
+
+
+def simulate(out: Path) -> None:
+    """Fit the profile to the recorded steps, and hold the simulator against the sweep."""
+    from .profile import make_profile
+    from .simulated import errors
+
+    summary, results = summarise(out), Results(out / "results.jsonl")
+    method, extent = summary["about"]["method"], summary["extent"]
+    results.add("profile", make_profile(out, f"{method}-long"))
+    rows = [row for row in summary.get("sweep", ()) if row["method"] == method]
+    results.add("simulator", errors(out, rows, {**extent, "method": method}))
+
+
+def one_line_per_key(document: Mapping[str, Any]) -> str:
+    """JSON with a line for each key of the outermost object."""
+    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write what the command line says."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, nargs="?", help="folder of a run")
+    parser.add_argument("--simulate", action="store_true", help="fit the profile, simulate")
+    parser.add_argument("--publish", action="store_true", help="also into the repository")
+    options = parser.parse_args(arguments)
+    if options.out is None:
+        summary = json.loads(JSON_FILE.read_text("utf-8")) if JSON_FILE.exists() else None
+        PAGE.write_text(render(summary), encoding="utf-8")
+        return 0
+    if options.simulate:
+        simulate(options.out)
+    summary = write_page(options.out)
+    if options.publish:
+        JSON_FILE.write_text(one_line_per_key(summary), encoding="utf-8")
+        PAGE.write_text(render(summary), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""Engines by key, as arguments of vLLM.
+
+A key is `none`, `none-long`, or METHOD-KIND with `-sync` behind it for synchronous scheduling.
+METHOD is `eagle` or `draft_model`. KIND is one of
+
+    kN         vLLM with num_speculative_tokens = N and nothing else
+    vllm       vLLM with Kmax, K by a table at run time, graphs for the rungs of our ladder
+    adaptive   vLLM with Kmax and its adaptive verification
+    ours       adaptive-spec as it comes: with captured graphs one K per batch
+    ragged     adaptive-spec with `ragged_penalty` set: K per request, drafts' confidence read
+    quiet      the same without confidence
+    long       the same as `quiet` for long contexts, with step traces
+
+On a CPU, engines that differ only in what concerns a GPU have equal setups and share an engine.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from .engine import Setup
+from .steered import NAME as STEERED
+
+NONE = "none"
+METHODS = {"eagle": "eagle", "draft_model": "draft"}
+"""Folder of the drafter's model by vLLM's name of the method."""
+KEY = re.compile(
+    r"(eagle|draft_model)-(k\d+|vllm|adaptive|ours|ragged|quiet|long)(-sync)?|none(-long)?"
+)
+TABLE_SCHEDULERS = "benchmarks.gpu.table_scheduler"
+EXTENSION = "benchmarks.gpu.in_core.BenchExtension"
+RAGGED_PENALTY = 0.2
+"""Assumed until it is measured: extra time of a verification whose K differ."""
+CAPTURED_TOKENS = 512
+"""vLLM's default bound of `max_cudagraph_capture_size` on Hopper."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What engines are made for.
+
+    Attributes:
+        models: folder of the models.
+        out: folder for step traces.
+        gpu: CUDA with captured graphs; else a CPU, eagerly.
+        max_num_seqs: most requests in a batch.
+        max_model_len, long_model_len: tokens; the second for engines whose key ends in `long`.
+        kv_gib, long_kv_gib: KV cache of an engine.
+        kmax: draft tokens configured.
+        draft_sampling: vLLM's `draft_sample_method`.
+        compilation: vLLM's `compilation_config`, for all engines.
+        ragged_penalty: for `ragged`, relative to a step whose K are equal.
+    """
+
+    models: str
+    out: str
+    gpu: bool
+    max_num_seqs: int = 256
+    max_model_len: int = 1024
+    long_model_len: int = 4096
+    kv_gib: float = 5.0
+    long_kv_gib: float = 14.0
+    kmax: int = 5
+    draft_sampling: str = "greedy"
+    compilation: dict[str, Any] = {}
+    ragged_penalty: float = RAGGED_PENALTY
+
+
+def setup_for(key: str, machine: Machine) -> Setup:
+    """The setup of a key. Raises ValueError for one that is not a key."""
+    match = KEY.fullmatch(key)
+    if match is None:
+        raise ValueError(f"{key!r} is no engine: see benchmarks/gpu/setups.py")
+    method, kind, sync, _ = match.groups()
+    long = key.endswith("long")
+    arguments = _of_target(machine, long=long, sync=bool(sync))
+    if method is not None:
+        arguments["speculative_config"] = _speculation(machine, method, kind)
+        if kind == "vllm":
+            _add_table(arguments, machine, asynchronous=machine.gpu and not sync)
+        elif kind in ("ours", "ragged", "quiet", "long"):
+            arguments["additional_config"] = {"adaptive_spec": _adaptive(machine, kind, key)}
+    return Setup(arguments=arguments, cpu=not machine.gpu)
+
+
+def _of_target(machine: Machine, *, long: bool, sync: bool) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "model": f"{machine.models}/target",
+        "max_model_len": machine.max_model_len,
+        "max_num_seqs": machine.max_num_seqs,
+        "enable_prefix_caching": False,
+        "seed": 0,
+    }
+    if not machine.gpu:
+        return arguments | {"dtype": "float32", "enforce_eager": True}
+    if sync:
+        arguments["async_scheduling"] = False
+    if long:
+        arguments["max_model_len"] = machine.long_model_len
+    return arguments | {
+        "worker_extension_cls": EXTENSION,
+        "dtype": "bfloat16",
+        # What must be free at start; kv_cache_memory_bytes is what is taken.
+        "gpu_memory_utilization": 0.25,
+        "kv_cache_memory_bytes": int((machine.long_kv_gib if long else machine.kv_gib) * 2**30),
+        "max_num_batched_tokens": 8192,
+        "attention_backend": "FLASH_ATTN",
+        "cudagraph_metrics": True,
+        "compilation_config": dict(machine.compilation),
+    }
+
+
+def _speculation(machine: Machine, method: str, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "method": method,
+        "model": f"{machine.models}/{METHODS[method]}",
+        "num_speculative_tokens": int(kind[1:]) if kind[1:].isdigit() else machine.kmax,
+        "draft_sample_method": machine.draft_sampling,
+    }
+    if kind == "adaptive":
+        found["enable_adaptive_verification"] = True
+    return found
+
+
+def _add_table(arguments: dict[str, Any], machine: Machine, *, asynchronous: bool) -> None:
+    """Let K follow a table at run time, with full graphs for the rungs of our ladder."""
+    name = "AsyncTableScheduler" if asynchronous else "SyncTableScheduler"
+    arguments["scheduler_cls"] = f"{TABLE_SCHEDULERS}.{name}"
+    if not machine.gpu:
+        return
+    from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs, schedule_for
+
+    most = machine.max_num_seqs
+    values = rungs(machine.kmax, (), most=most)
+    largest = min(CAPTURED_TOKENS, 2 * most * (1 + machine.kmax))
+    schedule = schedule_for(values, most)
+    arguments["speculative_config"]["num_speculative_tokens_per_batch_size"] = schedule
+    arguments["compilation_config"]["cudagraph_capture_sizes"] = capture_sizes(
+        values, most, largest
+    )
+
+
+def _adaptive(machine: Machine, kind: str, key: str) -> dict[str, Any]:
+    """Start with the steered policy: a server switches to it only if it started with it."""
+    found: dict[str, Any] = {"policy": STEERED, "options": {"k": machine.kmax}}
+    if not machine.gpu:
+        found["kernel"] = "numpy"
+    elif kind != "ours":
+        found["ragged_penalty"] = machine.ragged_penalty
+    if kind in ("quiet", "long"):
+        found["confidence"] = False
+    if kind == "long":
+        found["trace"] = {"directory": f"{machine.out}/traces/{key}", "max_segments": 1000}
+        found["memory_guard"] = False
+    return found

@@ -1,0 +1,151 @@
+"""Durations of decode steps of a given batch, K, depth and context."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from benchmarks.bench_pair.prompts import load_prompts
+
+from .engine import Engine
+from .in_core import synchronisations
+from .steered import NAME as STEERED
+
+UNCOUNTED = 4
+"""Steps after a change of K that are not counted: those under way, and the first drafts."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What the requests of a batch verify and draft; fields as in `SteeredOptions`."""
+
+    k: int
+    depth: int | None = None
+    ragged: bool = False
+
+
+def time_settings(
+    engine: Engine, batch: int, context: int, settings: list[Setting], steps: int, seed: int
+) -> list[dict[str, Any]]:
+    """Time each setting with the same requests, in an order drawn by `seed`.
+
+    Args:
+        engine: with the steered policy, or without speculation if `settings` is empty.
+        batch: requests.
+        context: tokens of their prompts.
+        settings: what is timed; none for an engine without speculation.
+        steps: counted steps of each.
+        seed: of the order.
+
+    Returns:
+        A row for each setting: its fields, mean context while it ran, step times in ms.
+    """
+    chance = random.Random(seed)
+    emitted = _begin(engine, batch, context)
+    rows = []
+    order: list[Setting | None] = [*chance.sample(settings, len(settings))]
+    for setting in order or [None]:
+        if setting is not None:
+            engine.control({"policy": STEERED, "options": msgspec.structs.asdict(setting)})
+        emitted += _run(engine, UNCOUNTED)
+        engine.steps.clear()
+        before = emitted
+        emitted += _run(engine, steps)
+        seconds = engine.steps.seconds()
+        low, middle, high = (1e3 * np.percentile(seconds, (10, 50, 90))).round(4).tolist()
+        rows.append(
+            {
+                "batch": batch,
+                "prompt": context,
+                "context": round(context + (before + emitted) / 2 / batch),
+                **(msgspec.structs.asdict(setting) if setting is not None else {"none": True}),
+                "ms": middle,
+                "ms_p10": low,
+                "ms_p90": high,
+                "drafted": sum(engine.steps.draft_tokens),
+                "graphs": dict(Counter(engine.steps.graph)),
+            }
+        )
+    engine.abandon()
+    return rows
+
+
+def cuda_calls(
+    engine: Engine, batch: int, context: int, steps: int, setting: Setting | None
+) -> dict[str, Any]:
+    """Calls of the CUDA runtime per decode step, by name, and how many wait for the device.
+
+    Args:
+        engine: which.
+        batch: requests.
+        context: tokens of their prompts.
+        steps: profiled.
+        setting: of the steered policy; None for an engine without our plugin.
+    """
+    _begin(engine, batch, context)
+    if setting is not None:
+        engine.control({"policy": STEERED, "options": msgspec.structs.asdict(setting)})
+    _run(engine, UNCOUNTED)
+    engine.rpc("bench_cuda_calls", True)
+    _run(engine, steps)
+    calls: dict[str, int] = engine.rpc("bench_cuda_calls", False)
+    engine.abandon()
+    return {
+        "batch": batch,
+        "steps": steps,
+        "synchronisations_per_step": round(synchronisations(calls) / steps, 3),
+        "calls_per_step": {name: round(count / steps, 3) for name, count in calls.items()},
+    }
+
+
+def time_prompts(engine: Engine, tokens: int, repeats: int) -> dict[str, float]:
+    """Median ms from sending a prompt of so many tokens, alone, to its first token."""
+    texts = itertools.cycle(text for some in load_prompts().values() for text in some)
+    found = []
+    for _ in range(repeats):
+        prompt = _prompt(engine, texts, tokens)
+        began = time.monotonic()
+        engine.send("prompt", prompt, max_tokens=1, temperature=0.0)
+        while engine.live:
+            engine.step()
+        found.append(1e3 * (time.monotonic() - began))
+    return {"tokens": tokens, "ms": round(float(np.median(found)), 3)}
+
+
+def _begin(engine: Engine, batch: int, context: int) -> int:
+    """Send a batch of prompts and run until all decode; tokens emitted meanwhile."""
+    texts = itertools.cycle(text for some in load_prompts().values() for text in some)
+    for _ in range(batch):
+        engine.send("shape", _prompt(engine, texts, context), max_tokens=4096, temperature=0.8)
+    emitted = 0
+    spoken: set[str] = set()
+    while len(spoken) < batch:
+        for output in engine.step():
+            spoken.add(output.request_id)
+            emitted += len(output.outputs[0].token_ids)
+    return emitted
+
+
+def _run(engine: Engine, steps: int) -> int:
+    """Run until so many more steps have ended; tokens emitted meanwhile.
+
+    Raises RuntimeError if the requests end before.
+    """
+    until, emitted = len(engine.steps.at) + steps, 0
+    while len(engine.steps.at) < until:
+        if not engine.live:
+            raise RuntimeError("the requests are as long as the model allows: time fewer steps")
+        emitted += sum(len(output.outputs[0].token_ids) for output in engine.step())
+    return emitted
+
+
+def _prompt(engine: Engine, texts: Any, tokens: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < tokens:
+        found += engine.encode(next(texts))
+    return found[:tokens]

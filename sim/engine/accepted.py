@@ -1,0 +1,116 @@
+"""Looks up what a step would accept, for the requests of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
+from adaptive_spec.step import FloatArray, IntArray
+
+
+class AcceptedDrafts:
+    """Acceptance data as the step path reads it.
+
+    With phases, what is accepted changes for all requests at given times. Requests keep the
+    positions of their records in `data`; other data is read at these positions, over and over, so
+    that a request's stretch stays connected.
+
+    Args:
+        data: whose records requests follow.
+        max_draft_tokens: Kmax.
+        phases: (seconds, acceptance data from then on), ascending.
+
+    Raises ConfigError if chains and token trees follow each other.
+    """
+
+    def __init__(
+        self,
+        data: AcceptanceData,
+        max_draft_tokens: int,
+        phases: Sequence[tuple[float, AcceptanceData]] = (),
+    ) -> None:
+        self.positions = len(data.accepted)
+        self.is_tree = data.tree_sizes is not None
+        if any((each.tree_sizes is not None) is not self.is_tree for _, each in phases):
+            raise ConfigError("phases of acceptance must all be chains, or all token trees")
+        every = (data, *(each for _, each in phases))
+        self.has_confidence = any(each.confidence is not None for each in every)
+        """The drafter's confidence is known, in some phase at least."""
+        self._kmax = max_draft_tokens
+        self._phases = list(phases)
+        self._wraps = any(len(each.accepted) < self.positions for each in every)
+        self._read(data)
+
+    def reach(self, now: float) -> None:
+        """Time has come so far: a phase may begin."""
+        while self._phases and self._phases[0][0] <= now:
+            self._read(self._phases.pop(0)[1])
+
+    @property
+    def next_change(self) -> float:
+        """When the next phase begins; inf after the last."""
+        return self._phases[0][0] if self._phases else math.inf
+
+    def _read(self, data: AcceptanceData) -> None:
+        self._length = len(data.accepted)
+        self._accepted = data.accepted.astype(np.int64)
+        self._proposed = None if data.proposed is None else data.proposed.astype(np.int64)
+        self._tree_sizes = data.tree_sizes
+        self._confidence: FloatArray | None = None
+        if data.confidence is not None:
+            self._confidence = data.confidence[:, : self._kmax].astype(np.float64)
+        elif self.has_confidence:
+            self._confidence = np.full((self._length, self._kmax), np.nan)
+
+    def _place(self, positions: IntArray) -> IntArray:
+        """Where the present data is read for these positions [B] of the requests' own."""
+        return positions % self._length if self._wraps else positions
+
+    def count(self, batch: DecodeBatch, verify: IntArray, drafts: int) -> IntArray:
+        """[B] accepted drafts when `verify` [B] are verified, `drafts` in all."""
+        if not drafts:
+            return np.zeros(len(batch), dtype=np.int64)
+        cursor = self._place(batch.cursor())
+        if self._tree_sizes is None:
+            accepted: IntArray = np.minimum(self._accepted[cursor], verify)
+            return accepted
+        fits = self._tree_sizes[cursor] <= verify[:, None]
+        left = batch.total - batch.emitted - 1
+        inside: IntArray = np.minimum(np.count_nonzero(fits, axis=1), left)
+        return inside
+
+    def limit_to_proposed(self, batch: DecodeBatch, available: IntArray) -> IntArray:
+        """[B] drafts at hand, where the drafter can't always propose."""
+        if self._proposed is None or not len(batch):
+            return available
+        place = self._place(batch.cursor())
+        limited: IntArray = np.minimum(available, self._proposed[place])
+        return limited
+
+    def at(self, positions: IntArray) -> IntArray:
+        """[B] drafts a chain would have accepted there, however many were verified."""
+        place = self._place(positions)
+        accepted: IntArray = self._accepted[place]
+        if self._proposed is not None:
+            accepted = np.minimum(accepted, self._proposed[place])
+        return accepted
+
+    def confidence(self, batch: DecodeBatch, drafts: IntArray) -> FloatArray | None:
+        """[B, Kmax] maximum draft probability of so many drafts [B] at hand, nan beyond them."""
+        if self._confidence is None:
+            return None
+        signal = self._confidence[self._place(batch.cursor())]
+        beyond = np.arange(signal.shape[1]) >= drafts[:, None]
+        signal[beyond] = np.nan
+        return signal
+
+    def confidence_at(self, positions: IntArray) -> FloatArray:
+        """[B, Kmax] maximum draft probability of drafts that start at these positions."""
+        assert self._confidence is not None
+        signal: FloatArray = self._confidence[self._place(positions)]
+        return signal

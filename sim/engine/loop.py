@@ -1,0 +1,337 @@
+"""The engine loop: continuous batching with speculation, one step at a time.
+
+A step, as in the real engines: the controller plans K_i for the drafts at hand and the depth D of
+the next drafting; decoding requests take their tokens and KV blocks (preempting the latest
+admitted where the pool is full), what is left of the token budget goes to prompts; the target
+verifies, the drafter drafts; accepted drafts and one more token are emitted; the controller learns
+of it `delay` steps later. Time is simulated; a seed fixes everything but the cost of deciding.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from adaptive_spec.config import Config, FailOpen, Trace
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.policy import Policy
+from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.drafters.base import Drafter
+from adaptive_spec.sim.engine.accepted import AcceptedDrafts
+from adaptive_spec.sim.engine.arrivals import Arrivals
+from adaptive_spec.sim.engine.capability import capability_of
+from adaptive_spec.sim.engine.context import step_context
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
+from adaptive_spec.sim.engine.early_stop import drafts_made
+from adaptive_spec.sim.engine.kv_pool import KvPool, pool_tokens
+from adaptive_spec.sim.engine.measurements import Limits, Measurements
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.engine.preemption import KvRoom
+from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep
+from adaptive_spec.sim.engine.records import RecordChooser
+from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.engine.step_time import StepTime
+from adaptive_spec.sim.hardware.base import Hardware
+from adaptive_spec.sim.load.base import Load
+from adaptive_spec.sim.results.result import Result
+from adaptive_spec.step import (
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepOutcome,
+)
+
+_LOG = logging.getLogger(__name__)
+_ENGINE = 2
+"""Sets the engine's random numbers apart from those of a load of the same seed."""
+
+
+class Engine:
+    """A simulated server: a load, what is accepted, a drafter, a machine and a policy.
+
+    Args:
+        load: when requests come.
+        acceptance: what would be accepted.
+        drafter: how it drafts.
+        hardware: how long a step takes.
+        policy: decides, through the same `Controller` as in a real server.
+        options: the engine's settings.
+        seed: of everything random in the engine.
+        limits: TTFT and TPOT for goodput.
+        trace_directory: where to write a step trace, in the format of the adapters.
+        shaped: all acceptance data has been through `drafter.shape` already.
+        phases: (seconds, what would be accepted from then on), ascending.
+        changes: seconds at which the load changes and recovery is measured, phases apart.
+
+    Raises ConfigError if Kmax goes beyond the acceptance data.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        acceptance: AcceptanceData,
+        drafter: Drafter,
+        hardware: Hardware,
+        policy: Policy,
+        options: EngineOptions | None = None,
+        *,
+        seed: int = 0,
+        limits: Limits | None = None,
+        trace_directory: str | None = None,
+        shaped: bool = False,
+        phases: Sequence[tuple[float, AcceptanceData]] = (),
+        changes: Sequence[float] = (),
+    ) -> None:
+        options = options or EngineOptions()
+        depth = min([acceptance.depth, *(each.depth for _, each in phases)])
+        most = drafter.most_drafts(depth)
+        if options.max_draft_tokens > most:
+            raise ConfigError(
+                f"Kmax = {options.max_draft_tokens} is more than drafter {drafter.name} can make "
+                f"of the acceptance data of {acceptance.name}: at most {most}"
+            )
+        record_seed, shape_seed, noise_seed = np.random.SeedSequence([seed, _ENGINE]).spawn(3)
+        self.options = options
+        self.capability = capability_of(options, drafter, hardware)
+        # A slow decision on the simulating machine is no fault of the policy.
+        config = Config(
+            memory_guard=options.memory_guard,
+            trace=Trace(directory=trace_directory, max_segments=1 << 20),
+            fail_open=FailOpen(max_decision_ms=math.inf),
+        )
+        self.controller = Controller(policy, self.capability, config, logger=_LOG)
+        if not shaped:
+            random = np.random.default_rng(shape_seed)
+            acceptance = drafter.shape(acceptance, random)
+            phases = [(at, drafter.shape(each, random)) for at, each in phases]
+        self.accepted = AcceptedDrafts(acceptance, options.max_draft_tokens, phases)
+        self.batch = DecodeBatch()
+        self.prompts = PromptQueue(options.block_tokens)
+        moments = sorted({*changes, *(at for at, _ in phases)})
+        self.measurements = Measurements(limits, moments)
+        self.now = 0.0
+        self._load = load
+        self._drafter = drafter
+        self._noise = np.random.default_rng(noise_seed)
+        self.step_time = StepTime(hardware, drafter, options.ragged_penalty)
+        self.pool = KvPool(
+            options.kv_tokens or pool_tokens(hardware, drafter), options.block_tokens
+        )
+        records = RecordChooser(acceptance, np.random.default_rng(record_seed))
+        self._arrivals = Arrivals(load, records, self.pool, self.prompts, self.measurements)
+        self.room = KvRoom(options, self.pool, self.batch, self.prompts, self.measurements)
+        self._extra_tokens = [drafter.extra_tokens(k) for k in range(options.max_draft_tokens + 1)]
+        self._tasks: dict[str, int] = {"": -1}
+        self._step = 0
+        self._was_off = False
+        self._unobserved: deque[tuple[StepOutcome, list[str]]] = deque()
+
+    def run(
+        self,
+        *,
+        max_tokens: int | None = None,
+        max_seconds: float = math.inf,
+        warmup_steps: int = 0,
+        warmup_tokens: int = 0,
+        warmup_seconds: float = 0.0,
+        name: str | None = None,
+    ) -> Result:
+        """Run until the load has ended, or so many tokens are emitted or seconds have passed.
+
+        Args:
+            max_tokens: emitted tokens after which the run stops; those of the warm-up not counted.
+            max_seconds: simulated seconds after which it stops.
+            warmup_steps: steps whose figures are left out of the result.
+            warmup_tokens: the same in emitted tokens: all policies are then measured on the same
+                stretch of a closed loop. Measuring begins when all three are over.
+            warmup_seconds: the same in simulated seconds.
+            name: of the policy, in the result.
+
+        Raises ConfigError if the run ends within the warm-up, DataError if the load's file turns
+        out to be damaged.
+        """
+        measured = self.measurements
+        measured.reset(self.now)
+        limit = math.inf if max_tokens is None else max_tokens
+
+        def warm() -> bool:
+            ran, emitted = self._step >= warmup_steps, measured.tokens >= warmup_tokens
+            return ran and emitted and self.now >= warmup_seconds
+
+        measuring = warm()
+        while self.now < max_seconds and (not measuring or measured.tokens < limit):
+            self._arrivals.up_to(self.now)
+            if not len(self.batch) and not self.prompts.running and not self.prompts.waiting:
+                upcoming = self._load.next_arrival()
+                if upcoming == math.inf:
+                    break
+                self.now = upcoming
+                continue
+            self.step()
+            if not measuring and warm():
+                measuring = True
+                measured.reset(self.now)
+        if not measuring:
+            raise ConfigError(
+                f"the run ended after {self._step:,} steps, {measured.tokens:,} tokens and "
+                f"{self.now:.1f} s, within its warm-up: give a longer load or a shorter warm-up"
+            )
+        while self._unobserved:
+            self._observe_oldest()
+        self.controller.close()
+        failures = sum(self.controller.counters.failures.values())
+        return measured.result(name or self.controller.policy.name, self.now, failures)
+
+    def step(self) -> None:
+        """One engine step."""
+        if self.now >= self.accepted.next_change:
+            self.accepted.reach(self.now)
+        began = time.perf_counter()
+        context = step_context(
+            self._step,
+            self.now,
+            self.capability,
+            self.options,
+            self.batch,
+            self.prompts,
+            self.pool,
+            self.accepted,
+        )
+        plan = self.controller.plan(context)
+        decision = time.perf_counter() - began
+        verify = self.room.make(plan.verify)
+        batch, batch_size = self.batch, len(self.batch)
+        drafts = int(verify.sum())
+        depth, cold = self._depth(plan)
+        batch_tokens = batch_size + drafts
+        if drafts:
+            batch_tokens += batch_size * self._extra_tokens[int(verify.max())]
+        prompt = self.room.run_prompts(batch_tokens, verify)
+        ragged = bool(drafts) and int(verify.min()) != int(verify.max())
+        context_total = batch.context_total
+        seconds = self.step_time.verify(
+            batch_size,
+            batch_tokens,
+            context_total,
+            prompt.tokens,
+            prompt.context_tokens,
+            any_draft=drafts > 0,
+            ragged=ragged,
+        )
+        late = None
+        if self.options.late_confidence:
+            late = self.accepted.confidence(batch, verify)
+        accepted = self.accepted.count(batch, verify, drafts)
+        emitted = accepted + 1
+        drafted, depth = drafts_made(
+            self.controller, self._step, batch, self.accepted, emitted, depth
+        )
+        drafting = batch_size + len(prompt.ended)
+        seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
+        if batch_size:
+            off = plan.mode is Mode.OFF_COLD or plan.mode is Mode.OFF_WARM
+            if self._was_off and not off:
+                seconds += self.options.reentry_seconds
+            self._was_off = off
+        self.now += seconds
+
+        total = int(emitted.sum())
+        outcome = StepOutcome(
+            step=self._step,
+            slots=batch.slots,
+            verified=verify,
+            accepted=accepted,
+            emitted=emitted,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            context_tokens=context_total,
+            prefill_tokens=prompt.tokens,
+            draft_depth=depth,
+            ragged=ragged,
+            seconds=self._measured(seconds),
+            now=self.now,
+            confidence=late,
+        )
+        ended = self._advance(emitted, total, drafted, depth, prompt, cold=cold)
+        self._unobserved.append((outcome, ended))
+        self._step += 1
+        began = time.perf_counter()
+        if len(self._unobserved) > self.options.delay:
+            self._observe_oldest()
+        decision += time.perf_counter() - began
+        if batch_size:
+            self.measurements.decode(plan.mode, verify, drafts, total - batch_size, decision)
+        self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
+
+    # ----------------------------------------------------------------- before a step
+
+    def _depth(self, plan: SpecPlan) -> tuple[int, bool]:
+        """How deep the drafter runs, and whether it does not even run to stay in step."""
+        if plan.mode is Mode.OFF_COLD:
+            return 0, True
+        if plan.mode is not Mode.OFF_WARM and not self.capability.steers_depth:
+            return self.options.max_draft_tokens, False
+        return plan.draft_depth, False
+
+    # ------------------------------------------------------------------ after a step
+
+    def _advance(
+        self,
+        emitted: IntArray,
+        total: int,
+        drafted: IntArray,
+        depth: int,
+        prompt: PromptStep,
+        *,
+        cold: bool,
+    ) -> list[str]:
+        """Count the tokens, let requests end and begin to decode; ids of those that ended."""
+        batch = self.batch
+        batch.advance(emitted, total, drafted)
+        if cold and self._drafter.stale_after_cold:
+            batch.spoil()
+            for member in (*self.prompts.running, *prompt.ended):
+                member.stale = True
+        ended: list[str] = []
+        done = batch.emitted >= batch.total
+        if done.any():
+            for member in batch.leave(done):
+                self._finish(member, ended)
+        joining: list[Running] = []
+        for member in prompt.ended:
+            member.emitted += 1
+            if math.isnan(member.first_token):
+                member.first_token = self.now
+                self.measurements.first_token(member)
+            if member.emitted >= member.request.output_tokens:
+                self._finish(member, ended)
+            else:
+                member.slot = self.controller.slots.assign(member.request.id)
+                joining.append(member)
+        if joining:
+            tasks = [self._tasks.setdefault(m.request.task, len(self._tasks) - 1) for m in joining]
+            batch.join(joining, tasks, depth)
+        return ended
+
+    def _finish(self, member: Running, ended: list[str]) -> None:
+        ended.append(member.request.id)
+        self.measurements.ended(member, self.now)
+        self._load.finished(member.request, self.now)
+
+    def _observe_oldest(self) -> None:
+        outcome, ended = self._unobserved.popleft()
+        if outcome.batch_size:
+            self.controller.observe(outcome)
+        if ended:
+            self.controller.finish(ended)
+
+    def _measured(self, seconds: float) -> float:
+        if not self.options.timing_noise:
+            return seconds
+        return seconds * math.exp(self.options.timing_noise * float(self._noise.standard_normal()))

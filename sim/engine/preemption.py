@@ -1,0 +1,83 @@
+"""Room in the KV pool: who is preempted for a step, and what prompts may take of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.sim.engine.decode_batch import DecodeBatch
+from adaptive_spec.sim.engine.kv_pool import KvPool
+from adaptive_spec.sim.engine.measurements import Measurements
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep
+from adaptive_spec.step import IntArray
+
+_NO_PROMPTS = PromptStep(0, 0, [])
+
+
+class KvRoom:
+    """Shares the KV pool between the decoding batch, which goes first, and prompts.
+
+    Attributes:
+        preempted: somebody had to leave in this step.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        pool: KvPool,
+        batch: DecodeBatch,
+        prompts: PromptQueue,
+        measurements: Measurements,
+    ) -> None:
+        self._options = options
+        self._pool = pool
+        self._batch = batch
+        self._prompts = prompts
+        self._measurements = measurements
+        self.preempted = False
+
+    def make(self, verify: IntArray) -> IntArray:
+        """Preempt the latest admitted until every request of the batch has its KV blocks.
+
+        Args:
+            verify: [B] K_i of the batch.
+
+        Returns the K_i of those that stay.
+        """
+        batch, pool, prompts = self._batch, self._pool, self._prompts
+        self.preempted = False
+        if self._most_tokens() <= (pool.blocks - prompts.blocks) * pool.block_tokens:
+            return verify
+        while pool.needed(batch.context(), verify) > pool.blocks - prompts.blocks:
+            self._measurements.preemptions += 1
+            self.preempted = True
+            if prompts.evict_latest() is not None:
+                continue
+            last = np.zeros(len(batch), dtype=np.bool_)
+            last[-1] = True
+            (evicted,) = batch.leave(last)
+            prompts.preempted(evicted)
+            verify = verify[:-1]
+        return verify
+
+    def run_prompts(self, batch_tokens: int, verify: IntArray) -> PromptStep:
+        """Give prompts what decoding leaves of the step's tokens, KV blocks and places."""
+        batch, pool, prompts = self._batch, self._pool, self._prompts
+        if not prompts.running and not prompts.waiting:
+            # The exact number is only needed when it could be a new peak.
+            if self._most_tokens() > self._measurements.kv_peak * pool.tokens:
+                self._measurements.kv_in_use(pool.needed(batch.context(), verify) / pool.blocks)
+            return _NO_PROMPTS
+        decoding = pool.needed(batch.context(), verify)
+        free = pool.blocks - decoding - prompts.blocks
+        places = self._options.max_running - len(batch) - len(prompts.running)
+        if self.preempted:  # the room that was made is not for others
+            places = 0
+        step = prompts.run(self._options.max_batch_tokens - batch_tokens, free, places)
+        held = decoding + prompts.blocks + sum(each.blocks for each in step.ended)
+        self._measurements.kv_in_use(held / pool.blocks)
+        return step
+
+    def _most_tokens(self) -> int:
+        kmax = self._options.max_draft_tokens
+        return self._pool.at_most(len(self._batch), self._batch.context_total, kmax)

@@ -1,0 +1,1 @@
+"""What a run measured: collected step by step, summed over the run and over its segments."""

@@ -1,0 +1,121 @@
+"""What a run measured."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from adaptive_spec.sim.results.segments import Recovery, Segment
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Of a set of values; nan of an empty one is written as null."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    mean: float | None = None
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """The run in at most some thousand equal pieces of steps, for pictures.
+
+    Attributes:
+        now: [S] seconds at the end of each piece.
+        batch_size, k, tokens_per_second: [S] means over the piece.
+        off: [S] fraction of its steps without speculation.
+    """
+
+    now: list[float] = []
+    batch_size: list[float] = []
+    k: list[float] = []
+    tokens_per_second: list[float] = []
+    off: list[float] = []
+
+
+class Regret(msgspec.Struct, frozen=True, kw_only=True):
+    """A result held against what is known only afterwards.
+
+    For a closed loop the score is throughput; otherwise, where arrivals fix the throughput, it
+    is the inverse of the mean TPOT.
+
+    Attributes:
+        best_static_k: the fixed K with the best score on this load; 0 is true no speculation.
+        of_best_static: score over that of the best fixed K.
+        of_no_speculation: score over that of true no speculation.
+        of_foresight: score over that of K_i and D chosen knowing every acceptance beforehand;
+            None for token trees.
+        recoveries: after each change of acceptance or load, in a closed loop.
+    """
+
+    best_static_k: int
+    of_best_static: float
+    of_no_speculation: float
+    of_foresight: float | None
+    recoveries: list[Recovery] = []
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy on one load. A seed fixes all but `decision_us` and `simulation_seconds`.
+
+    Attributes:
+        policy: as it was asked for.
+        throughput_tok_s: emitted tokens over simulated seconds.
+        ttft_ms: time to first token, of requests that got one.
+        tpot_ms: mean time per output token after the first, of requests that ended.
+        goodput_req_s: requests per second that ended within the TTFT and TPOT limits; None
+            without limits.
+        mean_k: verified drafts per decoding request and step.
+        accepted_per_step: accepted drafts per decoding request and step.
+        mode_fraction: fraction of decode steps by mode.
+        decision_us: time of plan and observe, on the simulating machine.
+        steps: engine steps, those of prompts only included.
+        tokens: tokens emitted.
+        seconds: simulated.
+        requests: requests that ended.
+        rejected: requests that could never fit into the KV pool.
+        preemptions: times a request lost its KV blocks.
+        mean_batch: decoding requests per decode step.
+        kv_peak: largest fraction of the KV pool in use.
+        k_fraction: fraction of decoding requests and steps by verified K.
+        fail_opens: decisions that could not be used.
+        simulation_seconds: what it took to simulate.
+        switches: times speculation was switched off, or on again, from one decode step to the
+            next.
+        segments: from each change of acceptance or load to the next.
+        regret: against the oracles, if they were run.
+        timeline: for pictures.
+    """
+
+    policy: str
+    throughput_tok_s: float
+    ttft_ms: Percentiles
+    tpot_ms: Percentiles
+    goodput_req_s: float | None
+    mean_k: float
+    accepted_per_step: float
+    mode_fraction: dict[str, float]
+    decision_us: Percentiles
+    steps: int
+    tokens: int
+    seconds: float
+    requests: int
+    rejected: int
+    preemptions: int
+    mean_batch: float
+    kv_peak: float
+    k_fraction: dict[str, float]
+    fail_opens: int
+    simulation_seconds: float
+    switches: int = 0
+    segments: list[Segment] = []
+    regret: Regret | None = None
+    timeline: Timeline = Timeline()
+
+    def score(self, *, closed: bool) -> float:
+        """What oracles compare: throughput of a closed loop, else the inverse of mean TPOT."""
+        if closed:
+            return self.throughput_tok_s
+        mean = self.tpot_ms.mean
+        return 1.0 / mean if mean else math.nan

@@ -1,0 +1,233 @@
+"""From results to ratios, bars and a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu.bars import bars, confidence_cost
+from benchmarks.gpu.greedy import agreement
+from benchmarks.gpu.in_core import cuda_calls, synchronisations
+from benchmarks.gpu.page import JSON_FILE, NOTHING_YET, PAGE, main, one_line_per_key, render
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.stages.step_costs import ragged_penalty, settings_for
+from benchmarks.gpu.summary import cells, paired, summarise
+
+
+def cell(rate: float) -> dict[str, Any]:
+    return {
+        "tokens_per_s": rate,
+        "steps": 9,
+        "step_ms": [1.0, 2.0, 3.0],
+        "mean_k": 1.5,
+        "drafted": 30,
+        "accepted": 20,
+        "graphs_by_k": {"2": {"FULL": 9}},
+    }
+
+
+def results(**changes: Any) -> dict[str, Any]:
+    """A run in which all bars are met."""
+    found: dict[str, Any] = {"about": {"gpu": "H100", "method": "eagle"}}
+    rates = {
+        "none": (100.0, 110.0),
+        "static2": (140.0, 150.0),
+        "static5": (120.0, 130.0),
+        "schedule": (None, 120.0),
+        "ours": (141.0, 151.0),
+    }
+    for arm, values in rates.items():
+        for repeat, rate in enumerate(values):
+            if rate is not None:
+                found[f"sweep/eagle/t0.8/16/{arm}/{repeat}"] = cell(rate)
+    for arm, rate in (("none", 100.0), ("ours-off", 99.5)):
+        found[f"overhead/eagle/t0.8/16/{arm}/0"] = cell(rate)
+    found["capture/eagle-ours"] = {"seconds": 40, "gib": 2.0}
+    found["capture/eagle-k5"] = {"seconds": 15, "gib": 0.8}
+    found["engine/eagle-ours"] = {"capture_sizes": [1, 24, 48]}
+    found["graphs/eagle/3"] = [{"batch": 3, "k": k, "graphs": {"FULL": 8}} for k in (0, 2, 5)]
+    # More tokens than were captured: no full graph is wanted.
+    found["graphs/eagle/64"] = [{"batch": 64, "k": 5, "graphs": {"NONE": 8}}]
+    found["identity/eagle"] = {
+        "drawn K": {"answers": 80, "identical": 77, "largest_gap_nats": 0.06}
+    }
+    for kind in ("ragged", "quiet"):
+        found[f"calls/eagle-{kind}"] = {
+            "synchronisations_per_step": 1.0,
+            "calls_per_step": {"cudaGraphLaunch": 2.0},
+        }
+        for batch, ms in ((1, 8.0), (16, 10.0)):
+            faster = 0.9 if kind == "quiet" else 1.0
+            found[f"confidence-steps/eagle-{kind}/{batch}/0"] = [{"ms": ms * faster}]
+    return {**found, **changes}
+
+
+def written(tmp_path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    kept = Results(tmp_path / "results.jsonl")
+    for key, value in found.items():
+        kept.add(key, value)
+    return summarise(tmp_path)
+
+
+def unmet(summary: dict[str, Any]) -> list[str]:
+    return [bar.question for bar in bars(summary, "eagle") if not bar.met]
+
+
+def test_a_good_run_meets_every_bar(tmp_path: Path) -> None:
+    assert unmet(written(tmp_path, results())) == []
+
+
+SHORTCOMINGS: list[tuple[dict[str, Any], str]] = [
+    ({f"sweep/eagle/t0.8/16/ours/{r}": cell(130.0) for r in (0, 1)}, "best static"),
+    ({f"sweep/eagle/t0.8/16/none/{r}": cell(160.0) for r in (0, 1)}, "over no speculation"),
+    ({"sweep/eagle/t0.8/16/schedule/1": cell(152.0)}, "tuned schedule"),
+    ({"overhead/eagle/t0.8/16/ours-off/0": cell(97.0)}, "switched off"),
+    ({"capture/eagle-ours": {"seconds": 80, "gib": 2.0}}, "start-up"),
+    (
+        {"graphs/eagle/3": [{"batch": 3, "k": 2, "graphs": {"FULL": 7, "PIECEWISE": 1}}]},
+        "full graph",
+    ),
+    (
+        {"identity/eagle": {"drawn K": {"answers": 8, "identical": 8, "largest_gap_nats": 2.0}}},
+        "greedy tokens",
+    ),
+    (
+        {
+            "calls/eagle-ragged": {
+                "synchronisations_per_step": 2.0,
+                "calls_per_step": {"cudaStreamSynchronize": 2.0},
+            }
+        },
+        "waits for the GPU",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "question"), SHORTCOMINGS)
+def test_each_shortcoming_is_found(tmp_path: Path, changes: dict[str, Any], question: str) -> None:
+    (found,) = unmet(written(tmp_path, results(**changes)))
+    assert question in found
+
+
+def test_what_was_not_measured_is_not_judged(tmp_path: Path) -> None:
+    summary = written(tmp_path, {"about": {"gpu": "H100", "method": "eagle"}})
+    assert {bar.met for bar in bars(summary, "eagle")} == {None}
+    assert "not measured" in render(summary)
+
+
+def test_ratios_are_paired_by_repeat() -> None:
+    assert paired({0: 2.0, 1: 9.0}, {1: 3.0, 2: 5.0}) == {
+        "low": 3.0,
+        "middle": 3.0,
+        "high": 3.0,
+        "count": 1,
+    }
+    assert paired({0: 1.0}, {}) is None
+
+
+def test_a_stage_is_read_by_itself(tmp_path: Path) -> None:
+    found = written(tmp_path, results())
+    assert {row["arm"] for row in found["overhead"]} == {"none", "ours-off"}
+    assert cells(results(), "adaptive") == []
+    ours = next(row for row in found["sweep"] if row["arm"] == "ours")
+    assert ours["best_static"] == "static2"
+    assert ours["over_none"]["count"] == 2
+    assert ours["graphs_by_k"] == {"2": {"FULL": 18}}
+
+
+def test_a_failure_is_told_until_its_result_is_there(tmp_path: Path) -> None:
+    failed = {"failed/x": "EngineError: out of memory\nlog", "failed/y": "no", "y": 1}
+    summary = written(tmp_path, results(**failed))
+    assert list(summary["failed"]) == ["x"]
+    assert "EngineError: out of memory |" in render(summary)
+
+
+def test_confidence_costs_what_the_same_steps_take_more(tmp_path: Path) -> None:
+    cost = confidence_cost(written(tmp_path, results()), "eagle")
+    assert cost == {1: pytest.approx(1 / 0.9, abs=1e-4), 16: pytest.approx(1 / 0.9, abs=1e-4)}
+
+
+def test_the_page_names_the_gpu_and_every_arm(tmp_path: Path) -> None:
+    written(tmp_path, results())
+    assert main([str(tmp_path)]) == 0
+    page = (tmp_path / "gpu.md").read_text()
+    assert "**H100**" in page
+    assert NOTHING_YET not in page
+    for arm in ("none", "static2", "static5", "schedule", "ours", "ours-off"):
+        assert f"| 16 | {arm} |" in page
+    assert json.loads((tmp_path / "gpu.json").read_text()) == summarise(tmp_path)
+
+
+def test_the_committed_page_is_the_committed_results() -> None:
+    summary = json.loads(JSON_FILE.read_text()) if JSON_FILE.exists() else None
+    assert PAGE.read_text() == render(summary)
+
+
+def test_without_results_the_page_says_so() -> None:
+    assert NOTHING_YET in render(None)
+
+
+def test_the_json_has_a_line_for_each_key() -> None:
+    document = {"a": {"b": [1, 2]}, "c": None}
+    text = one_line_per_key(document)
+    assert json.loads(text) == document
+    assert len(text.splitlines()) == len(document) + 2
+
+
+def test_the_ragged_penalty_compares_steps_of_the_same_depth() -> None:
+    def row(ms: float, *, ragged: bool, depth: int | None, batch: int = 8) -> dict[str, Any]:
+        return {"batch": batch, "prompt": 64, "k": 2, "depth": depth, "ragged": ragged, "ms": ms}
+
+    rows = [
+        row(10.0, ragged=False, depth=None),
+        row(11.0, ragged=False, depth=3),
+        row(13.2, ragged=True, depth=3),
+        row(50.0, ragged=True, depth=3, batch=1),
+    ]
+    assert ragged_penalty(rows) == pytest.approx(0.2)
+    assert ragged_penalty(rows[:2]) is None
+
+
+def test_every_ragged_step_has_a_uniform_one_beside_it() -> None:
+    settings = settings_for((0, 1, 2, 3, 5), 5)
+    uniform = {
+        (each.k, each.k if each.depth is None else each.depth)
+        for each in settings
+        if not each.ragged
+    }
+    ragged = {(each.k, each.depth) for each in settings if each.ragged}
+    assert ragged
+    assert ragged <= uniform
+
+
+def test_waits_are_told_from_other_calls() -> None:
+    class Average:
+        def __init__(self, key: str, count: int) -> None:
+            self.key, self.count = key, count
+
+    calls = cuda_calls(
+        [
+            Average("cudaStreamSynchronize", 3),
+            Average("cudaEventQuery", 5),
+            Average("cudaMemcpyAsync", 7),
+            Average("cudaMemcpy", 1),
+            Average("cudaEventSynchronize", 2),
+            Average("aten::copy_", 9),
+        ]
+    )
+    assert "aten::copy_" not in calls
+    assert synchronisations(calls) == 6
+
+
+def test_agreement_counts_tokens_up_to_the_first_difference() -> None:
+    wanted = [([1], [5, 6, 7]), ([2], [8, 9, 3])]
+    found = [([1], [5, 6, 7]), ([2], [8, 4, 3])]
+    assert agreement(wanted, found) == {
+        "answers": 2,
+        "identical": 1,
+        "tokens": 6,
+        "tokens_before_first_difference": 4,
+    }

@@ -1,0 +1,192 @@
+"""The whole bench with toy models on a CPU: killed in the middle, resumed, all stages, the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="of the environment `vllm`")
+
+from benchmarks.bench_pair.llama_shapes import write_all
+from benchmarks.gpu.page import main as write_page
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.setups import METHODS, Machine, setup_for
+
+ROOT = Path(__file__).resolve().parents[3]
+SECONDS = 600.0
+HALF_A_LINE = b'{"key": "sweep/eagle/t0.8/2/none/0", "result": {"tok'
+MEASURED_ONCE = "identity/eagle"
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+
+
+def start(out: Path, models: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "benchmarks.gpu.main", str(out), "--models", str(models)]
+    with (out.parent / "log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--tiny", *arguments], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def killed_after(key: str, run: subprocess.Popen[bytes], out: Path) -> list[int]:
+    """Kill a run once a result is there; the processes that it had started."""
+    until = time.monotonic() + SECONDS
+    path = out / "results.jsonl"
+    while not path.exists() or f'"{key}"' not in path.read_text():
+        assert run.poll() is None, (out.parent / "log").read_text()[-3000:]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    started = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    return [int(pid) for pid in started]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was killed in its first stage and then finished."""
+    folder = tmp_path_factory.mktemp("gpu")
+    out, models = folder / "out", folder / "models"
+    write_all(models, "tiny", "cpu", ["target", "eagle"])
+    children = killed_after(MEASURED_ONCE, start(out, models, "--stage", "smoke"), out)
+    until = time.monotonic() + 60
+    while any(map(alive, children)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(alive, children)), "an engine outlives the run that started it"
+    with (out / "results.jsonl").open("ab") as file:
+        file.write(HALF_A_LINE)
+    run = start(out, models)
+    assert run.wait(SECONDS) == 0, (folder / "log").read_text()[-3000:]
+    return out
+
+
+@pytest.mark.engine
+def test_finished_results_are_not_measured_again(finished: Path) -> None:
+    counts = Counter(line["key"] for line in lines(finished))
+    assert counts[MEASURED_ONCE] == 1
+    runs = [key for key in counts if key.startswith("run/")]
+    assert len(runs) == 2
+    once = [key for key in counts if key.partition("/")[0] not in ("about", "extent", "engine")]
+    assert {counts[key] for key in once} == {1}
+
+
+@pytest.mark.engine
+def test_every_stage_has_its_results(finished: Path) -> None:
+    found = Results(finished / "results.jsonl").found
+    assert not [key for key in found if key.startswith("failed/")]
+    for key in (
+        "libraries",
+        "graphs/eagle/3",
+        "sweep/eagle/t0.8/2/none/0",
+        "sweep/eagle/t0.8/2/schedule/1",
+        "sweep/eagle/t0.8/2/ours-cold/1",
+        "sweep/eagle/t0.8/2/ours/1",
+        "status/eagle",
+        "steps/none-long/3/32",
+        "steps/eagle-long/3/32",
+        "prompts/none-long/64",
+        "acceptance/eagle-long/t0.8",
+        "ragged_penalty",
+        "overhead/eagle/t0.8/2/ours-off/1",
+        "own/eagle-ours/2",
+        "calls/eagle-vllm",
+        "calls/eagle-ours",
+        "confidence-steps/eagle-ragged/3/1",
+        "confidence/eagle/t0.8/2/quiet/1",
+        "ramp/eagle/ours",
+    ):
+        assert key in found, key
+
+
+@pytest.mark.engine
+def test_greedy_answers_are_the_targets_own_while_k_changes(finished: Path) -> None:
+    found = Results(finished / "results.jsonl").found[MEASURED_ONCE]
+    assert set(found) == {"none again", "drawn K"}
+    for row in found.values():
+        assert row["identical"] == row["answers"] > 0
+        assert row["largest_gap_nats"] == 0.0  # float32: no rounding of another batch shape
+
+
+@pytest.mark.engine
+def test_the_arms_run_the_k_they_are_named_after(finished: Path) -> None:
+    found = Results(finished / "results.jsonl").found
+
+    def ks(arm: str) -> set[int]:
+        steps = found[f"sweep/eagle/t0.8/2/{arm}/0"]["graphs_by_k"]
+        return {int(k) for k in steps if int(k) >= 0}
+
+    assert ks("none") == {0}
+    assert ks("static2") <= {0, 2}
+    assert 2 in ks("static2")
+    assert 5 in ks("static5")
+    assert not found["overhead/eagle/t0.8/2/static0/0"]["drafted"]
+    assert not found["overhead/eagle/t0.8/2/ours-off/0"]["drafted"]
+    for row in found["steps/eagle-long/3/32"]:
+        steps = sum(row["graphs"].values())
+        assert row["drafted"] == 3 * row["k"] * steps
+
+
+@pytest.mark.engine
+def test_our_own_time_is_counted_in_the_engines_process(finished: Path) -> None:
+    found = Results(finished / "results.jsonl").found["own/eagle-ours/2"]
+    assert found["own_us"] > 0
+    assert {"StepDriver.before_schedule", "StepDriver.observe"} <= set(found["functions_us"])
+
+
+@pytest.mark.engine
+def test_profile_simulator_and_page_come_of_it(finished: Path) -> None:
+    assert write_page([str(finished), "--simulate"]) == 0
+    found = json.loads((finished / "gpu.json").read_text())
+    assert found["profile"]["profile"]["drafts"]["eagle"]
+    assert found["profile"]["steps"]["acceptance"] > 20
+    assert {row["arm"] for row in found["simulator"]["cells"]} == {"static2", "static5", "ours"}
+    page = (finished / "gpu.md").read_text()
+    for title in ("Bars", "Throughput", "Step costs", "Overhead", "Confidence", "The simulator"):
+        assert f"## {title}" in page
+
+
+@pytest.mark.engine
+def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
+    from benchmarks.gpu.main import OTHER_MACHINE, main
+
+    Results(tmp_path / "results.jsonl").add("about", {"gpu": "NVIDIA H200", "method": "eagle"})
+    before = (tmp_path / "results.jsonl").read_bytes()
+    assert main([str(tmp_path), "--models", "none", "--tiny"]) == OTHER_MACHINE
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("none", "none-long", "eagle-vllm-sync", "eagle-ours-sync"),
+        *(f"{method}-{kind}" for method in METHODS for kind in ("k5", "vllm", "ours", "ragged")),
+        *("eagle-quiet", "eagle-long", "eagle-adaptive"),
+    ],
+)
+def test_vllm_takes_the_arguments_of_every_engine_of_a_gpu(key: str) -> None:
+    from vllm.engine.arg_utils import EngineArgs
+
+    machine = Machine(models="models", out="out", gpu=True)
+    made = EngineArgs(**setup_for(key, machine).arguments)
+    assert made.worker_extension_cls.startswith("benchmarks.gpu.in_core.")
+    assert made.cudagraph_metrics

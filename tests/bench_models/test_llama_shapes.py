@@ -1,0 +1,144 @@
+"""The bench models in the shapes people serve, at a reduced width: the same function."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="making the models needs torch")
+pytest.importorskip("transformers", reason="comparing logits needs transformers")
+import torch
+
+from benchmarks.bench_pair.llama_expansion import Expansion, LlamaShape
+from benchmarks.bench_pair.llama_shapes import SIZES, write_all
+from benchmarks.bench_pair.names import VOCABULARY_SIZE, WEIGHTS
+from benchmarks.bench_pair.prompts import load_prompts
+from benchmarks.bench_pair.training.eagle_head import EagleHead
+
+CAUSAL = ("target", "draft")
+NOISE = 0.25
+"""Largest difference of logits that rounding weights to bf16 may make."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp("shapes"), "tiny", "cpu")
+
+
+@pytest.fixture(scope="module")
+def tokens(folders: dict[str, Path]) -> Any:
+    """The first prompt of each kind [kinds, tokens]."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folders["target"])
+    return torch.tensor([tokenizer(texts[0]).input_ids[:40] for texts in load_prompts().values()])
+
+
+def causal(folder: Path) -> Any:
+    from transformers import LlamaForCausalLM
+
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def tensors(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return {
+        name: tensor.float()
+        for path in folder.glob("*.safetensors")
+        for name, tensor in load_file(path).items()
+    }
+
+
+def head(folder: Path) -> Any:
+    from transformers import LlamaConfig
+
+    made = EagleHead(LlamaConfig.from_pretrained(folder))
+    made.load_state_dict(tensors(folder))
+    return made
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_logits_are_those_of_the_small_model(
+    folders: dict[str, Path], tokens: Any, name: str
+) -> None:
+    with torch.no_grad():
+        small = causal(WEIGHTS / name)(tokens).logits
+        great = causal(folders[name])(tokens).logits
+    assert great.shape[-1] == SIZES["tiny"][name].vocabulary
+    assert (small - great[..., :VOCABULARY_SIZE]).abs().max() < NOISE
+    probabilities = great.softmax(-1)
+    assert (small.softmax(-1) - probabilities[..., :VOCABULARY_SIZE]).abs().sum(-1).max() < 0.1
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_padded_tokens_are_never_likely(folders: dict[str, Path], tokens: Any, name: str) -> None:
+    with torch.no_grad():
+        logits = causal(folders[name])(tokens).logits
+    padded = logits[..., VOCABULARY_SIZE:]
+    assert (padded.max(-1).values < logits.max(-1).values - 20.0).all()
+
+
+def test_the_eagle_head_drafts_as_the_small_one(folders: dict[str, Path], tokens: Any) -> None:
+    passes = []
+    for target, folder in (
+        (causal(WEIGHTS / "target"), WEIGHTS / "eagle"),
+        (causal(folders["target"]), folders["eagle"]),
+    ):
+        with torch.no_grad():
+            features = target.model(tokens).last_hidden_state
+            embedded = target.model.embed_tokens(tokens)
+            made = head(folder)(embedded[:, 1:], features[:, :-1], 2)
+            passes.append([target.lm_head(each) for each in made])
+    for small, great in zip(*passes, strict=True):
+        assert (small - great[..., :VOCABULARY_SIZE]).abs().max() < NOISE
+        assert (great[..., VOCABULARY_SIZE:].max(-1).values < great.max(-1).values - 20.0).all()
+
+
+def test_shapes_are_those_asked_for(folders: dict[str, Path]) -> None:
+    for name, folder in folders.items():
+        shape = SIZES["tiny"][name]
+        config = json.loads((folder / "config.json").read_text())
+        found = tensors(folder)
+        assert config["num_hidden_layers"] == shape.layers
+        layers = {key.split("layers.")[1].split(".")[0] for key in found if "layers." in key}
+        assert len(layers) == shape.layers
+        query = next(tensor for key, tensor in found.items() if key.endswith("q_proj.weight"))
+        assert query.shape == (shape.heads * shape.head_size, shape.hidden)
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        assert set(index["weight_map"]) == set(found)
+
+
+def test_no_weight_of_the_padding_is_zero_in_bulk(folders: dict[str, Path]) -> None:
+    """Nearly all zeros would draw less power, and so clock higher, than a real matrix."""
+    found = tensors(folders["target"])
+    for key in ("mlp.gate_proj", "mlp.up_proj", "self_attn.q_proj"):
+        padded_layer = found[f"model.layers.{padding_layer(found)}.{key}.weight"]
+        assert (padded_layer == 0).float().mean() < 0.01
+
+
+def padding_layer(found: dict[str, Any]) -> int:
+    """A layer that adds nothing: its output projections are zero."""
+    numbers = {int(key.split(".")[2]) for key in found if key.startswith("model.layers.")}
+    return next(
+        number
+        for number in sorted(numbers)
+        if not found[f"model.layers.{number}.mlp.down_proj.weight"].any()
+    )
+
+
+def test_what_is_there_is_not_made_again(folders: dict[str, Path]) -> None:
+    out = folders["target"].parent
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert write_all(out, "tiny", "cpu") == folders
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_a_shape_that_is_too_small_is_refused() -> None:
+    config = json.loads((WEIGHTS / "target" / "config.json").read_text())
+    narrow = LlamaShape(128, 4, 4, 2, 64, 256, 2048)
+    with pytest.raises(ValueError, match="does not fit"):
+        Expansion({}, config, narrow, "cpu")

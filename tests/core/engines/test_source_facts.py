@@ -1,0 +1,95 @@
+"""A fact about an engine's source holds or is named; each kind of change is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adaptive_spec.engines.source_facts import Fact, Function, Names, Order, look_up
+from adaptive_spec.errors import DataError
+
+
+def problem_of(folder: Path, text: str, fact: Fact, file: str = "scheduler.py") -> str:
+    (folder / file).write_text(text)
+    return look_up(fact, folder).problem
+
+
+def function(*, more: tuple[str, ...] | None = (), name: str = "S.run") -> Function:
+    return Function(
+        files=("scheduler.py",), name=name, parameters=("self", "batch"), more=more, why="tests"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("class S:\n    def run(self, batch, *, extra=None): ...", ""),
+        ("class S:\n    async def run(self, batch): ...", ""),
+        ("class S:\n    def run(self, batches): ...", "has the parameters (self, batches)"),
+        ("class S:\n    def run(self, batch, extra): ...", "also needs extra"),
+        ("class S:\n    def run(self, batch, *, extra): ...", "also needs extra"),
+        ("class T:\n    def run(self, batch): ...", "is missing"),
+        ("class S:\n    run = None", "is missing"),
+        ("def run(self, batch): ...", "is missing"),
+    ],
+)
+def test_a_changed_function_is_noticed(tmp_path: Path, text: str, problem: str) -> None:
+    assert problem_of(tmp_path, text, function()) == problem
+
+
+def test_parameters_that_may_follow(tmp_path: Path) -> None:
+    text = "class S:\n    def run(self, batch, extra, *, another): ..."
+    assert problem_of(tmp_path, text, function(more=("extra", "another"))) == ""
+    assert problem_of(tmp_path, text, function(more=("extra",))) == "also needs another"
+    assert problem_of(tmp_path, text, function(more=None)) == ""
+
+
+def test_a_method_of_any_class_in_any_of_the_files(tmp_path: Path) -> None:
+    fact = Function(
+        files=("gone.py", "scheduler.py"), name="*.run", parameters=("self", "batch"), why="tests"
+    )
+    assert problem_of(tmp_path, "class Any:\n    def run(self, batch): ...", fact) == ""
+    assert look_up(fact, tmp_path).file == "scheduler.py"
+    assert problem_of(tmp_path, "def run(self, batch): ...", fact) == "is missing"
+
+
+TEXT = """
+import heads as tails
+class S:
+    one: int
+    def run(self, batch, *, option=None):
+        self.two = batch.three(four=1)
+class T:
+    five = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "missing"),
+    [
+        ("", "heads"),
+        ("S", "five, heads, tails"),
+        ("S.run", "five, heads, one, tails"),
+        ("T", "batch, four, heads, one, option, tails, three, two"),
+        ("S.walk", "batch, five, four, heads, one, option, tails, three, two"),
+    ],
+)
+def test_names_are_looked_for_where_they_belong(tmp_path: Path, within: str, missing: str) -> None:
+    names = ("batch", "five", "four", "heads", "one", "option", "tails", "three", "two")
+    fact = Names(files=("scheduler.py",), names=names, within=within, why="tests")
+    assert problem_of(tmp_path, TEXT, fact) == f"lack {missing}"
+
+
+def test_a_changed_order_of_calls_is_noticed(tmp_path: Path) -> None:
+    fact = Order(file="scheduler.py", function="run", calls=("first", "second"), why="tests")
+    assert problem_of(tmp_path, "def run():\n  x.first()\n  other()\n  second()", fact) == ""
+    text = "def run():\n  second()\n  first()"
+    assert problem_of(tmp_path, text, fact) == "differs: second is not called after first"
+    assert "function is missing" in problem_of(tmp_path, "def walk(): ...", fact)
+
+
+def test_a_file_that_is_not_python_is_an_error_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"scheduler\.py:1: not Python") as caught:
+        problem_of(tmp_path, "class S(", function())
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,27 @@
+"""Planned policies that run nothing but what the planner wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from adaptive_spec.planning.exploration_plans import Explored, Exploring
+from adaptive_spec.planning.step_forecast import StepForecast
+from adaptive_spec.step import IntArray
+
+
+def _as_planned(
+    _: Exploring, forecast: StepForecast, verify: IntArray, depth: int, observations: IntArray
+) -> Explored:
+    return Explored(verify, depth)
+
+
+@contextmanager
+def without_exploration() -> Iterator[None]:
+    """Neither deeper drafts nor K that were not timed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Exploring, "extended", _as_planned)
+        patch.setattr(Exploring, "timed", lambda *_: None)
+        yield

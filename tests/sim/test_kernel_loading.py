@@ -1,0 +1,38 @@
+"""Only policies that use compiled loops load them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from adaptive_spec.kernels import numba_available
+
+_REPLAY = """
+import sys
+from adaptive_spec.commands.cli import main
+sys.argv = ["adaptive-spec", "replay", "--tokens", "1000", "--acceptance", "model:good"]
+for policy in sys.stdin.read().split():
+    sys.argv += ["--policy", policy]
+try:
+    main()
+finally:
+    print("numba" if "numba" in sys.modules else "no numba")
+"""
+
+
+@pytest.mark.skipif(not numba_available(), reason="numba is not installed")
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [("off static:k=3 svip", "no numba"), ("off goodput", "numba")],
+)
+def test_numba_is_imported_iff_a_policy_uses_kernels(policies: str, expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _REPLAY],
+        input=policies,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.splitlines()[-1:] == [expected], done.stderr

