@@ -1,6 +1,6 @@
-"""What peers get before they serve: cost profiles, tables by batch size, thresholds.
+"""What baselines get before they serve: cost profiles, tables by batch size, thresholds.
 
-Where a peer's makers profile the engine at start-up, it gets the machine's cost profile, exact but
+Where a baseline's makers profile the engine at start-up, it gets the machine's cost profile, exact but
 for what a profile can't say: context is priced for the target, and for the drafter at 512 tokens
 a request, as at start-up. Where its users tune a table or a threshold, that is done here from runs
 of every fixed K with a seed that the leaderboard does not use: tables per acceptance set, drafter
