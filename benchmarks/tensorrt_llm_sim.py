@@ -6,12 +6,12 @@ Level 0, ladder 1, 2, 3, 5, Kmax = 6, results known one iteration later, closed 
 acceptance sets, two machines: `tensorrt_llm_sim.yaml` beside this file. Simulated throughput; no
 TensorRT-LLM ran.
 
-Ours, `goodput`, starts every run knowing nothing but its capability. It may not run K = 0, because
-the adapter's floor is 1; the baselines may, as upstream can. `goodput, K = 0` shows what that costs:
-the same with a ladder from 0, as where upstream declares K = 0 safe (first seed only).
+Ours, `goodput`, starts every run with nothing but its capability. It may not run K = 0, because the
+adapter's smallest K is 1; the baselines may, as upstream. `goodput, K = 0` shows the cost of this
+limit: the same policy with a ladder from 0, where upstream declares K = 0 safe (first seed only).
 
-The baselines are set up with hindsight, per machine, from the fixed K runs of the same cells, averaged
-over the acceptance sets (no baseline can be told which set it will meet):
+The baselines are tuned in hindsight, per machine, from the fixed K runs of the same cells, averaged
+over the acceptance sets (no baseline is tuned to one set):
 
 * schedule: the K that is best on average at each load;
 * gates: the K, and the threshold halfway between two sets, with the best mean over loads and sets

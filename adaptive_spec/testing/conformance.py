@@ -16,7 +16,7 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policy import DraftStopper, Policy, provenance_of
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
 from adaptive_spec.testing.edge_cases import check_odd_steps
-from adaptive_spec.testing.fake_engine import MadeUpEngine, capabilities
+from adaptive_spec.testing.fake_engine import FakeEngine, capabilities
 from adaptive_spec.testing.memory_footprint import held_values
 from adaptive_spec.testing.noninterference import check_two_worlds
 
@@ -160,11 +160,11 @@ def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: St
 
 def _check_repeats(make: Callable[[int], Policy], capability: Capability, *, signal: bool) -> None:
     level = capability.level.name
-    plans = MadeUpEngine(capability, signal=signal).run(make(7), _STEPS)
-    renamed = MadeUpEngine(capability, signal=signal, prefix="other").run(make(7), _STEPS)
+    plans = FakeEngine(capability, signal=signal).run(make(7), _STEPS)
+    renamed = FakeEngine(capability, signal=signal, prefix="other").run(make(7), _STEPS)
     if _same(plans, renamed):
         return
-    again = MadeUpEngine(capability, signal=signal).run(make(7), _STEPS)
+    again = FakeEngine(capability, signal=signal).run(make(7), _STEPS)
     _require(
         _same(plans, again), f"level {level}: same seed and same history must give the same plans"
     )
@@ -180,14 +180,14 @@ def _same(plans: Sequence[SpecPlan], others: Sequence[SpecPlan]) -> bool:
 
 def _check_state(make: Callable[[int], Policy], capability: Capability) -> None:
     policy = make(1)
-    MadeUpEngine(capability).run(policy, _STEPS)
+    FakeEngine(capability).run(policy, _STEPS)
     try:
         copied = json.loads(json.dumps(policy.state(), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"state() must be JSON without NaN: {error}") from error
     fresh = make(1)
     fresh.restore(copied)
-    MadeUpEngine(capability).run(fresh, _STEPS)
+    FakeEngine(capability).run(fresh, _STEPS)
 
 
 def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None:
@@ -196,7 +196,7 @@ def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None
     Every request lives for one step. A window of recent steps may fill up, but must be bounded.
     """
     policy = make(1)
-    engine = MadeUpEngine(capability, signal=True)
+    engine = FakeEngine(capability, signal=True)
     held, saved, finished = [], [], []
     for steps in (_FILLING_STEPS, *[_MORE_STEPS] * _MOST_PERIODS):
         engine.run(policy, steps, turnover=1.0)

@@ -27,7 +27,7 @@ import numpy as np
 
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray
-from adaptive_spec.testing.fake_engine import KMAX, MadeUpEngine, Round, entropy_of
+from adaptive_spec.testing.fake_engine import KMAX, FakeEngine, Round, entropy_of
 
 _LEARNING_ROUNDS = 50
 """Rounds before the first comparison, for the policy's models to learn."""
@@ -62,7 +62,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
     Raises AssertionError with one line that names the step and both K.
     """
     random = np.random.default_rng(17)
-    engine = MadeUpEngine(capability, signal=True)
+    engine = FakeEngine(capability, signal=True)
     engine.run(policy, _LEARNING_ROUNDS)
     for _ in range(_CONTROL_ROUNDS):
         round_ = engine.next_round()
@@ -114,7 +114,7 @@ def _require_copied(one: IntArray, other: IntArray) -> None:
         )
 
 
-def _planned(engine: MadeUpEngine, policy: Policy, round_: Round) -> IntArray:
+def _planned(engine: FakeEngine, policy: Policy, round_: Round) -> IntArray:
     """Plan the round with a copy of the policy; return [B] K_i."""
     available = engine.draft(policy, round_)
     engine.settle(policy)
@@ -137,7 +137,7 @@ def _rewritten(round_: Round, hidden: BoolArray, how: int, random: np.random.Gen
     return other
 
 
-def _require_same(engine: MadeUpEngine, one: IntArray, other: IntArray) -> None:
+def _require_same(engine: FakeEngine, one: IntArray, other: IntArray) -> None:
     if one.tolist() == other.tolist():
         return
     capability = engine.capability

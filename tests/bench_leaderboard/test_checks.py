@@ -9,7 +9,7 @@ from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group
 from benchmarks.leaderboard.checks import check
 from benchmarks.leaderboard.document import document
-from tests.sim.report.made_up_results import results
+from tests.sim.report.fake_results import results
 
 LOADS = ("closed:1", "closed:64", "closed:256")
 FIXED = dict.fromkeys(LOADS, (50.0, 80.0, 100.0))

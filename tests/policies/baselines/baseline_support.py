@@ -1,4 +1,4 @@
-"""What the tests of the baselines share: made-up steps, a drive with confidence, a short simulation."""
+"""Fake steps, a drive with confidence and a short simulation for the tests of baselines."""
 
 from __future__ import annotations
 
