@@ -15,10 +15,10 @@ import numpy as np
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policy import DraftStopper, Policy, provenance_of
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
-from adaptive_spec.testing.edge_cases import check_odd_steps
+from adaptive_spec.testing.edge_cases import check_edge_cases
 from adaptive_spec.testing.fake_engine import FakeEngine, capabilities
-from adaptive_spec.testing.memory_footprint import held_values
-from adaptive_spec.testing.noninterference import check_two_worlds
+from adaptive_spec.testing.memory_footprint import memory_footprint
+from adaptive_spec.testing.noninterference import check_noninterference
 
 _STEPS = 40
 _FILLING_STEPS, _MORE_STEPS, _MOST_PERIODS = 100, 150, 8
@@ -74,11 +74,11 @@ def check_policy(
         _check_repeats(make, engines[0], signal=False)
         for capability in engines:
             _check_repeats(make, capability, signal=True)
-            check_odd_steps(lambda: make(2), capability)
+            check_edge_cases(lambda: make(2), capability)
         _check_state(make, engines[0])
         _check_memory(make, engines[-1])
         for capability in engines if not exempt else ():
-            found = check_two_worlds(make(1), capability)
+            found = check_noninterference(make(1), capability)
             rounds += found.rounds
             decided += found.decided_by_signal
     return PolicyReport(exempt=exempt, rounds=rounds, decided_by_signal=decided)
@@ -201,7 +201,7 @@ def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None
     for steps in (_FILLING_STEPS, *[_MORE_STEPS] * _MOST_PERIODS):
         engine.run(policy, steps, turnover=1.0)
         finished.append(engine.end(policy))
-        held.append(held_values(policy))
+        held.append(memory_footprint(policy))
         saved.append(len(json.dumps(policy.state())))
         if len(held) == 1:
             continue

@@ -39,7 +39,7 @@ _BATCHES = (0, 3, 1, 0, 7, 3, 40, 2, 5)
 Answer = TypeVar("Answer")
 
 
-def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
+def check_edge_cases(make: Callable[[], Policy], capability: Capability) -> None:
     """Check that a policy plans, learns and forgets in edge cases without an exception.
 
     Raises AssertionError with one line that names the failed call or the invalid plan.

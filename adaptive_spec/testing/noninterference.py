@@ -37,7 +37,7 @@ _COMPARED_ROUNDS = 60
 _HIGH, _LOW = 0.98, 0.02
 
 
-class TwoWorlds(msgspec.Struct, frozen=True, kw_only=True):
+class NoninterferenceReport(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of compared rounds.
 
     Attributes:
@@ -51,7 +51,7 @@ class TwoWorlds(msgspec.Struct, frozen=True, kw_only=True):
     decided_by_signal: int
 
 
-def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
+def check_noninterference(policy: Policy, capability: Capability) -> NoninterferenceReport:
     """Check that K does not depend on deeper signals.
 
     Args:
@@ -92,7 +92,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
             other = _planned(engine, again, _rewritten(round_, whole, 2, random))
             decided += other.tolist() != plan.verify.tolist()
         engine.verify(round_, plan, available)
-    return TwoWorlds(rounds=rounds, decided_by_signal=decided)
+    return NoninterferenceReport(rounds=rounds, decided_by_signal=decided)
 
 
 def _copy(policy: Policy) -> Policy:
