@@ -40,7 +40,7 @@ def measure(batch: int, steps: int, level: Level) -> tuple[list[int], list[int]]
     context_tokens = random.integers(100, 2000, batch)
     budget = vllm_budget_function(batch)
     ours: list[int] = []
-    peers: list[int] = []
+    baselines: list[int] = []
     now = 0.0
     for step in range(steps):
         possible = np.minimum(random.integers(0, 200, batch), KMAX).astype(np.int64)
@@ -89,16 +89,16 @@ def measure(batch: int, steps: int, level: Level) -> tuple[list[int], list[int]]
             confidence = random.uniform(0.3, 1.0, (batch, KMAX)).astype(np.float32)
             began = time.perf_counter_ns()
             budget(confidence)
-            peers.append(time.perf_counter_ns() - began)
+            baselines.append(time.perf_counter_ns() - began)
         depth = plan.draft_depth
-    return ours[steps // 5 :], peers[steps // 5 :]
+    return ours[steps // 5 :], baselines[steps // 5 :]
 
 
 def shortest(batch: int, steps: int, level: Level, repeats: int) -> tuple[list[int], list[int]]:
     """The same of so many runs of the same steps, the shortest of each step."""
     runs = [measure(batch, steps, level) for _ in range(repeats)]
-    ours, peers = zip(*runs, strict=True)
-    return np.min(ours, axis=0).tolist(), np.min(peers, axis=0).tolist()
+    ours, baselines = zip(*runs, strict=True)
+    return np.min(ours, axis=0).tolist(), np.min(baselines, axis=0).tolist()
 
 
 def vllm_budget_function(batch: int) -> Callable[[Any], object] | None:
@@ -161,10 +161,10 @@ def main() -> None:
     result: dict[str, Any] = {}
     for batch in (64, 256):
         level = Level[arguments.level]
-        ours, peers = shortest(batch, arguments.steps, level, arguments.repeats)
+        ours, baselines = shortest(batch, arguments.steps, level, arguments.repeats)
         result[f"B{batch}"] = percentiles(ours)
-        if peers:
-            result[f"B{batch}"]["vllm_budget"] = percentiles(peers)
+        if baselines:
+            result[f"B{batch}"]["vllm_budget"] = percentiles(baselines)
     if arguments.json:
         print(json.dumps(result))
         return

@@ -1,6 +1,6 @@
 """What `benchmarks/leaderboard.yaml` needs, and what is made of its results.
 
-python benchmarks/leaderboard.py tune                     # profiles and tuned values of peers
+python benchmarks/leaderboard.py tune                     # profiles and tuned values of baselines
 adaptive-spec sweep benchmarks/leaderboard.yaml --output out/leaderboard
 python benchmarks/leaderboard.py write out/leaderboard    # docs/leaderboard.md
 python benchmarks/leaderboard.py check out/leaderboard    # its demands only, exit status 1: missed

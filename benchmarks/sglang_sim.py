@@ -2,7 +2,7 @@
 
     python benchmarks/sglang_sim.py [--sglang FOLDER] [--json FILE]
 
-The peer is SGLang's own code: `AdaptiveSpeculativeParams` and its slots, read from
+The baseline is SGLang's own code: `AdaptiveSpeculativeParams` and its slots, read from
 `speculative/adaptive_spec_params.py` of an installed SGLang or of an unpacked wheel (``--sglang``,
 the folder that holds `sglang/`). Its imports of the rest of SGLang are left out, nothing else.
 
@@ -137,7 +137,7 @@ def fixed(k: int) -> str:
 
 
 def table(bench: Bench, labels: Sequence[str], by: int, title: str) -> tuple[list[str], list[Any]]:
-    """One row per load or set: ours over the peers, then each policy over the best fixed K."""
+    """One row per load or set: ours over the baselines, then each policy over the best fixed K."""
     groups: dict[object, list[tuple[str, int]]] = {}
     for place in bench.places:
         groups.setdefault(place[by], []).append(place)

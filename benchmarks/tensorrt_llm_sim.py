@@ -6,12 +6,12 @@ Level 0, ladder 1, 2, 3, 5, Kmax = 6, results known one iteration later, closed 
 acceptance sets, two machines: `tensorrt_llm_sim.yaml` beside this file. Simulated throughput; no
 TensorRT-LLM ran.
 
-Ours, `goodput`, starts every run knowing nothing but its capability. It may not run K = 0, because
-the adapter's floor is 1; the peers may, as upstream can. `goodput, K = 0` shows what that costs:
-the same with a ladder from 0, as where upstream declares K = 0 safe (first seed only).
+Ours, `goodput`, starts every run with nothing but its capability. It may not run K = 0, because the
+adapter's smallest K is 1; the baselines may, as upstream. `goodput, K = 0` shows the cost of this
+limit: the same policy with a ladder from 0, where upstream declares K = 0 safe (first seed only).
 
-The peers are set up with hindsight, per machine, from the fixed K runs of the same cells, averaged
-over the acceptance sets (no peer can be told which set it will meet):
+The baselines are tuned in hindsight, per machine, from the fixed K runs of the same cells, averaged
+over the acceptance sets (no baseline is tuned to one set):
 
 * schedule: the K that is best on average at each load;
 * gates: the K, and the threshold halfway between two sets, with the best mean over loads and sets
@@ -53,7 +53,7 @@ REQUESTS, ITERATIONS = 10, 500
 OURS, OURS_FROM_0, BEST, ONE = "goodput", "goodput, K = 0", "best K", "one K"
 FIXED = {0: "off", 1: "static:k=1", 2: "static:k=2", 3: "static:k=3", 5: "static:k=5"}
 FIXED[6] = "static:k=6"
-PEERS = ("schedule", "request gate", "window gate")
+BASELINES = ("schedule", "request gate", "window gate")
 
 Place = tuple[str, str, int]
 """Hardware, acceptance set, concurrency."""
@@ -134,7 +134,7 @@ class Bench:
         return FIXED[self.one_k(place[0])] if policy == ONE else policy
 
 
-class Peers:
+class Baselines:
     """Upstream's own adaptivity on one machine, set up with hindsight."""
 
     def __init__(self, bench: Bench, hardware: str) -> None:
@@ -209,13 +209,13 @@ def print_table(bench: Bench, hardware: str, by: int, title: str) -> list[dict[s
     for name, places in groups.items():
         row: dict[str, object] = {"hardware": hardware, title: name}
         line = f"{name:<14}"
-        for other in (BEST, ONE, *PEERS):
+        for other in (BEST, ONE, *BASELINES):
             ratios = bench.ratios(places, OURS, other)
             row[f"ours / {other}"] = round(mean(ratios), 4)
             row[f"ours / {other}, worst"] = round(min(ratios), 4)
             line += f"{mean(ratios):>8.3f}{f'({min(ratios):.3f})':>7}"
         line += "  |"
-        for label in (ONE, *PEERS, OURS_FROM_0):
+        for label in (ONE, *BASELINES, OURS_FROM_0):
             value = mean(bench.ratios(places, label, BEST))
             row[f"{label} / {BEST}"] = round(value, 4)
             line += f"{value:>{8 if label == OURS_FROM_0 else 7}.3f}"
@@ -256,9 +256,13 @@ def main() -> None:
     for text in FIXED.values():
         bench.run(text, lambda _, text=text: text, engine="upstream")
     machines = bench.config.hardware
-    tuned = {hardware: Peers(bench, hardware) for hardware in machines}
-    for peer in PEERS:
-        bench.run(peer, lambda hardware, peer=peer: tuned[hardware].texts[peer], engine="upstream")
+    tuned = {hardware: Baselines(bench, hardware) for hardware in machines}
+    for baseline in BASELINES:
+        bench.run(
+            baseline,
+            lambda hardware, baseline=baseline: tuned[hardware].texts[baseline],
+            engine="upstream",
+        )
     bench.run(OURS, lambda _: OURS, engine="adapter")
     first = bench.config.seed_list()[0]
     bench.run(
@@ -267,9 +271,9 @@ def main() -> None:
     print(f"{'in all':<24} {time.perf_counter() - began:6.1f} s, {kernel_in_use()} planner")
     tables = []
     for hardware in machines:
-        print(f"\n{hardware}: one K = {bench.one_k(hardware)}; settings of the peers")
-        for peer, text in tuned[hardware].texts.items():
-            print(f"  {peer}: {text.partition(':')[2]}")
+        print(f"\n{hardware}: one K = {bench.one_k(hardware)}; settings of the baselines")
+        for baseline, text in tuned[hardware].texts.items():
+            print(f"  {baseline}: {text.partition(':')[2]}")
         tables += print_table(bench, hardware, 2, "concurrency")
         tables += print_table(bench, hardware, 1, "acceptance")
     fail_opens = sum(each.fail_opens for results in bench.runs.values() for each in results)
@@ -277,7 +281,7 @@ def main() -> None:
     if arguments.json:
         value = {
             "engine": bench.config.engine | {"variants": bench.config.engine_variants},
-            "baselines": {hardware: peers.texts for hardware, peers in tuned.items()},
+            "baselines": {hardware: baselines.texts for hardware, baselines in tuned.items()},
             "tables": tables,
             "runs": rows_of(bench),
         }

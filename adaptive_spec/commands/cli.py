@@ -100,7 +100,7 @@ def doctor(
     trees = {"sglang": sglang_tree, "tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
     sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
     if len(sources) > 1:
-        raise AdaptiveSpecError("doctor looks at one source tree at a time; name only one")
+        raise AdaptiveSpecError("doctor checks one source tree at a time; name only one")
     for source in sources:
         if json:
             _print_json(source)
@@ -143,7 +143,7 @@ def policies(json: Json = False) -> None:
 
 @app.command()
 def config(
-    file: Annotated[Path, typer.Argument(help="YAML or JSON, as ADAPTIVE_SPEC_CONFIG names.")],
+    file: Annotated[Path, typer.Argument(help="YAML or JSON file, as in ADAPTIVE_SPEC_CONFIG.")],
     json: Json = False,
 ) -> None:
     """Check a configuration file and print all of its values, defaults included."""

@@ -264,7 +264,7 @@ class Controller:
         except Exception as error:
             self.counters.failed("start over")
             self._log.warning(
-                "adaptive_spec: policy %s goes on with what it has learned: %s: %s",
+                "adaptive_spec: policy %s keeps its learned state: %s: %s",
                 self.policy.name,
                 type(error).__name__,
                 error,

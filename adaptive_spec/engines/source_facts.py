@@ -145,7 +145,7 @@ def _names_problem(fact: Names, package: Path) -> tuple[str, str]:
 def _order_problem(fact: Order, package: Path) -> str:
     function = next(_functions(package / fact.file, fact.function), None)
     if function is None:
-        return "is not there: the function is missing"
+        return "cannot be checked: the function is missing"
     calls = sorted(
         (node.lineno, node.col_offset, name)
         for node in ast.walk(function)

@@ -98,7 +98,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "adaptive_spec_drafted_tokens",
         "counter",
-        "Draft tokens at hand before verification, within the limits of engine and request.",
+        "Draft tokens available for verification, within the limits of engine and request.",
         (),
         _one("drafted_tokens"),
     ),
@@ -126,7 +126,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "adaptive_spec_decisions",
         "counter",
-        "Steps by mode and by the policy's reason, numbers in it as #.",
+        "Steps by mode and by the policy's reason; # replaces numbers.",
         ("mode", "reason"),
         _decisions,
     ),
@@ -140,14 +140,14 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "adaptive_spec_ignored_hints",
         "counter",
-        "Hints of requests that could not be used.",
+        "Unusable hints of requests.",
         ("key",),
         _each("ignored_hints"),
     ),
     Figure(
         "adaptive_spec_events",
         "counter",
-        "What else happened to requests: see the engine's page.",
+        "Other events of requests; the engine's page lists them.",
         ("event",),
         _each("events"),
     ),
@@ -161,36 +161,36 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "adaptive_spec_live_requests",
         "gauge",
-        "Requests that the policy knows.",
+        "Requests with state in the policy.",
         (),
         _one("live_requests"),
     ),
     Figure(
         "adaptive_spec_goodput_tokens_per_second",
         "gauge",
-        "Goodput of the last steps that were predicted: what was predicted, what was measured.",
+        "Predicted and measured goodput of the last predicted steps.",
         ("side",),
         _each("goodput"),
     ),
     Figure(
         "adaptive_spec_hazard_auc",
         "gauge",
-        "How well predicted acceptance tells accepted drafts from others, .5 to 1: from finished "
-        "rounds (history), and with the drafter's confidence besides.",
+        "Area under the ROC curve of predicted acceptance, 0.5 to 1: from finished rounds "
+        "(history), and with the drafter's confidence added.",
         ("source", "position"),
         _hazards("auc"),
     ),
     Figure(
         "adaptive_spec_hazard_calibration_error",
         "gauge",
-        "Mean distance of predicted and real acceptance, over 20 bins of the prediction.",
+        "Expected calibration error of predicted acceptance, over 20 bins.",
         ("source", "position"),
         _hazards("ece"),
     ),
     Figure(
         "adaptive_spec_state",
         "gauge",
-        "1 for the mode and the policy that are switched on.",
+        "1 for the active mode and policy.",
         ("mode", "policy"),
         lambda status: [((status["mode"], status["policy"]), 1)],
     ),
@@ -206,7 +206,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
     ),
     Distribution(
         "adaptive_spec_decision_seconds",
-        "Time a decision took.",
+        "Time of a decision in seconds.",
         lambda status: DECISION_SECONDS,
         lambda status: status["decisions_by_time"],
         lambda status: status["decision_seconds"],

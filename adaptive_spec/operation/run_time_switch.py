@@ -48,7 +48,7 @@ def parse_switch(value: object, *, source: str) -> SwitchRequest:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}; {keys}") from error
     if request == SwitchRequest():
-        raise ConfigError(f"{source}: says nothing to change; {keys}")
+        raise ConfigError(f"{source}: nothing to change; {keys}")
     return request
 
 
@@ -68,7 +68,7 @@ def changed_config(config: Config, request: SwitchRequest, start: Config) -> Con
     if request.policy is not None:
         if request.policy != start.policy and request.policy not in available_policies():
             names = ", ".join(sorted({*available_policies(), start.policy}))
-            raise ConfigError(f"policy {request.policy!r} cannot be switched to: choose {names}")
+            raise ConfigError(f"policy {request.policy!r} is not allowed: choose one of {names}")
         policy = request.policy
         options = start.options if policy == start.policy else {}
     if request.options is not None:

@@ -93,7 +93,7 @@ class SavedState:
         except FileNotFoundError:
             return False
         except Exception as error:
-            self._log.warning("adaptive_spec: nothing learned is kept: %s: %s", path, error)
+            self._log.warning("adaptive_spec: learned state is not saved: %s: %s", path, error)
             self._directory = None
             return False
         try:
@@ -103,16 +103,16 @@ class SavedState:
                 saved.policy,
                 saved.options,
             ):
-                raise ValueError("it belongs to another server")
+                raise ValueError("the state belongs to another server")
             policy.restore(saved.state)
         except Exception as error:
             # Keep the file for inspection; the next save reuses its name.
             self._log.warning(
-                "adaptive_spec: %s is not used, learning starts anew: %s", path, error
+                "adaptive_spec: saved state %s is not used, learning starts anew: %s", path, error
             )
             self._set_aside(path)
             return False
-        self._log.info("adaptive_spec: policy %s goes on from %s", config.policy, path)
+        self._log.info("adaptive_spec: policy %s resumes from %s", config.policy, path)
         return True
 
     def refresh(self, now: float, policy: Policy, config: Config) -> None:
@@ -149,7 +149,7 @@ class SavedState:
                 temporary.unlink(missing_ok=True)
         except Exception as error:
             self._log.warning(
-                "adaptive_spec: what is learned is not saved any more: %s: %s",
+                "adaptive_spec: learned state is no longer saved: %s: %s",
                 type(error).__name__,
                 error,
             )
@@ -166,7 +166,7 @@ class SavedState:
                     self._set_aside(path)
         except Exception as error:
             self._log.warning(
-                "adaptive_spec: what was learned before is left in %s: %s", self._directory, error
+                "adaptive_spec: outdated state remains in %s: %s", self._directory, error
             )
 
     def _owner(self, config: Config) -> tuple[dict[str, str], str, dict[str, Any]]:

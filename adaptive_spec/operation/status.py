@@ -181,5 +181,5 @@ class StatusFile:
             temporary.write_bytes(msgspec.json.encode(status))
             temporary.replace(self._path)
         except OSError as error:
-            self._log.warning("adaptive_spec: status file off: %s", error)
+            self._log.warning("adaptive_spec: status file disabled: %s", error)
             self._path = None

@@ -114,7 +114,7 @@ class StepTrace:
         try:
             self._write(self._encoder.encode(record))
         except OSError as error:
-            self._log.warning("adaptive_spec: trace off: %s", error)
+            self._log.warning("adaptive_spec: trace disabled: %s", error)
             self._directory = None
             self._close_file()
 

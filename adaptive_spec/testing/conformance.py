@@ -15,10 +15,10 @@ import numpy as np
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policy import DraftStopper, Policy, provenance_of
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
-from adaptive_spec.testing.edge_cases import check_odd_steps
-from adaptive_spec.testing.fake_engine import MadeUpEngine, capabilities
-from adaptive_spec.testing.memory_footprint import held_values
-from adaptive_spec.testing.noninterference import check_two_worlds
+from adaptive_spec.testing.edge_cases import check_edge_cases
+from adaptive_spec.testing.fake_engine import FakeEngine, capabilities
+from adaptive_spec.testing.memory_footprint import memory_footprint
+from adaptive_spec.testing.noninterference import check_noninterference
 
 _STEPS = 40
 _FILLING_STEPS, _MORE_STEPS, _MOST_PERIODS = 100, 150, 8
@@ -74,11 +74,11 @@ def check_policy(
         _check_repeats(make, engines[0], signal=False)
         for capability in engines:
             _check_repeats(make, capability, signal=True)
-            check_odd_steps(lambda: make(2), capability)
+            check_edge_cases(lambda: make(2), capability)
         _check_state(make, engines[0])
         _check_memory(make, engines[-1])
         for capability in engines if not exempt else ():
-            found = check_two_worlds(make(1), capability)
+            found = check_noninterference(make(1), capability)
             rounds += found.rounds
             decided += found.decided_by_signal
     return PolicyReport(exempt=exempt, rounds=rounds, decided_by_signal=decided)
@@ -124,7 +124,7 @@ def check_adapter(
         if previous_depth is not None and context.capability.level is Level.FULL:
             _require(
                 batch == 0 or int(available.max()) <= previous_depth,
-                f"{where}: more drafts at hand than were drafted",
+                f"{where}: more drafts available than were drafted",
             )
         _require(not plan_fault(plan, context), f"{where}: {plan_fault(plan, context)}")
         if outcome is not None:
@@ -160,11 +160,11 @@ def _check_outcome(where: str, context: StepContext, plan: SpecPlan, outcome: St
 
 def _check_repeats(make: Callable[[int], Policy], capability: Capability, *, signal: bool) -> None:
     level = capability.level.name
-    plans = MadeUpEngine(capability, signal=signal).run(make(7), _STEPS)
-    renamed = MadeUpEngine(capability, signal=signal, prefix="other").run(make(7), _STEPS)
+    plans = FakeEngine(capability, signal=signal).run(make(7), _STEPS)
+    renamed = FakeEngine(capability, signal=signal, prefix="other").run(make(7), _STEPS)
     if _same(plans, renamed):
         return
-    again = MadeUpEngine(capability, signal=signal).run(make(7), _STEPS)
+    again = FakeEngine(capability, signal=signal).run(make(7), _STEPS)
     _require(
         _same(plans, again), f"level {level}: same seed and same history must give the same plans"
     )
@@ -180,14 +180,14 @@ def _same(plans: Sequence[SpecPlan], others: Sequence[SpecPlan]) -> bool:
 
 def _check_state(make: Callable[[int], Policy], capability: Capability) -> None:
     policy = make(1)
-    MadeUpEngine(capability).run(policy, _STEPS)
+    FakeEngine(capability).run(policy, _STEPS)
     try:
         copied = json.loads(json.dumps(policy.state(), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"state() must be JSON without NaN: {error}") from error
     fresh = make(1)
     fresh.restore(copied)
-    MadeUpEngine(capability).run(fresh, _STEPS)
+    FakeEngine(capability).run(fresh, _STEPS)
 
 
 def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None:
@@ -196,12 +196,12 @@ def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None
     Every request lives for one step. A window of recent steps may fill up, but must be bounded.
     """
     policy = make(1)
-    engine = MadeUpEngine(capability, signal=True)
+    engine = FakeEngine(capability, signal=True)
     held, saved, finished = [], [], []
     for steps in (_FILLING_STEPS, *[_MORE_STEPS] * _MOST_PERIODS):
         engine.run(policy, steps, turnover=1.0)
         finished.append(engine.end(policy))
-        held.append(held_values(policy))
+        held.append(memory_footprint(policy))
         saved.append(len(json.dumps(policy.state())))
         if len(held) == 1:
             continue
@@ -211,8 +211,7 @@ def _check_memory(make: Callable[[int], Policy], capability: Capability) -> None
             return
     raise AssertionError(
         f"after {more} more requests have finished the policy holds {grown[0]} values more and "
-        f"state() is {grown[1]} bytes longer; what belongs to a request must go when `forget` "
-        "names its slot"
+        f"state() is {grown[1]} bytes longer; `forget` must drop the state of the slots it is given"
     )
 
 

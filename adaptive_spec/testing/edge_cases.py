@@ -39,7 +39,7 @@ _BATCHES = (0, 3, 1, 0, 7, 3, 40, 2, 5)
 Answer = TypeVar("Answer")
 
 
-def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
+def check_edge_cases(make: Callable[[], Policy], capability: Capability) -> None:
     """Check that a policy plans, learns and forgets in edge cases without an exception.
 
     Raises AssertionError with one line that names the failed call or the invalid plan.
@@ -69,7 +69,9 @@ def check_odd_steps(make: Callable[[], Policy], capability: Capability) -> None:
     try:
         json.dumps(_answer("state", _STEPS, policy.state), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise AssertionError(f"state() after odd steps must be JSON without NaN: {error}") from None
+        raise AssertionError(
+            f"state() after edge cases must be JSON without NaN: {error}"
+        ) from None
 
 
 def _check_strange_order(policy: Policy, capability: Capability) -> None:
@@ -157,7 +159,7 @@ def _planned(policy: Policy, context: StepContext) -> SpecPlan:
     plan = _answer("plan", context.step, policy.plan, context)
     fault = plan_fault(plan, context)
     if fault:
-        raise AssertionError(f"odd steps, step {context.step} (B = {context.batch_size}): {fault}")
+        raise AssertionError(f"edge cases, step {context.step} (B = {context.batch_size}): {fault}")
     return plan
 
 
@@ -181,7 +183,7 @@ def _ask_after_passes(policy: Policy, context: StepContext, random: np.random.Ge
         verdict = _answer("after_draft_pass", draft.step, policy.after_draft_pass, draft)
         fault = _verdict_fault(verdict, draft)
         if fault:
-            raise AssertionError(f"odd steps, step {draft.step}, pass {position}: {fault}")
+            raise AssertionError(f"edge cases, step {draft.step}, pass {position}: {fault}")
         drafting = verdict.drafting
 
 
@@ -203,5 +205,5 @@ def _answer(what: str, step: int, call: Callable[..., Answer], *arguments: Any) 
         return call(*arguments)
     except Exception as error:
         raise AssertionError(
-            f"odd steps, step {step}: {what} raised {type(error).__name__}: {error}"
+            f"edge cases, step {step}: {what} raised {type(error).__name__}: {error}"
         ) from error

@@ -85,7 +85,7 @@ def entropy_of(confidence: FloatArray) -> FloatArray:
     return entropy
 
 
-class MadeUpEngine:
+class FakeEngine:
     """Engine that runs rounds; deterministic for given decisions.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 _NOT_HELD = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
-def held_values(root: object) -> int:
+def memory_footprint(root: object) -> int:
     """Count the entries of arrays and containers reachable from an object's attributes.
 
     Each object counts once. Classes, modules and functions are not followed; a bound method's

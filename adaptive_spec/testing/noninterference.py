@@ -27,7 +27,7 @@ import numpy as np
 
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray
-from adaptive_spec.testing.fake_engine import KMAX, MadeUpEngine, Round, entropy_of
+from adaptive_spec.testing.fake_engine import KMAX, FakeEngine, Round, entropy_of
 
 _LEARNING_ROUNDS = 50
 """Rounds before the first comparison, for the policy's models to learn."""
@@ -37,7 +37,7 @@ _COMPARED_ROUNDS = 60
 _HIGH, _LOW = 0.98, 0.02
 
 
-class TwoWorlds(msgspec.Struct, frozen=True, kw_only=True):
+class NoninterferenceReport(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of compared rounds.
 
     Attributes:
@@ -51,7 +51,7 @@ class TwoWorlds(msgspec.Struct, frozen=True, kw_only=True):
     decided_by_signal: int
 
 
-def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
+def check_noninterference(policy: Policy, capability: Capability) -> NoninterferenceReport:
     """Check that K does not depend on deeper signals.
 
     Args:
@@ -62,7 +62,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
     Raises AssertionError with one line that names the step and both K.
     """
     random = np.random.default_rng(17)
-    engine = MadeUpEngine(capability, signal=True)
+    engine = FakeEngine(capability, signal=True)
     engine.run(policy, _LEARNING_ROUNDS)
     for _ in range(_CONTROL_ROUNDS):
         round_ = engine.next_round()
@@ -92,7 +92,7 @@ def check_two_worlds(policy: Policy, capability: Capability) -> TwoWorlds:
             other = _planned(engine, again, _rewritten(round_, whole, 2, random))
             decided += other.tolist() != plan.verify.tolist()
         engine.verify(round_, plan, available)
-    return TwoWorlds(rounds=rounds, decided_by_signal=decided)
+    return NoninterferenceReport(rounds=rounds, decided_by_signal=decided)
 
 
 def _copy(policy: Policy) -> Policy:
@@ -100,8 +100,8 @@ def _copy(policy: Policy) -> Policy:
         return copy.deepcopy(policy)
     except Exception as error:
         raise AssertionError(
-            f"copy.deepcopy of the policy raised {type(error).__name__}: {error}; it is needed to "
-            "compare two worlds"
+            f"copy.deepcopy of the policy raised {type(error).__name__}: {error}; the check "
+            "plans each round with two copies"
         ) from error
 
 
@@ -114,7 +114,7 @@ def _require_copied(one: IntArray, other: IntArray) -> None:
         )
 
 
-def _planned(engine: MadeUpEngine, policy: Policy, round_: Round) -> IntArray:
+def _planned(engine: FakeEngine, policy: Policy, round_: Round) -> IntArray:
     """Plan the round with a copy of the policy; return [B] K_i."""
     available = engine.draft(policy, round_)
     engine.settle(policy)
@@ -137,14 +137,14 @@ def _rewritten(round_: Round, hidden: BoolArray, how: int, random: np.random.Gen
     return other
 
 
-def _require_same(engine: MadeUpEngine, one: IntArray, other: IntArray) -> None:
+def _require_same(engine: FakeEngine, one: IntArray, other: IntArray) -> None:
     if one.tolist() == other.tolist():
         return
     capability = engine.capability
-    asked = ", asked after each pass" if capability.stops_drafting else ""
+    asked = ", stopped after each pass" if capability.stops_drafting else ""
     raise AssertionError(
         f"level {capability.level.name}{asked}, step {engine.step}: K {one.tolist()} becomes "
-        f"{other.tolist()} by what the drafter says at positions that {one.tolist()} leaves "
-        "unverified; sampled output is biased (decide by positions up to the first one left out, "
-        "or say provenance.greedy_drafts_only)"
+        f"{other.tolist()} by the drafter's signals at positions that {one.tolist()} leaves "
+        "unverified; sampled output is biased (decide by positions up to the first unverified one, "
+        "or set provenance.greedy_drafts_only)"
     )

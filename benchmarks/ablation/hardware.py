@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 
 from adaptive_spec.sim.hardware.base import MeasuredDraft
-from adaptive_spec.sim.hardware.coefficients import CoefficientHardware
 from adaptive_spec.sim.hardware.profile_file import ANY_DRAFTER, HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
 
@@ -20,7 +20,7 @@ _CPU_PASS = 0.00085
 _FIRST_DRAFT, _FIRST_DRAFT_PER_REQUEST = 0.0006, 2e-6
 
 
-def made_up_hardware(name: str) -> CoefficientHardware:
+def fake_hardware(name: str) -> CoefficientHardware:
     """`vllm-cpu`, `h100-dear-first-draft`, or any other by its own name."""
     if name == "vllm-cpu":
         return CoefficientHardware(_falling())

@@ -24,7 +24,7 @@ from adaptive_spec.sim.sweep.config import (
     SweepConfig,
     load_sweep_config,
 )
-from benchmarks.ablation.hardware import made_up_hardware
+from benchmarks.ablation.hardware import fake_hardware
 from benchmarks.ablation.switch import Row, Switch
 
 HERE = Path(__file__).resolve().parent
@@ -186,7 +186,7 @@ class _Watched(measurements.Measurements):
 def _extended_simulator() -> Iterator[None]:
     """With our hardware, and with measurements that look at targets."""
     with (
-        patch.object(scenario, "find_hardware", made_up_hardware),
+        patch.object(scenario, "find_hardware", fake_hardware),
         patch("adaptive_spec.sim.engine.Measurements", _Watched),
     ):
         yield

@@ -1,1 +1,1 @@
-"""The leaderboard: what peers are given beforehand, and the document made of its results."""
+"""The leaderboard: what baselines are given beforehand, and the document made of its results."""

@@ -26,11 +26,11 @@ HISTORY = (
     *("core", "more loads", "hardware", "arrivals", "results a step late"),
     *("one K per batch", "fixed draft depth"),
 )
-"""Groups without confidence in which peers take part."""
-WITH_PEERS = (*HISTORY, "confidence")
+"""Groups without confidence in which baselines take part."""
+WITH_BASELINES = (*HISTORY, "confidence")
 SETS = ("acceptance sets", "further acceptance sets")
 """Five seeds of the main ones, one of the rest."""
-STEADY = (*WITH_PEERS, *SETS, "further arrivals", "poor drafter, saturated")
+STEADY = (*WITH_BASELINES, *SETS, "further arrivals", "poor drafter, saturated")
 CONFIDENCE = {"closed:1": 1.06, "closed:64": 1.02, "closed:256": 1.04}
 
 
@@ -61,7 +61,7 @@ def check(results: SweepResults) -> list[Demand]:
     return [
         *_against_best_static(board),
         _against_no_speculation(board),
-        *_against_peers(board),
+        *_against_baselines(board),
         *_with_confidence(board),
         *_recovery(board),
         _first_steps(board),
@@ -96,7 +96,7 @@ class Board:
         every = dict.fromkeys(label for each in names for label in each)
         return [label for label in every if label != OURS and wanted(label)]
 
-    def is_peer(self, label: str) -> bool:
+    def is_baseline(self, label: str) -> bool:
         """Somebody else's, with one K per batch or a fixed draft depth."""
         found = provenance_of(policy_class(plain_name(self._entries[label])))
         return bool(found.source) and found.granularity is not Level.FULL
@@ -141,34 +141,34 @@ def _against_no_speculation(board: Board) -> Demand:
     return Demand(wanted, found, ratios[low] >= 0.995)
 
 
-def _against_peers(board: Board) -> list[Demand]:
+def _against_baselines(board: Board) -> list[Demand]:
     ours = board.best(HISTORY, OURS)
     if not ours:
-        return [Demand("above every L0/L1 peer on average", "not run", None)]
-    everywhere = board.best(WITH_PEERS, OURS)
+        return [Demand("above every L0/L1 baseline on average", "not run", None)]
+    everywhere = board.best(WITH_BASELINES, OURS)
     margins: dict[str, float] = {}
-    best_peer: dict[Place, tuple[float, str]] = {}
-    for label in board.policies(WITH_PEERS, board.is_peer):
-        theirs = board.best(WITH_PEERS, label)
+    best_baseline: dict[Place, tuple[float, str]] = {}
+    for label in board.policies(WITH_BASELINES, board.is_baseline):
+        theirs = board.best(WITH_BASELINES, label)
         common = theirs.keys() & everywhere.keys()
         if common:
             margins[label] = mean(everywhere[place] - theirs[place] for place in common)
         for place in common & ours.keys():
-            best_peer[place] = max(best_peer.get(place, (0.0, "")), (theirs[place], label))
+            best_baseline[place] = max(best_baseline.get(place, (0.0, "")), (theirs[place], label))
     nearest = min(margins, key=lambda label: margins[label])
-    losses = {place: ours[place] / ratio - 1.0 for place, (ratio, _) in best_peer.items()}
+    losses = {place: ours[place] / ratio - 1.0 for place, (ratio, _) in best_baseline.items()}
     low = min(losses, key=lambda place: losses[place])
     behind = sum(loss < -LOSS for loss in losses.values())
     return [
         Demand(
-            "above every L0/L1 peer on the average of the cells both have run",
+            "above every L0/L1 baseline on the average of the cells both have run",
             f"nearest {nearest}, {100 * margins[nearest]:+.2f} points of the best fixed K; "
-            f"{sum(margin > 0 for margin in margins.values())} of {len(margins)} peers",
+            f"{sum(margin > 0 for margin in margins.values())} of {len(margins)} baselines",
             margins[nearest] > 0,
         ),
         Demand(
-            "at no cell more than 1 % below the best history-only peer",
-            f"lowest {100 * losses[low]:+.2f} % against {best_peer[low][1]} at {where(low)}; "
+            "at no cell more than 1 % below the best history-only baseline",
+            f"lowest {100 * losses[low]:+.2f} % against {best_baseline[low][1]} at {where(low)}; "
             f"{behind} of {len(losses)} cells miss it",
             losses[low] >= -LOSS,
         ),

@@ -1,11 +1,11 @@
-"""What peers get before they serve: cost profiles, tables by batch size, thresholds.
+"""Preparation of the baselines: cost profiles, tables by batch size, thresholds.
 
-Where a peer's makers profile the engine at start-up, it gets the machine's cost profile, exact but
-for what a profile can't say: context is priced for the target, and for the drafter at 512 tokens
-a request, as at start-up. Where its users tune a table or a threshold, that is done here from runs
-of every fixed K with a seed that the leaderboard does not use: tables per acceptance set, drafter
-and hardware, as by someone who measured his own traffic; thresholds per drafter and hardware over
-all acceptance sets, since a gate that knows its traffic needs no threshold.
+A baseline that profiles its engine at start-up gets the machine's cost profile, with the limits of
+a profile: context is priced for the target, and for the drafter at 512 tokens a request, as at
+start-up. A baseline with a tuned table or threshold gets it from runs of every fixed K with a seed
+that the leaderboard does not use: tables per acceptance set, drafter and hardware, as if users had
+measured their own traffic; thresholds per drafter and hardware over all acceptance sets, since a
+gate tuned to its traffic needs no threshold.
 """
 
 from __future__ import annotations

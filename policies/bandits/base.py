@@ -185,7 +185,7 @@ class BanditPolicy(ABC):
         if self._saved is not None:
             if self._saved.get("arms") != self._arms.tolist():
                 raise PolicyError(
-                    f"{self.name} state: it is for K = {self._saved.get('arms')}, the engine runs "
+                    f"{self.name} state is for K = {self._saved.get('arms')}, the engine runs "
                     f"{self._arms.tolist()}"
                 )
             fill(self._learner.arrays(), self._saved["learned"], self.name)

@@ -41,7 +41,7 @@ class DiscountedUcbPolicy(BanditPolicy):
     """UCB over K with discounted evidence."""
 
     name: ClassVar[str] = "discounted_ucb"
-    summary: ClassVar[str] = "bandit: UCB on evidence that fades by a factor per step"
+    summary: ClassVar[str] = "bandit: UCB on discounted evidence"
     Options: ClassVar[type[msgspec.Struct]] = DiscountedUcbOptions
 
     def __init__(self, options: DiscountedUcbOptions, *, seed: int = 0) -> None:

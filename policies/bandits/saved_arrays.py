@@ -47,7 +47,7 @@ def fill(arrays: Arrays, state: object, owner: str) -> None:
             raise PolicyError(f"{owner} state: `{name}` is not made of numbers") from error
         if value.shape != array.shape:
             raise PolicyError(
-                f"{owner} state: `{name}` has shape {value.shape}, not {array.shape}: it is from "
+                f"{owner} state: `{name}` has shape {value.shape}, not {array.shape}: state of "
                 "an engine with another Kmax or ladder"
             )
         if not np.isfinite(value).all():

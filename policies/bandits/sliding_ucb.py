@@ -35,7 +35,7 @@ class SlidingUcbPolicy(BanditPolicy):
     """UCB over K on a sliding window."""
 
     name: ClassVar[str] = "sliding_ucb"
-    summary: ClassVar[str] = "bandit: UCB on a window of the last steps"
+    summary: ClassVar[str] = "bandit: UCB on a sliding window of steps"
     Options: ClassVar[type[msgspec.Struct]] = SlidingUcbOptions
 
     def __init__(self, options: SlidingUcbOptions, *, seed: int = 0) -> None:

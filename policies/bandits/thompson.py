@@ -47,7 +47,7 @@ class ThompsonPolicy(BanditPolicy):
     """Thompson sampling over K."""
 
     name: ClassVar[str] = "thompson"
-    summary: ClassVar[str] = "bandit: the best K in a sample of the hazards' posterior"
+    summary: ClassVar[str] = "bandit: the best K under a sample of the hazards' posterior"
     Options: ClassVar[type[msgspec.Struct]] = ThompsonOptions
 
     def __init__(self, options: ThompsonOptions, *, seed: int = 0) -> None:

@@ -68,7 +68,7 @@ class RunningAverage:
         if not hazards.shape == seen.shape == self.hazards.shape:
             raise PolicyError("regression state: average is of another model")
         if not ((hazards > 0) & (hazards < 1) & np.isfinite(seen) & (seen > 0)).all():
-            raise PolicyError("regression state: average has values that cannot be")
+            raise PolicyError("regression state: average has values out of range")
         self.hazards, self._seen = hazards, seen
 
 
@@ -198,7 +198,7 @@ class Correction:
             raise PolicyError(f"regression state is for Kmax {position.shape}, not {shape}")
         sound = np.isfinite([*position, *evidence, *mean, scale]).all()
         if not sound or (evidence <= 0).any() or (observations < 0).any():
-            raise PolicyError("regression state: correction has values that cannot be")
+            raise PolicyError("regression state: correction has values out of range")
         self.position = np.clip(position, -_LARGEST_EFFECT, _LARGEST_EFFECT)
         self._evidence, self.observations, self._mean = evidence, observations, mean
         self._mean_weight = np.full(shape, self._limit)

@@ -236,7 +236,7 @@ def _bad_feature(feature: Feature) -> str:
 def _bad_number(values: list[float], limit: float = _LARGEST_LOGIT) -> str:
     for value in values:
         if not math.isfinite(value) or abs(value) > limit:
-            return f"{value} is no sensible number"
+            return f"{value} is out of range"
     return ""
 
 

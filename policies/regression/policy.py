@@ -65,8 +65,8 @@ class RegressionPolicy(PlannedPolicy[Survival]):
         if options.model is None:
             self._model = default_model()
             _LOG.info(
-                "adaptive_spec: regression: no `model` given, so the one that comes with the "
-                "package is used; make one of your own with `adaptive-spec fit`"
+                "adaptive_spec: regression: no `model` given, so the shipped model is used; "
+                "fit your own with `adaptive-spec fit`"
             )
         else:
             self._model = load_model(options.model)

@@ -9,7 +9,7 @@ import pytest
 from adaptive_spec.sim.acceptance.records import PREFIX, record_file
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from benchmarks.confidence_gain import CONFIDENCE, HISTORY, gains, main, text
-from tests.sim.report.made_up_results import results
+from tests.sim.report.fake_results import results
 
 ROOT = Path(__file__).resolve().parents[2]
 

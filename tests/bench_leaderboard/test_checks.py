@@ -9,18 +9,18 @@ from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group
 from benchmarks.leaderboard.checks import check
 from benchmarks.leaderboard.document import document
-from tests.sim.report.made_up_results import results
+from tests.sim.report.fake_results import results
 
 LOADS = ("closed:1", "closed:64", "closed:256")
 FIXED = dict.fromkeys(LOADS, (50.0, 80.0, 100.0))
-PEER = "sglang_ema"
+BASELINE = "sglang_ema"
 
 
-def swept(ours=(100.0, 100.0, 100.0), peer=(90.0, 90.0, 90.0), steps=20, fixed=None):
-    """A leaderboard of goodput and a peer, score by load; steps until a fall was answered."""
+def swept(ours=(100.0, 100.0, 100.0), baseline=(90.0, 90.0, 90.0), steps=20, fixed=None):
+    """A leaderboard of goodput and a baseline, score by load; steps until a fall was answered."""
     scores = {
         "goodput": {load: (speed,) for load, speed in zip(LOADS, ours, strict=True)},
-        PEER: {load: (speed,) for load, speed in zip(LOADS, peer, strict=True)},
+        BASELINE: {load: (speed,) for load, speed in zip(LOADS, baseline, strict=True)},
     }
     names = ("mixed", "falls", "dies and revives", "gsm8k, AUC .85")
     found = results(scores, fixed or FIXED, acceptance=names)
@@ -82,9 +82,9 @@ def test_what_was_not_run_is_neither_met_nor_missed():
     assert (demand.passed, demand.found) == (None, "not run")
 
 
-def test_a_peer_ahead_is_named_with_the_cell():
-    found = verdict(swept(peer=(90, 104, 90)), "another policy").found
-    assert f"{PEER} at 1" in found
+def test_a_baseline_ahead_is_named_with_the_cell():
+    found = verdict(swept(baseline=(90, 104, 90)), "another policy").found
+    assert f"{BASELINE} at 1" in found
     assert "closed:64" in found
 
 

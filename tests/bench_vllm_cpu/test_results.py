@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_up_cells import CONDITION, cell
+from fake_cells import CONDITION, cell
 
 from benchmarks.vllm_cpu.arms import parse_arm
 from benchmarks.vllm_cpu.cells import Cell

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from made_up_cells import cell
+from fake_cells import cell
 
 from benchmarks.vllm_cpu.schedule import best_k, static_table, table_of
 

@@ -43,7 +43,7 @@ class Drafter:
 
 def ours() -> Any:
     """A function that adaptive_spec defines."""
-    scope = {"__name__": "adaptive_spec.adapters.vllm.made_up"}
+    scope = {"__name__": "adaptive_spec.adapters.vllm.fake_module"}
     return FunctionType((lambda *_: "ours").__code__, scope)
 
 
@@ -81,11 +81,11 @@ def test_what_others_defined_is_not_ours() -> None:
 
 
 def test_functions_are_timed_only_while_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("made_up")
+    module = ModuleType("fake_module")
     function = vars(module)["work"] = lambda count: sum(range(count))
-    monkeypatch.setitem(sys.modules, "made_up", module)
+    monkeypatch.setitem(sys.modules, "fake_module", module)
     stopwatch = Stopwatch()
-    with stopwatch.watching(["made_up:work"]):
+    with stopwatch.watching(["fake_module:work"]):
         assert vars(module)["work"](1000) == 499500
     assert vars(module)["work"] is function
     assert set(stopwatch.seconds) == set(stopwatch.processor) == {"work"}
@@ -94,7 +94,7 @@ def test_functions_are_timed_only_while_watched(monkeypatch: pytest.MonkeyPatch)
     assert not stopwatch.seconds
 
 
-@pytest.mark.parametrize("name", ["made_up_module:work", "json:work", "json:JSONDecoder.work"])
+@pytest.mark.parametrize("name", ["missing_module:work", "json:work", "json:JSONDecoder.work"])
 def test_a_function_that_is_gone_is_named_and_nothing_stays_wrapped(name: str) -> None:
     import json
 

@@ -17,14 +17,14 @@ OURS = [
     *("discounted_ucb", "exp3", "goodput", "linear_thompson", "linucb", "off"),
     *("regression", "sliding_ucb", "static", "thompson", "ucb"),
 ]
-PEERS = [
+BASELINES = [
     *("acceptance_adaptive_k", "adaedl", "adaspec", "arctic_suffix", "banditspec_exp3"),
     *("banditspec_ucb", "batch_table", "cascade", "disco", "dsde", "dspark", "hf_confidence"),
     *("hf_heuristic", "llama_p_min", "nightjar", "sglang_ema", "sglang_throughput"),
     *("specdec_plus_plus", "svip", "tetris", "trtllm_request_gate", "trtllm_schedule"),
     *("trtllm_window_gate", "turbospec", "vllm_adaptive_verification", "vllm_dynamic"),
 ]
-POLICIES = sorted(OURS + PEERS)
+POLICIES = sorted(OURS + BASELINES)
 
 
 def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -156,7 +156,7 @@ def test_policies_lists_ours():
     assert [policy["name"] for policy in listed] == POLICIES
     assert all(policy["summary"] and not policy["problem"] for policy in listed)
     assert {policy["distribution"] for policy in listed} == {"adaptive-spec"}
-    assert [policy["name"] for policy in listed if policy["source"]] == PEERS
+    assert [policy["name"] for policy in listed if policy["source"]] == BASELINES
 
 
 def test_policies_lists_those_of_other_packages(other_package):

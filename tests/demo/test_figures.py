@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_up import cell
+from fake_steps import cell
 
 from demo.act_two import rotated, work_for
 from demo.arms import parse_arm

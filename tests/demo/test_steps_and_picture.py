@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_up import step
+from fake_steps import step
 
 from demo.act_one import Phase
 from demo.errors import DemoError

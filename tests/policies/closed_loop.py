@@ -1,4 +1,4 @@
-"""A closed loop of made-up requests around a policy, for tests of what is learned.
+"""A closed loop of fake requests around a policy, for tests of what is learned.
 
 Not the simulator: requests of a few kinds with known hazards, a known cost, C requests always
 running. Truth is known, so a policy can be held against the best fixed K.

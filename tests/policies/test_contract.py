@@ -17,7 +17,7 @@ from adaptive_spec.policy import (
     provenance_of,
 )
 from adaptive_spec.step import DraftPass, FinishedStep, IntArray, StepContext
-from adaptive_spec.testing.fake_engine import MadeUpEngine
+from adaptive_spec.testing.fake_engine import FakeEngine
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama_p_min": {"p_min": 0.5},
@@ -152,7 +152,7 @@ class Failing(type(build_policy("svip"))):
 def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool) -> None:
     capability = Capability(level=Level.FULL, max_draft_tokens=5, stops_drafting=True)
     controller = Controller(Failing(where, nonsense), capability, Config())
-    engine = MadeUpEngine(capability, signal=True)
+    engine = FakeEngine(capability, signal=True)
     round_ = engine.next_round()
     context = engine.context(round_, round_.possible)
     slots = [controller.slots.assign(name) for name in round_.names]

@@ -25,7 +25,7 @@ from adaptive_spec.step import (
     StepContext,
 )
 from adaptive_spec.testing.fake_engine import KMAX, capabilities
-from adaptive_spec.testing.noninterference import check_two_worlds
+from adaptive_spec.testing.noninterference import check_noninterference
 
 Rule = Callable[[FloatArray], IntArray]
 """[B, depth] confidence -> [B] K, before the drafts at hand limit it."""
@@ -171,14 +171,14 @@ ASKING = capabilities(Level.FULL, stops=True)[-1]
 
 @pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
 def test_a_sound_rule_passes(rule: Rule) -> None:
-    found = check_two_worlds(Planted(rule), VERIFY)
+    found = check_noninterference(Planted(rule), VERIFY)
     assert found.decided_by_signal > 0
 
 
 @pytest.mark.parametrize("rule", BIASED.values(), ids=BIASED)
 def test_a_biased_rule_is_found_out(rule: Rule) -> None:
     with pytest.raises(AssertionError, match="sampled output is biased"):
-        check_two_worlds(Planted(rule), VERIFY)
+        check_noninterference(Planted(rule), VERIFY)
 
 
 @pytest.mark.parametrize(
@@ -189,19 +189,19 @@ def test_a_biased_rule_is_found_out(rule: Rule) -> None:
 def test_an_early_exit_passes(keeps_fallen: bool, takes_back: bool) -> None:
     # To draft the position that fell and leave it out is to trim it by its own distribution.
     policy = Stopping(keeps_fallen=keeps_fallen, takes_back=takes_back)
-    assert check_two_worlds(policy, ASKING).decided_by_signal > 0
+    assert check_noninterference(policy, ASKING).decided_by_signal > 0
 
 
 def test_a_draft_taken_back_because_the_next_one_fell_is_found_out() -> None:
     with pytest.raises(AssertionError, match=r"asked after each pass.*biased"):
-        check_two_worlds(Stopping(keeps_fallen=False, takes_back=True), ASKING)
+        check_noninterference(Stopping(keeps_fallen=False, takes_back=True), ASKING)
 
 
 def test_a_k_rounded_down_to_the_ladder_is_found_out() -> None:
     plain, gaps = capabilities(Level.UNIFORM, stops=False)
-    check_two_worlds(Planted(threshold), plain)
+    check_noninterference(Planted(threshold), plain)
     with pytest.raises(AssertionError, match="biased"):
-        check_two_worlds(Planted(threshold), gaps)
+        check_noninterference(Planted(threshold), gaps)
 
 
 def test_a_rule_for_greedy_drafts_only_is_exempt_and_the_report_says_so() -> None:
@@ -221,7 +221,9 @@ def test_a_rule_for_greedy_drafts_only_is_exempt_and_the_report_says_so() -> Non
 def test_a_policy_whose_copy_shares_its_random_generator_is_told_to_change() -> None:
     random = np.random.default_rng(0)
     with pytest.raises(AssertionError, match="copy"):
-        check_two_worlds(Planted(lambda confidence: random.integers(0, 3, len(confidence))), VERIFY)
+        check_noninterference(
+            Planted(lambda confidence: random.integers(0, 3, len(confidence))), VERIFY
+        )
 
 
 # ------------------------------------------------------------------ the criterion itself

@@ -1,4 +1,4 @@
-"""Context and outcome from a made-up scheduler: limits, labels, bookkeeping. No engine."""
+"""Context and outcome from a fake scheduler: limits, labels, bookkeeping. No engine."""
 
 from __future__ import annotations
 

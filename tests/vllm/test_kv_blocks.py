@@ -1,4 +1,4 @@
-"""For how many drafts there are KV blocks, in a made-up pool of blocks of 16 tokens."""
+"""For how many drafts there are KV blocks, in a fake pool of blocks of 16 tokens."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from sequences import (
     Comparison,
     compare,
     draw,
+    fake_step_times,
     learn,
-    made_up_step_times,
     trimmed_by_sampled_tokens,
 )
 
@@ -48,7 +48,7 @@ def by_confidence(shelf: Any, samples: int, temperature: float, drafts: str) -> 
     )
     assert rejection_sampler.expand_batch_to_tokens is expand_batch_to_tokens
     controller = engine.controller
-    with made_up_step_times(engine):
+    with fake_step_times(engine):
         learn(engine, temperature)
         before = controller.status()
         drawn = draw(engine, samples, temperature, seed=2)

@@ -110,7 +110,7 @@ class AcceptanceAdaptiveKPolicy:
     """Policy that drafts the positions with an acceptance rate above a threshold."""
 
     name: ClassVar[str] = "acceptance_adaptive_k"
-    summary: ClassVar[str] = "leading positions accepted often enough, from a vLLM fork"
+    summary: ClassVar[str] = "leading positions with enough acceptance, from a vLLM fork"
     Options: ClassVar[type[msgspec.Struct]] = AcceptanceAdaptiveKOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="AcceptanceAdaptiveK of a vLLM fork, vllm/v1/spec_decode/dynamic/adaptive.py",

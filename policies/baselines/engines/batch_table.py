@@ -48,7 +48,7 @@ class BatchTablePolicy(StatelessPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="vLLM 0.32, num_speculative_tokens_per_batch_size",
         granularity=Level.UNIFORM,
-        faults="knows the batch size only; K = 0 keeps the drafter warm",
+        faults="uses the batch size only; K = 0 keeps the drafter warm",
     )
 
     def __init__(self, options: BatchTableOptions, *, seed: int = 0) -> None:

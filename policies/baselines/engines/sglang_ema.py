@@ -176,7 +176,7 @@ class SGLangEmaPolicy:
     provenance: ClassVar[Provenance] = Provenance(
         source="SGLang 0.5.23, srt/speculative/adaptive_spec_params.py",
         granularity=Level.UNIFORM,
-        faults="blind to cost; always off from batch 64, never below 8; probes without back-off",
+        faults="ignores cost; always off from batch 64, never below 8; probes without back-off",
     )
 
     def __init__(self, options: SGLangEmaOptions, *, seed: int = 0) -> None:

@@ -123,7 +123,7 @@ class SGLangThroughputPolicy:
     """Policy that picks the candidate with the most expected tokens per profiled second."""
 
     name: ClassVar[str] = "sglang_throughput"
-    summary: ClassVar[str] = "candidate of the best tokens per second, SGLang's throughput_aware"
+    summary: ClassVar[str] = "the K with the most tokens per second, SGLang's throughput_aware"
     Options: ClassVar[type[msgspec.Struct]] = SGLangThroughputOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="SGLang pull request #28045, throughput_aware_spec_params.py",

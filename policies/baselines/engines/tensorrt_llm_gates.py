@@ -130,7 +130,7 @@ class TensorRTLLMWindowGatePolicy(_GatedPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="TensorRT-LLM 1.3, SpeculationGate by window (#12905)",
         granularity=Level.UNIFORM,
-        faults="off for good; knows no load",
+        faults="off for good; ignores load",
     )
 
     def __init__(self, options: WindowGateOptions, *, seed: int = 0) -> None:
@@ -155,7 +155,7 @@ class TensorRTLLMRequestGatePolicy(_GatedPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="TensorRT-LLM 1.2, SpeculationGate (#7283)",
         granularity=Level.UNIFORM,
-        faults="off for good; knows no load",
+        faults="off for good; ignores load",
     )
 
     def __init__(self, options: RequestGateOptions, *, seed: int = 0) -> None:

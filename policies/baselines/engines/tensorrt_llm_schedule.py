@@ -50,7 +50,7 @@ class TensorRTLLMSchedulePolicy(StatelessPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="TensorRT-LLM, draft_len_schedule (#8194, #10860)",
         granularity=Level.UNIFORM,
-        faults="knows the batch size only",
+        faults="uses the batch size only",
     )
 
     def __init__(self, options: ScheduleOptions, *, seed: int = 0) -> None:

@@ -44,5 +44,5 @@ def _best_k(size: int, throughput: Mapping[int, float]) -> int:
         raise DataError(f"batch size {size}: a positive size with the throughput of some K needed")
     for k, figure in throughput.items():
         if k < 0 or not (math.isfinite(figure) and figure > 0):
-            raise DataError(f"batch size {size}: throughput {figure} at K = {k} is not possible")
+            raise DataError(f"batch size {size}: throughput {figure} at K = {k} is impossible")
     return max(throughput, key=lambda k: (throughput[k], -k))

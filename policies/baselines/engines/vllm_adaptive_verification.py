@@ -56,7 +56,7 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
     """Policy of logistic acceptance, a budget from the round before, and live ranking within it."""
 
     name: ClassVar[str] = "vllm_adaptive_verification"
-    summary: ClassVar[str] = "verifies the drafts that pay, by online confidence, vLLM"
+    summary: ClassVar[str] = "verifies the drafts that pay, by confidence fitted online, vLLM"
     Options: ClassVar[type[msgspec.Struct]] = VllmAdaptiveVerificationOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="vLLM 0.32, v1/worker/gpu/spec_decode/adaptive_verification.py and "

@@ -86,7 +86,7 @@ class AdaSpecPolicy:
     provenance: ClassVar[Provenance] = Provenance(
         source="2503.05096; cerebellumking/AdaSpec, vllm/spec_decode/draft_model_runner.py",
         granularity=Level.FULL,
-        faults="draft probability for acceptance; cuts below a size that is captured",
+        faults="draft probability stands for acceptance; cuts below a captured size",
         greedy_drafts_only=True,
     )
 

@@ -204,7 +204,7 @@ class BanditSpecUcbPolicy(_BanditSpecPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source=_SOURCE,
         granularity=Level.UNIFORM,
-        faults="bonus over the total count, so no exploration; no K = 0; blind to load",
+        faults="bonus over the total count, so no exploration; no K = 0; ignores load",
     )
 
     def __init__(self, options: BanditSpecUcbOptions, *, seed: int = 0) -> None:
@@ -255,7 +255,7 @@ class BanditSpecExp3Policy(_BanditSpecPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="2505.15141, EXP3Spec; constants of the textbook",
         granularity=Level.UNIFORM,
-        faults="loss without time, so the longest K wins; no K = 0; blind to load",
+        faults="loss without time, so the longest K wins; no K = 0; ignores load",
     )
 
     def __init__(self, options: BanditSpecExp3Options, *, seed: int = 0) -> None:

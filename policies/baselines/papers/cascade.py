@@ -69,7 +69,7 @@ class CascadePolicy(StatelessPolicy):
     """Policy that tests K per request and keeps the most useful one."""
 
     name: ClassVar[str] = "cascade"
-    summary: ClassVar[str] = "tests K per request, off where time outgrows tokens, Cascade"
+    summary: ClassVar[str] = "tests K per request, off where time grows faster than tokens, Cascade"
     Options: ClassVar[type[msgspec.Struct]] = CascadeOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="Cascade, arXiv 2506.20675; lengths of its phases are ours",

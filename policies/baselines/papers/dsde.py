@@ -73,14 +73,14 @@ class DsdePolicy:
     """Policy of K by the variance of (a stand-in for) the divergence."""
 
     name: ClassVar[str] = "dsde"
-    summary: ClassVar[str] = "K by how unsteady drafter and target diverge, DSDE (stand-in signal)"
+    summary: ClassVar[str] = "K by the variance of the divergence, DSDE (stand-in signal)"
     Options: ClassVar[type[msgspec.Struct]] = DsdeOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="DSDE, arXiv 2509.01083; samsungsds-research-paper/DSDE "
         "vllm/spec_decode/dynamic_scheduler.py, KLScheduler",
         granularity=Level.FULL,
-        faults="the divergence isn't in the seam: -log of the probability that the drafter gave "
-        "the outcome stands in; weak signal; blind to load; never off",
+        faults="the contract has no divergence: -log of the drafter's probability of the outcome "
+        "stands in; weak signal; ignores load; never off",
     )
 
     def __init__(self, options: DsdeOptions, *, seed: int = 0) -> None:

@@ -135,7 +135,7 @@ class NightjarPolicy:
     provenance: ClassVar[Provenance] = Provenance(
         source="2512.22420; ADABinGreedy of the released vLLM 0.8.2 fork",
         granularity=Level.UNIFORM,
-        faults="arms unrelated, batch sizes too; stationary means; explores for ever",
+        faults="unrelated arms and batch sizes; stationary means; explores for ever",
     )
 
     def __init__(self, options: NightjarOptions, *, seed: int = 0) -> None:

@@ -42,13 +42,13 @@ class TetrisPolicy(StatelessPolicy):
     """Policy that verifies a fixed number of the batch's likeliest drafts."""
 
     name: ClassVar[str] = "tetris"
-    summary: ClassVar[str] = "a fixed number of drafts, the batch's likeliest, TETRIS"
+    summary: ClassVar[str] = "verifies a fixed number of the batch's likeliest drafts, TETRIS"
     Options: ClassVar[type[msgspec.Struct]] = TetrisOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="TETRIS, arXiv 2502.15197; ZhaoxuanWu/Tetris vllm/spec_decode/tetris.py",
         granularity=Level.VERIFY,
-        faults="capacity blind to load and acceptance; draft probability taken for acceptance; "
-        "extra drafts always paid for",
+        faults="capacity ignores load and acceptance; draft probability stands for acceptance; "
+        "extra drafts cost time at every load",
         greedy_drafts_only=True,
     )
 

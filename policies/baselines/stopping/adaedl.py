@@ -56,14 +56,14 @@ class AdaEdlPolicy(LiveStoppingPolicy):
     """Policy that drafts while the entropy bound on acceptance exceeds an adaptive threshold."""
 
     name: ClassVar[str] = "adaedl"
-    summary: ClassVar[str] = "entropy against an adapted threshold ends drafting, AdaEDL"
+    summary: ClassVar[str] = "drafts until the entropy exceeds an adaptive threshold, AdaEDL"
     Options: ClassVar[type[msgspec.Struct]] = AdaEdlOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="AdaEDL, arXiv 2410.18351; constants of samsungsds-research-paper/DSDE "
         "vllm/spec_decode/dynamic_scheduler.py",
         granularity=Level.FULL,
         faults="the threshold hardly moves within a request; aims at a share of accepted drafts; "
-        "blind to load; never off",
+        "ignores load; never off",
     )
     needs_entropy = True
 

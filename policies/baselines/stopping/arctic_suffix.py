@@ -49,13 +49,13 @@ class ArcticSuffixPolicy(StatelessPolicy):
     """Policy that verifies all look-up drafts of the first N requests."""
 
     name: ClassVar[str] = "arctic_suffix"
-    summary: ClassVar[str] = "what suffix look-up proposes, for the first N requests, Arctic"
+    summary: ClassVar[str] = "all suffix look-up drafts of the first N requests, Arctic"
     Options: ClassVar[type[msgspec.Struct]] = ArcticSuffixOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="Arctic Inference 0.3: suffix_decoding/cache.py, vllm/config.py",
         granularity=Level.FULL,
-        faults="beyond the cap the first in the batch draft; constants; blind to acceptance; the "
-        "match length is read off the drafts at hand",
+        faults="beyond the cap only the first in the batch draft; constants; ignores acceptance; "
+        "match length inferred from the available drafts",
     )
 
     def __init__(self, options: ArcticSuffixOptions, *, seed: int = 0) -> None:

@@ -54,12 +54,12 @@ class DiscoPolicy(LiveStoppingPolicy):
     """Policy that drafts while a classifier expects acceptance."""
 
     name: ClassVar[str] = "disco"
-    summary: ClassVar[str] = "a classifier of confidence, entropy, position ends drafting, DISCO"
+    summary: ClassVar[str] = "drafts until a classifier (confidence, entropy) stops, DISCO"
     Options: ClassVar[type[msgspec.Struct]] = DiscoOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="DISCO, arXiv 2405.04304 (description only)",
         granularity=Level.FULL,
-        faults="one threshold; blind to load; never off; an online logistic model stands in for "
+        faults="one threshold; ignores load; never off; an online logistic model stands in for "
         "the network trained offline",
     )
     needs_confidence = True

@@ -65,8 +65,8 @@ class HfConfidencePolicy(LiveStoppingPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="transformers generation/stopping_criteria.py and candidate_generator.py",
         granularity=Level.FULL,
-        faults="fixed weights instead of costs; learns from what its own threshold let through; "
-        "blind to load; never off; maximum probability for that of the drafted token, one "
+        faults="fixed weights instead of costs; learns only from drafts that its threshold kept; "
+        "ignores load; never off; maximum probability in place of the drafted token's, one "
         "history for all requests",
     )
     needs_confidence = True

@@ -45,7 +45,7 @@ class HfHeuristicPolicy:
     provenance: ClassVar[Provenance] = Provenance(
         source="transformers generation/candidate_generator.py, schedule heuristic",
         granularity=Level.FULL,
-        faults="one rejection counts like many; blind to load; never off",
+        faults="one rejection counts like many; ignores load; never off",
     )
 
     def __init__(self, options: HfHeuristicOptions, *, seed: int = 0) -> None:

@@ -46,7 +46,7 @@ class LlamaPMinPolicy(LiveStoppingPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="llama.cpp common/speculative.cpp, --spec-draft-p-min and --spec-draft-n-max",
         granularity=Level.FULL,
-        faults="one constant; the pass that stops is wasted; blind to load and to acceptance; "
+        faults="one constant; the pass that stops is wasted; ignores load and acceptance; "
         "n_min is left out",
     )
     needs_confidence = True

@@ -56,7 +56,7 @@ class SpecDecPlusPlusPolicy(LiveStoppingPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="SpecDec++, arXiv 2405.19715; Kaffaljidhmah2/SpecDec_pp specdec_pp/hf_generation.py",
         granularity=Level.FULL,
-        faults="judges a draft one pass late; blind to load; the trained head is replaced by the "
+        faults="judges a draft one pass late; ignores load; the trained head is replaced by the "
         "drafter's maximum probability",
     )
     needs_confidence = True

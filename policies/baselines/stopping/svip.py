@@ -45,7 +45,7 @@ class SvipPolicy(LiveStoppingPolicy):
     provenance: ClassVar[Provenance] = Provenance(
         source="SVIP, arXiv 2411.18462; Geralt-Targaryen/SVIP vanilla-sd/eval_specbench.py",
         granularity=Level.FULL,
-        faults="constants c and h; blind to load and to acceptance; never off",
+        faults="constants c and h; ignores load and acceptance; never off",
     )
     needs_entropy = True
 

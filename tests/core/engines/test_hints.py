@@ -110,10 +110,10 @@ def test_keys_that_clients_make_up_do_not_each_become_a_counter() -> None:
     parser = HintParser(count, prefix="")
     for turn in range(2):
         for number in range(100):
-            parser.parse([(f"made_up_{number}", turn)])
+            parser.parse([(f"fake_{number}", turn)])
     parser.parse([("k_cap", "many"), (3, 1)])
     assert len(counted) == MAX_UNKNOWN_KEYS + 2
-    assert counted["made_up_0"] == 2
+    assert counted["fake_0"] == 2
     assert counted[OTHER_KEYS] == 2 * (100 - MAX_UNKNOWN_KEYS) + 1
     assert counted["k_cap"] == 1
 

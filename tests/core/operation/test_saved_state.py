@@ -261,7 +261,7 @@ def test_a_directory_that_cannot_be_written_is_said_once(
         first = controller(blocked / "inside")
         run(first, 200, accepted=0, seconds=2.0)
         first.close()
-    assert [record.message for record in caplog.records if "kept" in record.message]
+    assert [record.message for record in caplog.records if "not saved" in record.message]
     assert len(caplog.records) == 1
     assert first.counters.failures == {}
 

@@ -92,7 +92,7 @@ def test_a_directory_that_vanishes_turns_the_trace_off_only(
     with caplog.at_level(logging.WARNING):
         for step in range(3):
             write_step(trace, context(step), outcome(step))
-    assert len([r for r in caplog.records if "trace off" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "trace disabled" in r.getMessage()]) == 1
 
 
 def test_a_directory_that_cannot_be_made_is_said_at_start(tmp_path: Path) -> None:

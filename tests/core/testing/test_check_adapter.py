@@ -55,7 +55,7 @@ def test_an_outcome_that_cannot_be_is_found_out(changes: dict[str, Any], said: s
     [
         ({"slots": np.array([0, 0, 1])}, "distinct"),
         ({"draft_available": np.array([9, 2, 0])}, "within 0..4"),
-        ({"draft_available": np.array([4, 2, 0])}, "more drafts at hand"),
+        ({"draft_available": np.array([4, 2, 0])}, "more drafts available"),
         ({"task": np.array([-1])}, "one entry per request"),
         ({"context_tokens": np.arange(6)[::2]}, "C-contiguous"),
         ({"step": 0}, "ascend"),

@@ -1,4 +1,4 @@
-"""A short simulation of four requests on the shipped H100 profile, for peers of one K per batch."""
+"""A short simulation of four requests on the shipped H100 profile, for one K per batch."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import pytest
 from adaptive_spec import Level
 from adaptive_spec.policy import Policy, provenance_of
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     context,
     finished,
     live_drafts,
@@ -41,7 +41,7 @@ def threshold_of(policy: Policy) -> float:
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(ADAEDL)
+    check_baseline(ADAEDL)
 
 
 def test_drafting_ends_after_the_first_position_whose_bound_is_below_lambda() -> None:

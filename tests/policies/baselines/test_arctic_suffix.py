@@ -8,9 +8,9 @@ import pytest
 from adaptive_spec import Capability, Level, Mode
 from adaptive_spec.policy import provenance_of
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     check_with_signal,
     context,
     make,
@@ -22,7 +22,7 @@ ARCTIC = "arctic_suffix"
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(ARCTIC)
+    check_baseline(ARCTIC)
     check_with_signal(ARCTIC, disable_by_batch_size=2, hard_disable_by_batch_size=4)
     assert not provenance_of(type(make(ARCTIC))).greedy_drafts_only
 

@@ -1,4 +1,4 @@
-"""Rounds of batch-uniform peers: what runs when K changes, and what a step is credited to."""
+"""Rounds of batch-uniform baselines: what runs when K changes, and what a step is credited to."""
 
 from __future__ import annotations
 

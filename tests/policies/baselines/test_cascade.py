@@ -10,7 +10,15 @@ from adaptive_spec import Capability, Level, Mode
 from adaptive_spec.policy import Policy, provenance_of
 from adaptive_spec.step import SpecPlan
 
-from .peer_support import KMAX, check_peer, check_with_signal, context, finished, make, simulated
+from .baseline_support import (
+    KMAX,
+    check_baseline,
+    check_with_signal,
+    context,
+    finished,
+    make,
+    simulated,
+)
 
 CASCADE = "cascade"
 QUICK = {"trial_steps": 2, "hold_steps": 6, "baseline_period": 1000}
@@ -66,7 +74,7 @@ def ks(plans: list[SpecPlan], row: int = 0) -> list[int]:
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(CASCADE, **QUICK)
+    check_baseline(CASCADE, **QUICK)
     check_with_signal(CASCADE)
     assert not provenance_of(type(make(CASCADE))).greedy_drafts_only
 

@@ -8,9 +8,9 @@ import pytest
 from adaptive_spec import Level
 from adaptive_spec.policy import provenance_of
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     check_state,
     context,
     finished,
@@ -25,7 +25,7 @@ WRONG = [{"weights": [1.0]}, {"weights": "x"}, {"weights": [0, 1, 0, float("inf"
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(DISCO)
+    check_baseline(DISCO)
     check_state(DISCO, WRONG)
 
 

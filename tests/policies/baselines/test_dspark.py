@@ -12,9 +12,9 @@ from adaptive_spec.policies.baselines.papers.temperature_scaling import Temperat
 from adaptive_spec.policies.baselines.parts.log_odds import log_odds, sigmoid
 from adaptive_spec.policy import Policy, provenance_of
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     check_state,
     check_with_signal,
     context,
@@ -39,7 +39,7 @@ def plan_of(policy: Policy, step: int, confidence: list[list[float]]) -> list[in
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(DSPARK)
+    check_baseline(DSPARK)
     check_with_signal(DSPARK, calibrate=False)
     wrong = [{"temperature": []}, {"temperature": [0.0] * 5}, {"temperature": "x"}, {"a": 1}]
     check_state(DSPARK, wrong)

@@ -11,9 +11,9 @@ from adaptive_spec import Level
 from adaptive_spec.policies.baselines.stopping.hf_confidence import cheapest_threshold
 from adaptive_spec.policy import Policy, provenance_of
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     check_state,
     context,
     finished,
@@ -33,7 +33,7 @@ def step(policy: Policy, number: int, shown: list[float], accepted: int) -> None
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(CONFIDENCE)
+    check_baseline(CONFIDENCE)
     check_state(CONFIDENCE, [{"threshold": 2}, {"threshold": "x"}, {"threshold": True}, {"a": 1}])
 
 

@@ -8,13 +8,21 @@ import pytest
 from adaptive_spec import Level
 from adaptive_spec.policy import provenance_of
 
-from .peer_support import KMAX, check_peer, context, live_drafts, make, simulated, stays_causal
+from .baseline_support import (
+    KMAX,
+    check_baseline,
+    context,
+    live_drafts,
+    make,
+    simulated,
+    stays_causal,
+)
 
 P_MIN = "llama_p_min"
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(P_MIN, p_min=0.5, max_drafts=5)
+    check_baseline(P_MIN, p_min=0.5, max_drafts=5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ import pytest
 from adaptive_spec import Level
 from adaptive_spec.policy import provenance_of
 
-from .peer_support import KMAX, check_peer, context, live_drafts, make, simulated, stays_causal
+from .baseline_support import (
+    KMAX,
+    check_baseline,
+    context,
+    live_drafts,
+    make,
+    simulated,
+    stays_causal,
+)
 
 SPECDEC = "specdec_plus_plus"
 
@@ -21,7 +29,7 @@ def kept(confidence: list[float], **options: float) -> int:
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(SPECDEC)
+    check_baseline(SPECDEC)
 
 
 def test_drafting_ends_one_pass_after_a_rejection_became_likely() -> None:

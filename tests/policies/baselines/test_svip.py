@@ -11,9 +11,9 @@ from adaptive_spec.policies.baselines.stopping.svip import SvipOptions, SvipPoli
 from adaptive_spec.policy import provenance_of
 from adaptive_spec.step import SpecPlan, StepContext
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     context,
     live_drafts,
     make,
@@ -27,7 +27,7 @@ LIMIT = 0.3**2 / 0.15
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(SVIP)
+    check_baseline(SVIP)
 
 
 @pytest.mark.parametrize(

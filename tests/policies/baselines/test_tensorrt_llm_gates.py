@@ -1,4 +1,4 @@
-"""TensorRT-LLM's schedule and gates as peers: their rules, with their faults."""
+"""TensorRT-LLM's schedule and gates as baselines: their rules, with their faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from adaptive_spec.adapters.tensorrt_llm.ladder import ladder_of
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.step import StepContext
-from tests.policies.baselines.peer_support import finished
+from tests.policies.baselines.baseline_support import finished
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "tensorrt_llm_sim.yaml"
 MODULE = "adaptive_spec.policies.baselines.engines.tensorrt_llm_gates"
@@ -221,7 +221,7 @@ def test_wrong_options_are_one_clear_error(name: str, options: dict[str, Any], s
         build_policy(name, options)
 
 
-def test_the_benchmark_gives_ours_the_adapters_ladder_and_the_peers_k_0() -> None:
+def test_the_benchmark_gives_ours_the_adapters_ladder_and_the_baselines_k_0() -> None:
     config = load_sweep_config(BENCHMARK)
     kmax = config.engine["max_draft_tokens"]
     eagle = SimpleNamespace(

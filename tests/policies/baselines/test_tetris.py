@@ -9,13 +9,13 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
 from adaptive_spec.policy import provenance_of
 
-from .peer_support import check_peer, check_with_signal, context, make, simulated
+from .baseline_support import check_baseline, check_with_signal, context, make, simulated
 
 TETRIS = "tetris"
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(TETRIS)
+    check_baseline(TETRIS)
     check_with_signal(TETRIS, extra_drafts=3, turn_on_batch_size=3)
 
 

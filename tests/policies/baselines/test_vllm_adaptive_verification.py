@@ -19,9 +19,9 @@ from adaptive_spec.policies.baselines.parts.log_odds import log_odds, sigmoid
 from adaptive_spec.policies.baselines.parts.verification_budget import best_budget
 from adaptive_spec.policy import Policy, provenance_of
 
-from .peer_support import (
+from .baseline_support import (
     KMAX,
-    check_peer,
+    check_baseline,
     check_state,
     check_with_signal,
     context,
@@ -42,7 +42,7 @@ def dear(tmp_path: Path) -> str:
 
 
 def test_it_keeps_the_contract() -> None:
-    check_peer(VLLM)
+    check_baseline(VLLM)
     check_with_signal(VLLM, estimator="per_position")
     wrong = [
         {"slope": [1.0]},

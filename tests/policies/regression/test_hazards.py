@@ -8,7 +8,7 @@ import pytest
 from adaptive_spec.policies.regression.features import RequestHistory
 from adaptive_spec.policies.regression.hazards import FittedHazards
 from adaptive_spec.policies.regression.model_file import Feature, LogisticHead, RegressionModel
-from tests.policies.regression.made_up_models import context, known_model, outcome
+from tests.policies.regression.fake_models import context, known_model, outcome
 
 # ---------------------------------------------------------------------- history
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adaptive_spec.policies.regression.heads import evaluator
 from adaptive_spec.policies.regression.model_file import BoostingHead, LogisticHead
-from tests.policies.regression.made_up_models import feature
+from tests.policies.regression.fake_models import feature
 
 
 def scaled(head: Any, number: int, value: float) -> float:

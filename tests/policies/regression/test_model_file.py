@@ -11,7 +11,7 @@ import pytest
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.regression.model_file import default_model, load_model
-from tests.policies.regression.made_up_models import boosted, known_model, regression
+from tests.policies.regression.fake_models import boosted, known_model, regression
 
 
 def test_without_a_model_the_shipped_one_is_used_and_that_is_said(

@@ -19,7 +19,7 @@ from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, SpecPlan
 from tests.policies.closed_loop import GPU, LAPTOP, alike, run
 from tests.policies.no_exploration import without_exploration
-from tests.policies.regression.made_up_models import (
+from tests.policies.regression.fake_models import (
     boosted,
     context,
     known_model,

@@ -12,7 +12,7 @@ from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
 from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 
 from .conftest import GSM8K
-from .made_up import data_of, shown_at
+from .fake_records import data_of, shown_at
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from adaptive_spec.sim.acceptance.models import shipped_model
 from adaptive_spec.sim.acceptance.step_statistics import mean_accepted
 
 from .conftest import GSM8K
-from .made_up import emitted_by_record
+from .fake_records import emitted_by_record
 
 
 def load(*paths, seed=0, kmax=4, **options):

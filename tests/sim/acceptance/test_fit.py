@@ -17,7 +17,7 @@ from adaptive_spec.sim.acceptance.step_statistics import (
     mean_accepted,
 )
 
-from .made_up import step_correlation
+from .fake_records import step_correlation
 
 
 def test_a_hidden_chain_is_found_again():

@@ -23,7 +23,7 @@ from adaptive_spec.sim.acceptance.step_statistics import (
     steps_of,
 )
 
-from .made_up import emitted_by_record, step_correlation
+from .fake_records import emitted_by_record, step_correlation
 
 STICKY = HazardModel(
     name="sticky",

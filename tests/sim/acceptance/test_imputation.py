@@ -13,7 +13,7 @@ from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.step_statistics import mean_accepted, steps_of
 
 from .conftest import GSM8K, INSTRUCTCODER
-from .made_up import data_of, recorded_at
+from .fake_records import data_of, recorded_at
 
 
 def steps(*by_request, k=3, confidence=None):

@@ -7,7 +7,7 @@ from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.step_statistics import mean_accepted
 
 from .conftest import GSM8K, INSTRUCTCODER
-from .made_up import emitted_by_record
+from .fake_records import emitted_by_record
 
 
 def row(**fields):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adaptive_spec.sim.acceptance.pool import halves, pool, take
 
-from .made_up import data_of
+from .fake_records import data_of
 
 A = replace(data_of([2, 1, 0], [1, 0], name="a"), labels=("a1", "a2"))
 B = replace(data_of([3, 0], depth=4, name="b"), labels=("b1",), temperature=0.8)

@@ -14,7 +14,7 @@ from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.step_statistics import steps_of
 
-from .made_up import emitted_by_record
+from .fake_records import emitted_by_record
 
 
 def step(number, ids, k, accepted, emitted=None, **fields):

@@ -7,7 +7,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.step_lists import heuristic_draft_lengths, read_step_lists
 from adaptive_spec.sim.acceptance.step_statistics import mean_accepted, steps_of
 
-from .made_up import emitted_by_record
+from .fake_records import emitted_by_record
 
 FOLDER = "acceptance"
 

@@ -9,7 +9,7 @@ from adaptive_spec.sim.acceptance.step_statistics import (
     steps_of,
 )
 
-from .made_up import data_of
+from .fake_records import data_of
 
 TWO = data_of([2, 1, 0, 0, 3], [1, 0, 0])
 

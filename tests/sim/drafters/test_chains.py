@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adaptive_spec.sim.drafters.ngram import MATCH_WITHOUT_GAIN
 from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.drafters.suffix import matched_before
-from tests.sim.drafters.made_up import chain_data, data_of
+from tests.sim.drafters.fake_records import chain_data, data_of
 
 
 @pytest.mark.parametrize("name", ["draft_model", "eagle", "early_exit", "mtp"])

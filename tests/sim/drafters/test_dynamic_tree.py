@@ -13,7 +13,7 @@ from adaptive_spec.sim.drafters.eagle2_tree import (
     first_choice_probability,
 )
 from adaptive_spec.sim.drafters.ranks import NEVER, true_path
-from tests.sim.drafters.made_up import accepted_by_tree, chain_data, data_of
+from tests.sim.drafters.fake_records import accepted_by_tree, chain_data, data_of
 
 
 def grown_by_hand(probabilities, branching):

@@ -11,7 +11,7 @@ import pytest
 
 from adaptive_spec.sim.drafters.eagle import CHAIN_HAZARDS
 from adaptive_spec.sim.drafters.registry import drafter
-from tests.sim.drafters.made_up import accepted_by_tree, chain_data, mean_emitted
+from tests.sim.drafters.fake_records import accepted_by_tree, chain_data, mean_emitted
 
 MT_BENCH = {
     "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",

@@ -7,7 +7,7 @@ import pytest
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.registry import FAMILIES, drafter
-from tests.sim.drafters.made_up import MadeUpHardware, accepted_by_tree, chain_data
+from tests.sim.drafters.fake_records import FakeHardware, accepted_by_tree, chain_data
 
 NAMES = [family.name for family in FAMILIES]
 TREES = ["eagle_tree", "eagle2_tree", "medusa", "token_tree"]
@@ -87,7 +87,7 @@ def test_shaping_keeps_the_records_and_leaves_the_original_alone(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_is_a_plausible_part_of_the_target(name):
-    hardware = MadeUpHardware()
+    hardware = FakeHardware()
     made = drafter(name)
     assert 0 <= made.weight_bytes(hardware) < 0.5 * hardware.weight_bytes
     assert 0 <= made.kv_share(hardware) <= 0.5
@@ -96,8 +96,8 @@ def test_memory_is_a_plausible_part_of_the_target(name):
 @pytest.mark.parametrize("name", ["none", "lookahead", "early_exit", "ngram", "suffix"])
 def test_drafters_without_weights_take_no_memory(name):
     made = drafter(name)
-    assert made.weight_bytes(MadeUpHardware()) == 0
-    assert made.kv_share(MadeUpHardware()) == 0
+    assert made.weight_bytes(FakeHardware()) == 0
+    assert made.kv_share(FakeHardware()) == 0
     assert not made.stale_after_cold
 
 
@@ -106,7 +106,7 @@ def test_without_a_drafter_nothing_is_proposed_and_nothing_costs():
     shaped = made.shape(chain_data((0.9, 0.9)), np.random.default_rng(0))
     assert shaped.proposed is not None
     assert not shaped.proposed.any()
-    assert made.cost_on(MadeUpHardware()).seconds(4, 64, 10_000) == 0.0
+    assert made.cost_on(FakeHardware()).seconds(4, 64, 10_000) == 0.0
     assert not made.off_pass
 
 

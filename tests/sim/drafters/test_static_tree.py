@@ -22,7 +22,7 @@ from adaptive_spec.sim.drafters.static_tree import (
     sizes_to_reach,
 )
 from adaptive_spec.sim.drafters.token_tree import TokenTree
-from tests.sim.drafters.made_up import chain_data, data_of
+from tests.sim.drafters.fake_records import chain_data, data_of
 
 TREES = {
     "eagle_tree": eagle.static_tree(),

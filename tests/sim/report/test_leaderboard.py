@@ -9,7 +9,7 @@ from adaptive_spec.sim.report.leaderboard import by_load, conditions
 from adaptive_spec.sim.report.page import write_report
 from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group
-from tests.sim.report.made_up_results import results
+from tests.sim.report.fake_results import results
 
 FIXED = {"closed:1": (50.0, 80.0, 100.0), "closed:8": (300.0, 500.0, 490.0)}
 SCORES = {

@@ -16,14 +16,14 @@ from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.commands.report import report
 from adaptive_spec.sim.report.page import write_report
 from adaptive_spec.sim.sweep.results import Failure, read_results, write_results
-from tests.sim.report.made_up_results import results, without_oracles
+from tests.sim.report.fake_results import results, without_oracles
 
 LOADS = ("closed:1", "closed:8", "closed:64")
 BY_K = (50.0, 80.0, 100.0), (300.0, 500.0, 490.0), (900.0, 1000.0, 800.0)
 FIXED = dict(zip(LOADS, BY_K, strict=True))
 
 
-def made_up(policies: int):
+def fake_results(policies: int):
     names = ["goodput", "<odd> & policy", *(f"static:k={k}" for k in range(policies - 2))]
     scores = {
         name: {load: (max(FIXED[load]) * (1 - 0.01 * place),) * 2 for load in LOADS}
@@ -36,7 +36,7 @@ def made_up(policies: int):
 def folder(tmp_path_factory):
     """A directory with results of 12 policies, and its report."""
     folder = tmp_path_factory.mktemp("sweep")
-    write_results(made_up(12), folder)
+    write_results(fake_results(12), folder)
     app = typer.Typer()
     app.command()(report)
     result = CliRunner().invoke(app, [str(folder)])
@@ -61,7 +61,7 @@ def test_the_page_loads_nothing_from_elsewhere(page):
 
 
 def test_every_policy_and_load_stands_on_the_page_escaped(page):
-    for policy in {row.result.policy for row in made_up(12).rows if row.kind == "policy"}:
+    for policy in {row.result.policy for row in fake_results(12).rows if row.kind == "policy"}:
         assert policy in unescape(page)
     assert "<odd>" not in page
     for load in LOADS:
@@ -105,13 +105,13 @@ def test_same_results_give_the_same_bytes(folder, tmp_path):
 
 
 def test_results_without_oracles_have_a_page_too(tmp_path):
-    page = write_report(without_oracles(made_up(3)), tmp_path)
+    page = write_report(without_oracles(fake_results(3)), tmp_path)
     assert "the oracles were not run" in page.read_text()
     assert (tmp_path / "01-1-load.png").exists()
 
 
 def test_runs_that_failed_stand_on_the_page_with_their_error(tmp_path):
-    made = made_up(3)
+    made = fake_results(3)
     failure = Failure(made.rows[0].cell, "goodput", "DataError: trace.csv: row 4")
     page = write_report(msgspec.structs.replace(made, failures=(failure,)), tmp_path).read_text()
     listed = page.partition("Runs that failed")[2]
@@ -129,11 +129,11 @@ def test_what_can_not_be_used_is_one_clear_line(tmp_path):
         read_results(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--output"):
-        write_report(made_up(3), tmp_path / "file")
+        write_report(fake_results(3), tmp_path / "file")
 
 
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
 def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError, match=rf"{library}.*adaptive-spec\[sim\]"):
-        write_report(made_up(3), tmp_path)
+        write_report(fake_results(3), tmp_path)

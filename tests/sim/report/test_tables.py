@@ -7,7 +7,7 @@ import pytest
 from adaptive_spec.sim.report.comparison import Comparison
 from adaptive_spec.sim.report.page import write_report
 from adaptive_spec.sim.report.tables import load_table, winners
-from tests.sim.report.made_up_results import results
+from tests.sim.report.fake_results import results
 
 FIXED = {"closed:1": (50.0, 80.0, 100.0), "closed:64": (900.0, 1000.0, 800.0)}
 SCORES = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.sweep.made_up_sweep import call, write_sweep
+from tests.sim.sweep.fake_sweep import call, write_sweep
 
 
 @pytest.fixture(scope="session")

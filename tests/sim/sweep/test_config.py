@@ -7,7 +7,7 @@ import pytest
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.run import plan_sweep
-from tests.sim.sweep.made_up_sweep import CONFIG, call, write_sweep
+from tests.sim.sweep.fake_sweep import CONFIG, call, write_sweep
 
 
 def changed(old: str, new: str) -> str:

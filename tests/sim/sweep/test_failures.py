@@ -8,7 +8,7 @@ import polars
 import pytest
 
 from adaptive_spec.sim.sweep.process_pool import DIED
-from tests.sim.sweep.made_up_sweep import CONFIG, call, without_timing, write_sweep
+from tests.sim.sweep.fake_sweep import CONFIG, call, without_timing, write_sweep
 
 DEADLY = """
 import os, pathlib, signal

@@ -12,7 +12,7 @@ from adaptive_spec.sim.sweep.cells import Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.input_files import digest_of
 from adaptive_spec.sim.sweep.policy_text import PolicyTexts
-from tests.sim.sweep.made_up_sweep import CONFIG, write_sweep
+from tests.sim.sweep.fake_sweep import CONFIG, write_sweep
 
 ARRIVALS = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from adaptive_spec.errors import ConfigError
-from tests.sim.sweep.made_up_sweep import call, without_timing, write_sweep
+from tests.sim.sweep.fake_sweep import call, without_timing, write_sweep
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra [ray]")

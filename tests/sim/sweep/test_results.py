@@ -11,7 +11,7 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.report.leaderboard import EVERYTHING, by_load
 from adaptive_spec.sim.sweep.results import read_results
-from tests.sim.sweep.made_up_sweep import CELLS, POLICIES, RUNS, call
+from tests.sim.sweep.fake_sweep import CELLS, POLICIES, RUNS, call
 
 
 def rows_by(results, kind):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
-from tests.sim.sweep.made_up_sweep import CONFIG, RUNS, call, without_timing, write_sweep
+from tests.sim.sweep.fake_sweep import CONFIG, RUNS, call, without_timing, write_sweep
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
 

@@ -1,4 +1,4 @@
-"""A tiny sweep: made-up acceptance lists, two loads, one of them on the clock, two seeds."""
+"""A tiny sweep: fake acceptance lists, two loads, one of them on the clock, two seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up machine and made-up acceptance data for the drafters' tests."""
+"""Fake hardware and fake acceptance data for the drafters' tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 
 
 @dataclass
-class MadeUpHardware:
+class FakeHardware:
     """An 8B-shaped target whose every cost is linear, so that prices can be told by hand."""
 
     name: str = "made-up"

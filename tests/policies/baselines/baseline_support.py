@@ -1,4 +1,4 @@
-"""What the tests of the peers share: made-up steps, a drive with confidence, a short simulation."""
+"""Fake steps, a drive with confidence and a short simulation for the tests of baselines."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def staircase(folder: Path) -> str:
     return profile_file(folder, sizes, [0.01, 0.01, 0.017, 0.017, 0.027, 0.027, 0.05, 0.09])
 
 
-def check_peer(name: str, **options: Any) -> None:
+def check_baseline(name: str, **options: Any) -> None:
     """The contract, without a signal and with one, at every level and on ladders with gaps."""
     check_policy(lambda seed: build_policy(name, options, seed=seed))
     assert provenance_of(type(make(name, **options))).source
