@@ -186,7 +186,7 @@ def test_modes_and_engines_that_cannot_stop_draft_to_the_end() -> None:
         engine = scenario.engine_for(Stopper(StaticOptions(k=4)))
         drafted = []
         for _ in range(60):
-            engine._arrivals()
+            engine._arrivals.up_to(engine.now)
             engine.step()
             drafted.extend(engine.batch.drafted.tolist())
         return float(np.mean(drafted))
