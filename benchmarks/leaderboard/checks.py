@@ -108,7 +108,7 @@ class Board:
 
 def _against_best_static(board: Board) -> list[Demand]:
     ratios = board.best(SETS, OURS)
-    wanted = "history only, 1-256 clients, every acceptance set: mean >= .99 of the best fixed K"
+    wanted = "history only, 1-256 clients, every acceptance set: mean >= 0.99 of the best static K"
     if not ratios:
         return [Demand(wanted, "not run", None)]
     average = mean(ratios.values())
@@ -119,7 +119,7 @@ def _against_best_static(board: Board) -> list[Demand]:
     return [
         Demand(wanted, f"{average:.4f}, {_count(ratios)}", average >= 0.99),
         Demand(
-            "worst cell >= .975 after 1,000 steps",
+            "worst cell >= 0.975 after 1,000 steps",
             f"{ratios[low]:.4f} at {where(low)}; {_below(ratios, 0.975)}",
             ratios[low] >= 0.975,
         ),
@@ -133,7 +133,7 @@ def _against_best_static(board: Board) -> list[Demand]:
 
 def _against_no_speculation(board: Board) -> Demand:
     ratios = by_place(board.rows(STEADY, OURS), of_no_speculation)
-    wanted = "against no speculation >= .995 in every steady cell"
+    wanted = "against no speculation >= 0.995 in every steady cell"
     if not ratios:
         return Demand(wanted, "not run", None)
     low = min(ratios, key=lambda place: ratios[place])
@@ -161,8 +161,8 @@ def _against_baselines(board: Board) -> list[Demand]:
     behind = sum(loss < -LOSS for loss in losses.values())
     return [
         Demand(
-            "above every L0/L1 baseline on the average of the cells both have run",
-            f"nearest {nearest}, {100 * margins[nearest]:+.2f} points of the best fixed K; "
+            "above every L0/L1 baseline, mean of the cells that both ran",
+            f"nearest {nearest}, {100 * margins[nearest]:+.2f} points of the best static K; "
             f"{sum(margin > 0 for margin in margins.values())} of {len(margins)} baselines",
             margins[nearest] > 0,
         ),
@@ -191,7 +191,7 @@ def _led_by_others(board: Board, ours: dict[Place, float]) -> Demand:
         f"{where(max(ahead[label])[1])})"
         for label in ranked[:8]
     ]
-    wanted = "cells where another policy is more than .5 % above goodput"
+    wanted = "cells where another policy is more than 0.5 % above goodput"
     return Demand(wanted, "; ".join(parts) or "none", None)
 
 
@@ -201,7 +201,7 @@ def _with_confidence(board: Board) -> list[Demand]:
     for load, least in CONFIDENCE.items():
         here = {place[0]: ratio for place, ratio in ratios.items() if place[4] == load}
         clients = load.removeprefix("closed:")
-        wanted = f"confidence of AUC .85: >= {least} at {clients} clients"
+        wanted = f"confidence of AUC 0.85: >= {least} at {clients} clients"
         if not here:
             found.append(Demand(wanted, "not run", None))
             continue
@@ -215,7 +215,7 @@ def _recovery(board: Board) -> list[Demand]:
     rows = board.rows(["changes"], OURS)
     found = []
     for name, wanted in (
-        ("falls", "acceptance falls from .8 to .1: within 3 % of the new optimum in <= 50 steps"),
+        ("falls", "acceptance falls from 0.8 to 0.1: within 3 % of the new optimum in <= 50 steps"),
         ("dies and revives", "a drafter dead for 60 s revives: recovered in <= 30 s"),
     ):
         lasts = [
@@ -241,7 +241,7 @@ def _recovery(board: Board) -> list[Demand]:
 
 def _first_steps(board: Board) -> Demand:
     ratios = board.best(["first steps"], OURS)
-    wanted = "nothing known: <= 5 % loss over the first 500 steps"
+    wanted = "cold start: <= 5 % loss over the first 500 steps"
     if not ratios:
         return Demand(wanted, "not run", None)
     low = min(ratios, key=lambda place: ratios[place])
