@@ -148,7 +148,7 @@ def test_an_early_exit_that_takes_back_the_last_draft_is_biased(
     # The controller doesn't let it be taken back.
     assert bias(found_for(takes_back, capability=STOPS)) < EXACT
     unguarded = property(lambda self: False, lambda self, value: None)
-    monkeypatch.setattr(Controller, "_stopped_live", unguarded, raising=False)
+    monkeypatch.setattr(LiveStops, "stopped", unguarded, raising=False)
     results = found_for(takes_back, capability=STOPS)
     assert marginal_bias(results) == figure("early exit, then the last draft taken back")
     assert bias(results) == pytest.approx(0.200, abs=5e-4)

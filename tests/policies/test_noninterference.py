@@ -193,7 +193,7 @@ def test_an_early_exit_passes(keeps_fallen: bool, takes_back: bool) -> None:
 
 
 def test_a_draft_taken_back_because_the_next_one_fell_is_found_out() -> None:
-    with pytest.raises(AssertionError, match=r"asked after each pass.*biased"):
+    with pytest.raises(AssertionError, match=r"stopped after each pass.*biased"):
         check_noninterference(Stopping(keeps_fallen=False, takes_back=True), ASKING)
 
 

@@ -52,7 +52,7 @@ def test_a_model_that_cannot_be_read_is_one_clear_error(
         (["history", "intercepts"], [0.0], "intercepts"),
         (["history", "weights"], [1.0], "differ in length"),
         (["drafts", "features", 0, "name"], "token_probability", "unknown feature"),
-        (["drafts", "weights"], [1e300], "sensible"),
+        (["drafts", "weights"], [1e300], "out of range"),
         (["drafts", "features", 0, "scale"], 0.0, "scale"),
         (["tasks"], {"code": 1e9}, "tasks"),
     ],

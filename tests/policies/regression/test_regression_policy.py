@@ -67,7 +67,8 @@ def after_some_steps(policy: Any, batch: int, most: Any, shown: Any) -> SpecPlan
     for step in range(8):
         now = context(batch, 4, step)
         plan = policy.plan(now)
-        came = outcome(now, np.full(batch, step % 5), np.minimum(step % 5, most))
+        accepted = np.minimum(np.full(batch, step % 5), most)
+        came = outcome(now, np.full(batch, step % 5), accepted)
         policy.observe(FinishedStep(now, plan, came))
     return cast(SpecPlan, policy.plan(context(batch, 4, 20, confidence=shown)))
 
