@@ -298,6 +298,7 @@ def test_speculation_stops_only_once_step_times_are_known(profiled: bool, tmp_pa
         modes.add(plan.mode)
         plan = msgspec.structs.replace(plan, verify=np.array([1, 1]), draft_depth=4)
         policy.observe(finished(plan, now, 0.2))
+        policy.forget(now.slots)
     assert bool(modes & {Mode.OFF_WARM, Mode.OFF_COLD}) == profiled
 
 
