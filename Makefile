@@ -32,7 +32,8 @@ gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu
 	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/pip install --quiet "vllm==0.32.0" numba --editable .
 	@PYTHON=$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python sh benchmarks/gpu/run.sh
-	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python -m benchmarks.gpu.page out/gpu --simulate
+	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python -m benchmarks.gpu.page out/gpu --simulate \
+		--traces out/gpu-scratch/traces
 
 lock:
 	@$(PYTHON) scripts/environments.py --lock

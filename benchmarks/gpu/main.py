@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
         "output_tokens": options.output_tokens,
     }
     results.add("extent", extent)
-    fleet = Fleet(machine, options.out / "logs")
+    fleet = Fleet(machine, Path(machine.scratch) / "logs")
     deadline = time.monotonic() + options.seconds
     bench = Bench(fleet, results, _extent(options), machine, deadline)
     try:
@@ -121,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("out", type=Path)
     add("--models", type=Path, required=True)
+    add("--scratch", type=Path, help="folder for logs and step traces; default OUT")
     add("--stage", nargs="+", choices=list(STAGES), default=list(STAGES))
     add("--method", choices=list(METHODS), default="eagle")
     add("--kmax", type=int, default=5)
@@ -144,7 +145,7 @@ def _machine(options: argparse.Namespace, results: Results) -> Machine:
     measured = results.found.get("ragged_penalty")
     return Machine(
         models=str(options.models.resolve()),
-        out=str(options.out.resolve()),
+        scratch=str((options.scratch or options.out).resolve()),
         gpu=not options.tiny,
         max_num_seqs=options.max_num_seqs,
         kv_gib=options.kv_gib,

@@ -6,9 +6,9 @@ writes OUT/site.tar.xz, a site folder for CPython 3.12 beside torch, triton, tra
 vLLM's Python files, the compiled parts that a dense bf16 model with FlashAttention 3 needs, and the
 small dependencies of `wheels.txt`. Device code of other GPUs than sm_90 is zeroed, so that it
 compresses, and with it the PTX: no Marlin. Left out besides: FlashAttention 2, DeepGEMM, FlashMLA,
-flashinfer. OUT/project is a checkout without what the GPU machine doesn't need. Together they must
-stay below the limit. Needs pip with PyPI, strip, xz, 2 GB of disk and 5 minutes; a second run takes
-what it finds under OUT/downloads.
+flashinfer. Together with this checkout the file must stay below the limit of one upload. Needs pip
+with PyPI, strip, xz, 2 GB of disk and 10 minutes; a second run takes what it finds under
+OUT/downloads.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VLLM = "0.32.0"
-SITE, DOWNLOADS, PROJECT, PACKED = "site", "downloads", "project", "site.tar.xz"
+SITE, DOWNLOADS, PACKED = "site", "downloads", "site.tar.xz"
 LIMIT_MIB = 64.0
 COMPILED = (
     *("_C_stable_libtorch.", "_vllm_fa3_C.", "_moe_C_stable_libtorch.", "cumem_allocator."),
@@ -38,7 +38,6 @@ COMPRESSION = "--x86 --lzma2=preset=9e,dict=128MiB"
 """Of xz; a tenth smaller than its default, and no slower to unpack."""
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (35, 34, 31, 28, 27, 24, 17, 12, 5)]
 LEGACY_PLATFORMS = ["manylinux2014_x86_64", "manylinux1_x86_64"]
-LEFT_OUT_OF_PROJECT = (".ci", "dashboards", "demo", "docs", "tests", "benchmarks/results")
 FATBIN_MAGIC = 0xBA55ED50
 CODE_KINDS = (1, 2)
 """PTX and machine code, as entries of a fat binary name them."""
@@ -75,7 +74,7 @@ def unzip_vllm(wheel: Path, site: Path) -> None:
                 archive.extract(member, site)
 
 
-def unzip(wheels: Iterator[Path], site: Path) -> None:
+def unzip(wheels: Iterable[Path], site: Path) -> None:
     """Unpack wheels as pip would, and remove what is not needed."""
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
@@ -146,30 +145,17 @@ def only_sm90(library: Path) -> int:
     return zeroed
 
 
-def copy_project(out: Path) -> None:
-    """Copy what is committed or new in this checkout, without what the GPU machine doesn't need."""
-    remove(out)
+def travelling() -> list[Path]:
+    """What is committed or new in this checkout: it travels beside the packed site folder."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        path = ROOT / name
-        if name.startswith(tuple(f"{each}/" for each in LEFT_OUT_OF_PROJECT)):
-            continue
-        if path.is_symlink() or not path.is_file():
-            continue  # links inside the package; `unpack` puts the folders there
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, out / name)
+    files = [ROOT / name for name in listed.split("\0") if name]
+    return [path for path in files if path.is_file() and not path.is_symlink()]
 
 
-def mebibytes(*paths: Path) -> float:
-    """Size of files and of all files in folders, MiB."""
-    files = [
-        file
-        for path in paths
-        for file in (path.rglob("*") if path.is_dir() else [path])
-        if file.is_file()
-    ]
-    return sum(file.stat().st_size for file in files) / 2**20
+def mebibytes(paths: Iterable[Path]) -> float:
+    """Size of files, MiB."""
+    return sum(path.stat().st_size for path in paths) / 2**20
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -181,26 +167,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--vllm", default=VLLM)
     parser.add_argument("--limit-mib", type=float, default=LIMIT_MIB)
-    parser.add_argument("--project-only", action="store_true", help="keep site.tar.xz as it is")
     options = parser.parse_args(arguments)
     site, downloads = options.out / SITE, options.out / DOWNLOADS
-    packed, project = options.out / PACKED, options.out / PROJECT
-    if not options.project_only:
-        download([f"vllm=={options.vllm}"], downloads / "vllm")
-        download(requirements((HERE / "wheels.txt").read_text("utf-8")), downloads / "others")
-        remove(site)
-        unzip_vllm(next((downloads / "vllm").glob("vllm-*.whl")), site)
-        unzip((downloads / "others").glob("*.whl"), site)
-        for library in site.rglob("*.so*"):
-            zeroed = only_sm90(library)
-            if zeroed:
-                print(f"{library.name}: {zeroed >> 20} MiB of other GPUs zeroed", flush=True)
-        command = f"tar -C '{site}' --sort=name -cf - . | xz {COMPRESSION} > '{packed}'"
-        subprocess.run(command, shell=True, check=True)
-    copy_project(project)
-    total = mebibytes(packed, project)
-    print(f"{packed.name} {mebibytes(packed):.1f} MiB, {PROJECT} {mebibytes(project):.1f} MiB")
-    if total > options.limit_mib:
+    packed = options.out / PACKED
+    download([f"vllm=={options.vllm}"], downloads / "vllm")
+    download(requirements((HERE / "wheels.txt").read_text("utf-8")), downloads / "others")
+    remove(site)
+    unzip_vllm(next((downloads / "vllm").glob("vllm-*.whl")), site)
+    unzip((downloads / "others").glob("*.whl"), site)
+    for library in site.rglob("*.so*"):
+        zeroed = only_sm90(library)
+        if zeroed:
+            print(f"{library.name}: {zeroed >> 20} MiB of other GPUs zeroed", flush=True)
+    command = f"tar -C '{site}' --sort=name -cf - . | xz {COMPRESSION} > '{packed}'"
+    subprocess.run(command, shell=True, check=True)
+    sizes = mebibytes([packed]), mebibytes(travelling())
+    print(f"{packed.name} {sizes[0]:.1f} MiB, this checkout {sizes[1]:.1f} MiB")
+    if (total := sum(sizes)) > options.limit_mib:
         print(f"error: {total:.1f} MiB is more than the limit of {options.limit_mib:g}")
         return 1
     return 0

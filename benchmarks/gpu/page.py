@@ -1,6 +1,6 @@
 """The page of a run: docs/gpu.md, generated from one JSON.
 
-    python -m benchmarks.gpu.page OUT [--simulate] [--publish]
+    python -m benchmarks.gpu.page OUT [--simulate [--traces FOLDER]] [--publish]
     python -m benchmarks.gpu.page
 
 The first writes OUT/gpu.json and OUT/gpu.md from OUT/results.jsonl; `--simulate` fits the hardware
@@ -52,8 +52,9 @@ logs and random text. It is the acceptance of a small pair, so compare arms with
 with published speed-ups.
 
 Without a network on the GPU machine: `python -m benchmarks.gpu.pack OUT` on another machine packs
-vLLM and its dependencies into one file of about 48 MiB, `sh benchmarks/gpu/run.sh` unpacks it and
-runs a part of the stages in eight minutes.
+vLLM and its dependencies into one file of 41 MiB, OUT/site.tar.xz; on the GPU machine
+`PACKED=site.tar.xz sh benchmarks/gpu/run.sh 1` unpacks it and runs the first of four parts, eight
+minutes each.
 
 | stage | what it measures |
 | --- | --- |
@@ -243,16 +244,16 @@ def write_page(out: Path) -> dict[str, Any]:
     return summary
 
 
-def simulate(out: Path) -> None:
-    """Fit the profile to the recorded steps, and hold the simulator against the sweep."""
+def simulate(out: Path, traces: Path) -> None:
+    """Fit the profile to steps recorded under `traces`, and simulate the sweep on it."""
     from .profile import make_profile
     from .simulated import errors
 
     summary, results = summarise(out), Results(out / "results.jsonl")
     method, extent = summary["about"]["method"], summary["extent"]
-    results.add("profile", make_profile(out, f"{method}-long"))
+    results.add("profile", make_profile(out, traces, f"{method}-long"))
     rows = [row for row in summary.get("sweep", ()) if row["method"] == method]
-    results.add("simulator", errors(out, rows, {**extent, "method": method}))
+    results.add("simulator", errors(out, traces, rows, {**extent, "method": method}))
 
 
 def one_line_per_key(document: Mapping[str, Any]) -> str:
@@ -269,6 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("out", type=Path, nargs="?", help="folder of a run")
     parser.add_argument("--simulate", action="store_true", help="fit the profile, simulate")
+    parser.add_argument("--traces", type=Path, help="folder of the step traces")
     parser.add_argument("--publish", action="store_true", help="also into the repository")
     options = parser.parse_args(arguments)
     if options.out is None:
@@ -276,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
         PAGE.write_text(render(summary), encoding="utf-8")
         return 0
     if options.simulate:
-        simulate(options.out)
+        simulate(options.out, options.traces or options.out / "traces")
     summary = write_page(options.out)
     if options.publish:
         JSON_FILE.write_text(one_line_per_key(summary), encoding="utf-8")

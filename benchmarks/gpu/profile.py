@@ -1,7 +1,5 @@
 """A hardware profile for the simulator, from the step traces of the stage `step_costs`.
 
-    python -m benchmarks.gpu.profile OUT    # OUT/profile.json, and what it was fitted to
-
 The traces are split in two: decode steps whose K were equal, to which the profile is fitted, and
 the steps of real requests at K = Kmax, which say what is accepted at every position.
 """
@@ -9,7 +7,6 @@ the steps of real requests at K = Kmax, which say what is accepted at every posi
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from benchmarks.bench_pair.names import KINDS
 
 from .results import Results
 
+PARTS = "parts"
 COSTS, ACCEPTANCE = "costs", "acceptance"
 SEGMENT = "steps-0-000000.jsonl"
 MODEL = "llama-3.1-8b shape (benchmarks/bench_pair)"
@@ -50,13 +48,13 @@ def split(trace: Path, out: Path) -> dict[str, int]:
     return counts
 
 
-def make_profile(out: Path, engine: str) -> dict[str, Any]:
-    """Fit OUT/profile.json to the traces of an engine.
+def make_profile(out: Path, traces: Path, engine: str) -> dict[str, Any]:
+    """Fit OUT/profile.json to the traces of an engine, in a folder of that name under `traces`.
 
     Returns:
         The profile, how well it fits, and the steps of each part; `error` if it cannot be fitted.
     """
-    trace, parts = out / "traces" / engine, out / "traces" / "parts"
+    trace, parts = traces / engine, traces / PARTS
     if not trace.is_dir():
         return {"error": "no step traces: run the stage step_costs"}
     counts = split(trace, parts)
@@ -102,16 +100,3 @@ def _steps(trace: Path) -> Iterator[dict[str, Any]]:
             except ValueError:
                 continue
             yield step
-
-
-def main() -> int:
-    """Fit the profile of the first engine that has traces."""
-    out = Path(sys.argv[1])
-    engines = sorted(path.name for path in (out / "traces").glob("*-long"))
-    found = make_profile(out, engines[0]) if engines else {"error": f"no traces under {out}"}
-    print(json.dumps(found, indent=1))
-    return int("error" in found)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

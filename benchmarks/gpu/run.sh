@@ -3,7 +3,9 @@
 #
 # Parts 1, 2, 3 and 4 take about eight minutes each; without a name all four run. Each goes on where
 # an earlier run stopped. Set
-#   OUT       folder of the results (default out/gpu); earlier results in .gpu/results are taken up
+#   OUT       folder of the results (default out/gpu), a few files; earlier results in .gpu/results
+#             are taken up
+#   SCRATCH   folder for logs and step traces, which are packed into OUT (default out/gpu-scratch)
 #   PACKED    what benchmarks/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
@@ -11,9 +13,10 @@
 #   TINY      --tiny: toy models on a CPU, to try this script
 set -u
 PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} PACKED=${PACKED:-.gpu/site.tar.xz} TINY=${TINY:-}
-SITE=${SITE:-/tmp/adaptive-spec-site}
-mkdir -p "$OUT"
-[ -f "$OUT/results.jsonl" ] || cp -r .gpu/results/. "$OUT" 2>/dev/null
+SITE=${SITE:-/tmp/adaptive-spec-site} SCRATCH=${SCRATCH:-out/gpu-scratch}
+mkdir -p "$OUT" "$SCRATCH"
+[ -f "$OUT/results.jsonl" ] || cp .gpu/results/* "$OUT" 2>/dev/null
+[ -d "$SCRATCH/traces" ] || [ ! -f "$OUT/traces.tgz" ] || tar -xzf "$OUT/traces.tgz" -C "$SCRATCH"
 
 if [ -f "$PACKED" ]; then
   "$PYTHON" benchmarks/gpu/unpack.py "$PACKED" "$SITE" || exit 1
@@ -32,7 +35,10 @@ size=8b; [ -z "$TINY" ] || size=tiny
 date +%T
 "$PYTHON" benchmarks/bench_pair/llama_shapes.py "$MODELS" --size "$size" || exit 1
 
-bench() { date +%T; "$PYTHON" -m benchmarks.gpu.main "$OUT" --models "$MODELS" $TINY "$@"; }
+bench() {
+  date +%T
+  "$PYTHON" -m benchmarks.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY "$@"
+}
 part() {
   case $1 in
     1) bench --stage smoke sweep --repeats 1 --seconds 400 ;;
@@ -48,12 +54,12 @@ status=0
 for each in ${*:-1 2 3 4}; do
   part "$each"; status=$?
   if [ "$status" -eq 3 ]; then  # no engine started: without torch.compile
-    COMPILATION='{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'
-    "$PYTHON" -m benchmarks.gpu.main "$OUT" --models "$MODELS" $TINY --stage smoke sweep \
-      --repeats 1 --seconds 240 --compilation "$COMPILATION"; status=$?
+    bench --stage smoke sweep --repeats 1 --seconds 240 \
+      --compilation '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'; status=$?
   fi
+  for folder in logs traces; do
+    [ ! -d "$SCRATCH/$folder" ] || tar -czf "$OUT/$folder.tgz" -C "$SCRATCH" "$folder"
+  done
 done
-tar -czf "$OUT/logs.tgz" -C "$OUT" logs 2>/dev/null
-[ ! -d "$OUT/traces" ] || tar -czf "$OUT/traces.tgz" -C "$OUT" traces
 date +%T
 exit "$status"

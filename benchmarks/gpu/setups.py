@@ -43,7 +43,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: folder of the models.
-        out: folder for step traces.
+        scratch: folder for step traces.
         gpu: CUDA with captured graphs; else a CPU, eagerly.
         max_num_seqs: most requests in a batch.
         max_model_len, long_model_len: tokens; the second for engines whose key ends in `long`.
@@ -55,7 +55,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     models: str
-    out: str
+    scratch: str
     gpu: bool
     max_num_seqs: int = 256
     max_model_len: int = 1024
@@ -101,6 +101,8 @@ def _of_target(machine: Machine, *, long: bool, sync: bool) -> dict[str, Any]:
         arguments["max_model_len"] = machine.long_model_len
     return arguments | {
         "worker_extension_cls": EXTENSION,
+        # Worker and scheduler in one process: vLLM's default, on which the extension relies.
+        "distributed_executor_backend": "uni",
         "dtype": "bfloat16",
         # What must be free at start; kv_cache_memory_bytes is what is taken.
         "gpu_memory_utilization": 0.25,
@@ -152,6 +154,6 @@ def _adaptive(machine: Machine, kind: str, key: str) -> dict[str, Any]:
     if kind in ("quiet", "long"):
         found["confidence"] = False
     if kind == "long":
-        found["trace"] = {"directory": f"{machine.out}/traces/{key}", "max_segments": 1000}
+        found["trace"] = {"directory": f"{machine.scratch}/traces/{key}", "max_segments": 1000}
         found["memory_guard"] = False
     return found

@@ -25,17 +25,20 @@ from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.load.step_trace import read_step_trace as read_requests
 
-from .profile import ACCEPTANCE
+from .profile import ACCEPTANCE, PARTS
 
 TOKENS_PER_CLIENT = 2000
 WARM_UP_STEPS = 100
 
 
-def errors(out: Path, rows: list[dict[str, Any]], engine: Mapping[str, Any]) -> dict[str, Any]:
+def errors(
+    out: Path, traces: Path, rows: list[dict[str, Any]], engine: Mapping[str, Any]
+) -> dict[str, Any]:
     """Simulate the arms of a sweep's rows (`summary.sweep`) at temperature above 0.
 
     Args:
-        out: folder with profile.json and the recorded traces.
+        out: folder with profile.json.
+        traces: folder with the parts that `profile.split` has written.
         rows: of one method and temperature, those of no speculation included.
         engine: `kmax`, `rungs`, `max_num_seqs`, `gpu`, `method`, `output_tokens`.
 
@@ -43,7 +46,7 @@ def errors(out: Path, rows: list[dict[str, Any]], engine: Mapping[str, Any]) -> 
         A row for each arm and load with the measured and simulated ratio, and the mean absolute
         error; `error` if something needed was not recorded.
     """
-    recorded = out / "traces" / "parts" / ACCEPTANCE
+    recorded = traces / PARTS / ACCEPTANCE
     if not (out / "profile.json").exists():
         return {"error": "no hardware profile was measured"}
     try:

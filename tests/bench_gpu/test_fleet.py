@@ -34,7 +34,7 @@ EXTENT = Extent(
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(models=str(tmp_path / "no models"), out=str(tmp_path), gpu=False)
+    return Machine(models=str(tmp_path / "no models"), scratch=str(tmp_path), gpu=False)
 
 
 @pytest.fixture

@@ -42,4 +42,7 @@ def test_what_no_trace_tells_comes_from_the_engine() -> None:
 
 
 def test_without_traces_the_reason_is_given(tmp_path: Path) -> None:
-    assert "run the stage step_costs" in make_profile(tmp_path, "eagle-long")["error"]
+    assert (
+        "run the stage step_costs"
+        in make_profile(tmp_path, tmp_path / "traces", "eagle-long")["error"]
+    )

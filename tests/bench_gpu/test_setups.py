@@ -9,8 +9,8 @@ from adaptive_spec import Config
 from benchmarks.gpu.setups import METHODS, Machine, setup_for
 from benchmarks.gpu.steered import NAME
 
-GPU = Machine(models="models", out="out", gpu=True)
-CPU = Machine(models="models", out="out", gpu=False, max_num_seqs=4)
+GPU = Machine(models="models", scratch="out", gpu=True)
+CPU = Machine(models="models", scratch="out", gpu=False, max_num_seqs=4)
 KINDS = ("k3", "vllm", "adaptive", "ours", "ragged", "quiet", "long")
 KEYS = (
     *("none", "none-long", "eagle-vllm-sync", "eagle-ours-sync"),

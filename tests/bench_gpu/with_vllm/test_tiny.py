@@ -62,11 +62,18 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the toy models."""
+    folder = tmp_path_factory.mktemp("models")
+    write_all(folder, "tiny", "cpu", ["target", "eagle"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Path:
     """The folder of a run that was killed in its first stage and then finished."""
     folder = tmp_path_factory.mktemp("gpu")
-    out, models = folder / "out", folder / "models"
-    write_all(models, "tiny", "cpu", ["target", "eagle"])
+    out = folder / "out"
     children = killed_after(MEASURED_ONCE, start(out, models, "--stage", "smoke"), out)
     until = time.monotonic() + 60
     while any(map(alive, children)) and time.monotonic() < until:
@@ -183,10 +190,10 @@ def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
         *("eagle-quiet", "eagle-long", "eagle-adaptive"),
     ],
 )
-def test_vllm_takes_the_arguments_of_every_engine_of_a_gpu(key: str) -> None:
+def test_vllm_takes_the_arguments_of_every_engine_of_a_gpu(key: str, models: Path) -> None:
     from vllm.engine.arg_utils import EngineArgs
 
-    machine = Machine(models="models", out="out", gpu=True)
+    machine = Machine(models=str(models), scratch="out", gpu=True)
     made = EngineArgs(**setup_for(key, machine).arguments)
     assert made.worker_extension_cls.startswith("benchmarks.gpu.in_core.")
     assert made.cudagraph_metrics
