@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Controller, Level
+from adaptive_spec import Capability, Level
 from adaptive_spec.policy import Policy, build_policy
 from tests.losslessness.exact import rules
 from tests.losslessness.exact.joint_law import Found, Shown, distance, enumerate_batch
