@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
+from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.policy import Policy, build_policy
 from tests.losslessness.exact import rules
 from tests.losslessness.exact.joint_law import Found, Shown, distance, enumerate_batch
