@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from adaptive_spec.step import Capability, StepOutcome
+
+_BESIDE = 1.5
+"""A K this near to the best one is beside it."""
 
 
 class TimedLoads:
@@ -10,7 +15,8 @@ class TimedLoads:
 
     def __init__(self, capability: Capability) -> None:
         self._capability = capability
-        self._counts: dict[tuple[int, int], int] = {}
+        self._by_bin: dict[tuple[int, int], int] = {}
+        self._by_size: dict[tuple[int, int], int] = {}
 
     def count(self, outcome: StepOutcome) -> None:
         """A step was measured. One of prompts for the most part, or of few drafts, tells no K."""
@@ -18,25 +24,42 @@ class TimedLoads:
         few = not depth and outcome.batch_tokens > outcome.batch_size
         if outcome.prefill_tokens > outcome.batch_tokens or few:
             return
-        load = load_bin(outcome.batch_size)
-        self._counts[load, depth] = self._counts.get((load, depth), 0) + 1
+        for counts, load in (
+            (self._by_bin, load_bin(outcome.batch_size)),
+            (self._by_size, near_bin(outcome.batch_size)),
+        ):
+            counts[load, depth] = counts.get((load, depth), 0) + 1
 
     def missing(self, batch_size: int, wanted: int) -> list[int]:
         """K of the ladder that steps of this load have not been timed with so often, ascending."""
         load = load_bin(batch_size)
         ladder = exploration_ladder(self._capability)
-        return [k for k in ladder if self._counts.get((load, k), 0) < wanted]
+        return [k for k in ladder if self._by_bin.get((load, k), 0) < wanted]
 
     def complete(self, wanted: int) -> int:
         """Loads that have been timed with every K of the ladder so often."""
         ladder = exploration_ladder(self._capability)
-        loads = {load for load, _ in self._counts}
-        return sum(all(self._counts.get((load, k), 0) >= wanted for k in ladder) for load in loads)
+        loads = {load for load, _ in self._by_bin}
+        return sum(all(self._by_bin.get((load, k), 0) >= wanted for k in ladder) for load in loads)
+
+    def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
+        """K next to this mean K that batches of about this size lack, ascending."""
+        load = near_bin(batch_size)
+        return [
+            beside
+            for beside in self._capability.uniform_values
+            if abs(beside - k) <= _BESIDE and self._by_size.get((load, beside), 0) < wanted
+        ]
 
 
 def load_bin(batch_size: int) -> int:
     """Loads within a factor of two count as alike: 1, 2, 3-4, 5-8, ..."""
     return (batch_size - 1).bit_length()
+
+
+def near_bin(batch_size: int) -> int:
+    """Batch sizes within a factor of 1.4 have the same number."""
+    return round(2.0 * math.log2(batch_size))
 
 
 def exploration_ladder(capability: Capability) -> list[int]:

@@ -17,7 +17,7 @@ has never run, old loads are not forgotten while they do not occur, and one slow
 One sweep of coordinate descent per step keeps the fit current.
 
 A fit alone can be led astray while every step has the same K (N and D then move together), so the
-model also says which K a load still lacks: `missing_depths`.
+model also says which K a load still lacks: `missing_depths`, and `missing_beside` near the best.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _SAMPLES = 3
 _SAMPLES_LATER = 1
 _KNOWN_LOADS = 2
 """So many, all timed, tell what a step has of its own and by request."""
+_SAMPLES_BESIDE = 2
 _CACHED_BATCHES = 1024
 
 # Penalties, in units of one step's squared relative error.
@@ -182,6 +183,10 @@ class CostModel:
         """The K that steps of this load have not been measured with often enough, ascending."""
         few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
         return self._timed.missing(batch_size, _SAMPLES if few else _SAMPLES_LATER)
+
+    def missing_beside(self, batch_size: int, k: float) -> list[int]:
+        """Likewise the K next to this mean K, of batches of about this size."""
+        return self._timed.missing_beside(batch_size, k, _SAMPLES_BESIDE)
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""

@@ -4,7 +4,9 @@ It takes two steps: one drafts to that K, the next verifies it. The smallest K i
 all requests and for a share of them: a batch with few drafts may cost next to nothing, and from
 batches without any and full ones alone that can't be told from a jump at the first draft.
 
-A few K over the whole range are timed, for each doubling of the load.
+First come a few K over the whole range, for each doubling of the load; then those beside the best
+one, for sizes that are nearer to each other: between them it is decided, and a curve through far
+points may have the wrong slope there.
 
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
 can't be told from the rest of the step, and OFF would look no better than K = 0.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.cost.coverage import load_bin
+from adaptive_spec.cost.coverage import load_bin, near_bin
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.untimed_depths import UntimedDepths
 from adaptive_spec.planning.step_forecast import StepForecast
@@ -36,6 +38,7 @@ class CostProbes:
     def __init__(self, cost: CostModel) -> None:
         self._cost = cost
         self._untimed = UntimedDepths(_ATTEMPTS)
+        self._offered_beside: dict[tuple[int, int], int] = {}
         self._without_drafting: dict[int, int] = {}
         self._drafted: int | None = None
         self._times_smallest = 0
@@ -78,6 +81,8 @@ class CostProbes:
         least = _smallest(context.capability)
         worthwhile = None if forecast is None else lambda k: k == least or not forecast.hopeless(k)
         self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)
+        if self._drafted is None and forecast is not None and forecast.best.verify.any():
+            self._drafted = self._beside(forecast)
         return self._drafted
 
     def leaves_drafting_out(self, context: StepContext) -> bool:
@@ -94,6 +99,16 @@ class CostProbes:
             return False
         self._without_drafting[load] = made + 1
         return True
+
+    def _beside(self, forecast: StepForecast) -> int | None:
+        batch_size = forecast.context.batch_size
+        load, best = near_bin(batch_size), float(forecast.best.verify.mean())
+        for k in self._cost.missing_beside(batch_size, best):
+            offered = self._offered_beside.get((load, k), 0)
+            if offered < _ATTEMPTS and not forecast.hopeless(k):
+                self._offered_beside[load, k] = offered + 1
+                return k
+        return None
 
 
 def _smallest(capability: Capability) -> int:

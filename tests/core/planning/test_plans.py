@@ -22,6 +22,7 @@ from adaptive_spec.planning.planner import Admission
 from adaptive_spec.planning.step_forecast import StepForecast, convex_slopes
 from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, SpecPlan, StepContext, StepOutcome
+from tests.core.cost.test_model import step as step_of
 from tests.policies.closed_loop import LAPTOP, alike, run
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
@@ -224,6 +225,26 @@ def test_where_the_depth_is_fixed_a_few_steps_of_each_load_leave_drafting_out(
     assert left_out(8) == times
     assert left_out(7) == 0
     assert left_out(3) == times
+
+
+def test_once_the_ladder_is_timed_the_k_beside_the_best_are() -> None:
+    cost = CostModel(FULL)
+    one = Exploring(Explorer(FULL, 0), CostProbes(cost))
+    for k in (0, 1, 2, 4) * 3:  # the ladder of Kmax 4
+        cost.learn(measured(8, k))
+    best = Admission(np.full(8, 3), 3, 20.0, 0.1)
+    offered = []
+    for step in range(0, 200, 4):
+        now = context(step, [4] * 8)
+        of = forecast(now)._replace(best=best)
+        if (plan := one.timed(now, of)) is not None:
+            offered.append(plan.draft_depth)
+            cost.learn(measured(8, plan.draft_depth))
+    assert offered == [3, 3]
+
+
+def measured(batch: int, k: int) -> StepOutcome:
+    return step_of(batch, k, k, 0.1 + 0.001 * batch * k + 0.002 * k)
 
 
 def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_dropped() -> None:
