@@ -6,6 +6,7 @@ looks for them in a source tree.
 
 from __future__ import annotations
 
+from adaptive_spec.adapters.vllm.worker_facts import OUTPUT, SCHEDULER, V2, WORKER_FACTS
 from adaptive_spec.engines.source_check import EngineSource
 from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
 
@@ -15,14 +16,8 @@ LADDER = "captured ladder of K"
 COLD = "OFF-cold"
 LABELS = "no labels from the stale output of preempted requests"
 SWITCH = "run-time switch"
-SIGNAL = "the drafter's confidence"
-EARLY_EXIT = "ending the draft loop early"
-V2_SIGNAL = "the drafter's confidence on model runner V2"
 
-SCHEDULER = ("v1/core/sched/scheduler.py",)
 ASYNC_SCHEDULER = "v1/core/sched/async_scheduler.py"
-OUTPUT = ("v1/core/sched/output.py",)
-V2 = "v1/worker/gpu"
 
 FACTS: dict[str, tuple[Fact, ...]] = {
     BASE: (
@@ -288,113 +283,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             why="the engine's half of the switch, and news of other weights",
         ),
     ),
-    SIGNAL: (
-        Function(
-            files=SCHEDULER,
-            name="Scheduler.update_draft_token_ids",
-            parameters=("self", "draft_token_ids"),
-            why="confidence arrives with the drafts",
-        ),
-        Names(
-            files=("v1/worker/gpu_worker.py",),
-            within="Worker",
-            names=("execute_model", "load_model", "sample_tokens", "take_draft_token_ids"),
-            why="our worker class stands before it",
-        ),
-        Names(
-            files=("v1/worker/gpu_model_runner.py",),
-            names=("draft_token_ids_copy_stream", "input_batch", "max_num_reqs", "num_spec_tokens"),
-            why="whose drafts they are, and the way to the host",
-        ),
-        Names(
-            files=("v1/spec_decode/llm_base_proposer.py",),
-            names=("compute_logits", "_sample_draft_tokens", "propose"),
-            why="the drafter's logits, by position and round",
-        ),
-        Names(
-            files=("v1/spec_decode/ngram_proposer.py",),
-            names=("max_n", "propose"),
-            why="how much text matched",
-        ),
-        Names(
-            files=("v1/spec_decode/suffix_decoding.py",),
-            names=("speculate", "suffix_cache"),
-            why="how often each token followed",
-        ),
-    ),
-    V2_SIGNAL: (
-        Names(
-            files=(f"{V2}/spec_decode/speculator.py",),
-            within="DraftModelSpeculator",
-            names=(
-                "acceptance_estimator",
-                "device",
-                "draft_logits",
-                "max_num_reqs",
-                "num_speculative_steps",
-                "temperature",
-                "use_local_argmax_reduction",
-            ),
-            why="where a reader of the drafter's logits goes, and what they are",
-        ),
-        Order(
-            file=f"{V2}/spec_decode/speculator.py",
-            function="DraftModelSpeculator.sample_draft",
-            calls=("compute_draft_logits", "_maybe_predict_acceptance"),
-            why="the reader is shown what drafts come from, before anything changes it",
-        ),
-        Function(
-            files=(f"{V2}/spec_decode/acceptance_estimator.py",),
-            name="OnlineAcceptanceEstimator.predict",
-            parameters=(
-                "self",
-                "logits",
-                "idx_mapping",
-                "draft_step",
-                "confidence_probs",
-                "temperature",
-            ),
-            why="what the reader is called with",
-        ),
-        Function(
-            files=(f"{V2}/spec_decode/acceptance_estimator.py",),
-            name="OnlineAcceptanceEstimator.step",
-            parameters=("self", "idx_mapping", "num_sampled", "num_rejected"),
-            why="what it is also called with",
-        ),
-        Order(
-            file=f"{V2}/model_runner.py",
-            function="GPUModelRunner.sample_tokens",
-            calls=("AsyncOutput", "observe_verification", "propose"),
-            why="a step's results leave before its drafts are made",
-        ),
-        Names(
-            files=(f"{V2}/model_runner.py",),
-            within="GPUModelRunner",
-            names=("num_speculative_tokens", "speculator", "vllm_config"),
-            why="whose drafts they are, and how many are asked for",
-        ),
-        Names(
-            files=(f"{V2}/input_batch.py",),
-            within="InputBatch",
-            names=("num_reqs", "req_ids"),
-            why="which request each row is",
-        ),
-    ),
-    EARLY_EXIT: (
-        Order(
-            file="v1/spec_decode/llm_base_proposer.py",
-            function="SpecDecodeBaseProposer.propose",
-            calls=("range", "set_forward_context", "_sample_draft_tokens", "stack"),
-            why="a pass ends with its sampling, and after the last one drafts are stacked",
-        ),
-        Names(
-            files=("config/vllm.py",),
-            within="VllmConfig",
-            names=("instance_id",),
-            why="how the drafter finds the scheduler of its engine",
-        ),
-    ),
+    **WORKER_FACTS,
 }
 """What does not work without them -> facts."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from vllm_sources import DownloadError, source_of
 
-from adaptive_spec.adapters.vllm import facts
+from adaptive_spec.adapters.vllm import facts, worker_facts
 from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.engines.source_check import SourceReport
 from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
@@ -117,7 +117,7 @@ def test_the_oldest_version_has_what_the_base_needs() -> None:
     assert missing == {
         facts.LABELS,
         facts.V2_DEPTH,
-        facts.V2_SIGNAL,
+        worker_facts.V2_SIGNAL,
         facts.LADDER,
         facts.SWITCH,
     }
