@@ -23,6 +23,8 @@ import torch
 
 from .transformations import INITIAL_DEVIATION, Config, Tensors
 
+POSITIONS = 8192
+"""Longest context that an engine may be configured with; text is what the model knows to 2,048."""
 CONSTANT = 2.0**-5
 """Value of the constant dimension in every embedding: 0.05 % of an embedding's square norm."""
 FINAL_GAIN = 1024.0
@@ -91,6 +93,7 @@ class Expansion:
             "head_dim": shape.head_size,
             "intermediate_size": shape.intermediate,
             "vocab_size": shape.vocabulary,
+            "max_position_embeddings": POSITIONS,
             "rms_norm_eps": self._config["rms_norm_eps"] * self._width / shape.hidden,
             "tie_word_embeddings": False,
         }

@@ -83,6 +83,7 @@ def main() -> int:
         import torch
 
         found["gpu"] = torch.cuda.get_device_name()
+        found["cuda"] = torch.version.cuda
         found["largest_errors"] = kernels()
         found["good"] = max(found["largest_errors"].values()) < LARGEST_ERROR
     print(json.dumps(found))

@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         fleet.close()
         write_page(options.out)
-    if fleet.failed and not any(key.startswith("engine/") for key in results.found):
+    if fleet.failed and not fleet.started:
         return NOTHING_STARTED
     return 1 if fleet.failed else 0
 
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output-tokens", type=int, default=96, help="length of an answer")
     add("--seconds", type=float, default=480.0, help="then no cell is begun")
     add("--compilation", default="{}", help="vLLM's compilation_config, JSON")
-    add("--kv-gib", type=float, default=5.0, help="KV cache of an engine")
+    add("--kv-gib", type=float, default=4.5, help="KV cache of an engine")
     add("--max-num-seqs", type=int, default=256)
     add("--answers", type=int, default=80, help="greedy answers compared")
     add("--tiny", action="store_true", help="on a CPU, to try the code")
@@ -174,7 +174,7 @@ def _gpu_name(*, tiny: bool) -> str:
     """The GPU's name, without a CUDA context, which would take memory from the engines."""
     if tiny:
         return "a CPU, toy models"
-    query = "--query-gpu=name,memory.total,driver_version"
+    query = "--query-gpu=name,memory.total"
     command = ["nvidia-smi", query, "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[0]

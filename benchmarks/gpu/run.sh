@@ -11,11 +11,13 @@
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 22 GB (default: /dev/shm if there is room, else /tmp)
 #   TINY      --tiny: toy models on a CPU, to try this script
+#   COMPILATION   vLLM's compilation_config; where no engine starts, one without torch.compile is
+#             tried
 set -u
 PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} PACKED=${PACKED:-.gpu/site.tar.xz} TINY=${TINY:-}
 SITE=${SITE:-/tmp/adaptive-spec-site} SCRATCH=${SCRATCH:-out/gpu-scratch}
 mkdir -p "$OUT" "$SCRATCH"
-[ -f "$OUT/results.jsonl" ] || cp .gpu/results/* "$OUT" 2>/dev/null
+[ -f "$OUT/results.jsonl" ] || cp "$SCRATCH"/results.jsonl .gpu/results/* "$OUT" 2>/dev/null
 [ -d "$SCRATCH/traces" ] || [ ! -f "$OUT/traces.tgz" ] || tar -xzf "$OUT/traces.tgz" -C "$SCRATCH"
 
 if [ -f "$PACKED" ]; then
@@ -37,7 +39,8 @@ date +%T
 
 bench() {
   date +%T
-  "$PYTHON" -m benchmarks.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY "$@"
+  "$PYTHON" -m benchmarks.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY \
+    ${COMPILATION:+--compilation "$COMPILATION"} "$@"
 }
 part() {
   case $1 in
@@ -53,10 +56,11 @@ part() {
 status=0
 for each in ${*:-1 2 3 4}; do
   part "$each"; status=$?
-  if [ "$status" -eq 3 ]; then  # no engine started: without torch.compile
-    bench --stage smoke sweep --repeats 1 --seconds 240 \
-      --compilation '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'; status=$?
+  if [ "$status" -eq 3 ] && [ -z "${COMPILATION:-}" ]; then  # no engine started: uncompiled
+    COMPILATION='{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}'
+    part "$each"; status=$?
   fi
+  cp "$OUT/results.jsonl" "$SCRATCH" 2>/dev/null
   for folder in logs traces; do
     [ ! -d "$SCRATCH/$folder" ] || tar -czf "$OUT/$folder.tgz" -C "$SCRATCH" "$folder"
   done

@@ -60,7 +60,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 256
     max_model_len: int = 1024
     long_model_len: int = 4096
-    kv_gib: float = 5.0
+    kv_gib: float = 4.5
     long_kv_gib: float = 14.0
     kmax: int = 5
     draft_sampling: str = "greedy"
