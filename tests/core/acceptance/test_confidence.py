@@ -46,7 +46,7 @@ def given(model: AcceptanceModel, signal: np.ndarray) -> np.ndarray:
 def test_the_weight_of_a_telling_signal_is_found(slope: float) -> None:
     model = AcceptanceModel(KMAX)
     feed(model, 600, slope=slope)
-    assert model.confidence.weight[:, 0] == pytest.approx(np.full(KMAX, slope), abs=0.2)
+    assert model.confidence.weight == pytest.approx(np.full(KMAX, slope), abs=0.2)
     assert at(model, 0.95) > at(model, 0.4) + 0.15
 
 
@@ -107,7 +107,7 @@ def test_a_position_that_nothing_reaches_has_the_weight_of_the_others() -> None:
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
         model.confidence.see(signal)
         model.learn(SLOTS, np.ones(BATCH, dtype=np.int64), accepted, signal=signal)
-    weight = model.confidence.weight[:, 0]
+    weight = model.confidence.weight
     assert weight[1:] == pytest.approx(weight[0], abs=0.1)
 
 

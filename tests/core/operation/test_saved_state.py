@@ -112,7 +112,7 @@ def test_a_restart_of_the_same_server_goes_on_from_what_was_learned(tmp_path: Pa
     [
         {"identity": {**SERVER, "model": "b"}},
         {"identity": {**SERVER, "another": "value"}},
-        {"options": {"discount": 0.9}},
+        {"options": {"prior_hazard": 0.5}},
     ],
 )
 def test_a_server_that_differs_starts_anew_and_overwrites_nothing(
