@@ -29,7 +29,7 @@ import msgspec
 
 from adaptive_spec.kernels import select_kernel
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.result import Result
+from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.sim.sweep.cells import Cell, Files, plan_cells
 from adaptive_spec.sim.sweep.config import Group, SweepConfig, load_sweep_config

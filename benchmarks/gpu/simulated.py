@@ -12,17 +12,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from adaptive_spec.sim.options import EngineOptions
-from adaptive_spec.sim.request import Request
-
 from adaptive_spec import AdaptiveSpecError, Level, Policy, build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.recorded import read_step_trace
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.engine import Engine
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.load.base import ClosedLoad
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.step_trace import read_step_trace as read_requests
 
 from .profile import ACCEPTANCE, PARTS

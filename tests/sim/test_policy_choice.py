@@ -29,7 +29,7 @@ def test_name_and_options_are_read(text, name, options):
 
 
 def test_an_option_without_a_value_is_named():
-    with pytest.raises(PolicyError, match="'explore' is not key=value"):
+    with pytest.raises(PolicyError, match="'confidence' is not key=value"):
         parse_policy("goodput:prior_hazard=0.9,confidence")
 
 

@@ -86,7 +86,7 @@ def test_whether_a_draft_is_verified_does_not_depend_on_what_follows_its_token(
     admitted, depths = [], []
     for signal in (shown, changed):
         with without_exploration():
-            plan = after_some_steps(regression(), 6, 3, signal)
+            plan = after_some_steps(regression(), 6, np.full(6, 3), signal)
         admitted.append(plan.verify > position)
         depths.append(plan.draft_depth)
     assert depths[0] == depths[1]
