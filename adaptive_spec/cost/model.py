@@ -29,7 +29,7 @@ import numpy as np
 
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
 from adaptive_spec.cost.normal_equations import absorb, descend
-from adaptive_spec.cost.profile import CostProfile
+from adaptive_spec.cost.profile import CostProfile, extended
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
 from adaptive_spec.cost.step_curve_kernel import step_curve
 from adaptive_spec.step import Capability, FloatArray, StepOutcome
@@ -273,7 +273,7 @@ class CostModel:
         self._unit = scale
 
     def _start_from_profile(self, profile: CostProfile) -> None:
-        heights = _extend(profile, self._knots)
+        heights = extended(profile, self._knots)
         guess = np.zeros_like(self._coefficients)
         guess[0] = heights[0]
         last = self._request - 1
@@ -339,13 +339,3 @@ class CostModel:
 
     def _pad(self, tokens: int) -> float:
         return float(next((b for b in self._capability.token_buckets if b >= tokens), tokens))
-
-
-def _extend(profile: CostProfile, tokens: FloatArray) -> FloatArray:
-    """The profile's verify time at these tokens, linear past its ends."""
-    x = np.array(profile.tokens, dtype=np.float64)
-    y = np.array(profile.seconds, dtype=np.float64)
-    result: FloatArray = np.interp(tokens, x, y)
-    slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
-    result += slope * np.maximum(tokens - x[-1], 0.0)
-    return result

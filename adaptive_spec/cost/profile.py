@@ -10,9 +10,11 @@ import os
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 
 from adaptive_spec.bounded_read import read_small_file
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.step import FloatArray
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -80,3 +82,13 @@ def load_profile(path: str | os.PathLike[str]) -> CostProfile:
         raise ConfigError(f"cost profile {str(path)!r}: {error.strerror or error}") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise ConfigError(f"cost profile {str(path)!r}: {error}") from error
+
+
+def extended(profile: CostProfile, tokens: FloatArray) -> FloatArray:
+    """Return the profile's verify time at these tokens (seconds), linear past its ends."""
+    x = np.array(profile.tokens, dtype=np.float64)
+    y = np.array(profile.seconds, dtype=np.float64)
+    result: FloatArray = np.interp(tokens, x, y)
+    slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+    result += slope * np.maximum(tokens - x[-1], 0.0)
+    return result

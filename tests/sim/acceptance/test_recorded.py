@@ -9,6 +9,7 @@ import pytest
 from adaptive_spec import Capability, Level, StepContext, StepOutcome
 from adaptive_spec.config import Trace
 from adaptive_spec.controller.controller import engine_plan
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
@@ -114,23 +115,22 @@ def test_what_the_trace_writer_writes_replays_as_it_ran(tmp_path):
             task=one - 1,
             temperature=np.zeros(1),
         )
-        trace.plan(context, engine_plan(context))
-        trace.outcome(
-            StepOutcome(
-                step=number,
-                slots=one,
-                verified=one + verified,
-                accepted=one + accepted,
-                emitted=one + accepted + 1,
-                batch_size=1,
-                batch_tokens=1 + verified,
-                context_tokens=0,
-                prefill_tokens=0,
-                draft_depth=3,
-                ragged=False,
-                seconds=0.01,
-            )
+        plan = engine_plan(context)
+        outcome = StepOutcome(
+            step=number,
+            slots=one,
+            verified=one + verified,
+            accepted=one + accepted,
+            emitted=one + accepted + 1,
+            batch_size=1,
+            batch_tokens=1 + verified,
+            context_tokens=0,
+            prefill_tokens=0,
+            draft_depth=3,
+            ragged=False,
+            seconds=0.01,
         )
+        trace.write(finished_step(context, plan, outcome), plan)
     trace.close()
     data = read_step_trace(tmp_path)
     position = 0

@@ -25,11 +25,11 @@ def row(*turns, category="math", **fields):
 
 
 def test_each_turn_is_a_record_of_its_own(rows_file):
-    data = read_step_lists(rows_file(row([3, 1], [2])))
-    assert data.accepted.tolist() == [2, 1, 0, 0, 1, 0]
-    assert data.offsets.tolist() == [0, 4, 6]
-    assert data.labels == ("math", "math")
-    assert data.depth == 2
+    data = read_step_lists(rows_file(row([3, 1], [2]), row([5])))
+    assert data.accepted.tolist()[:6] == [2, 1, 0, 0, 1, 0]
+    assert data.offsets.tolist() == [0, 4, 6, 11]
+    assert data.labels == ("math", "math", "math")
+    assert data.depth == 4
 
 
 def test_the_heuristic_adds_two_after_all_accepted_and_else_takes_one():
