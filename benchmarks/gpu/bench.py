@@ -72,7 +72,7 @@ class Bench:
         return rungs(self.machine.kmax, (), most=self.machine.max_num_seqs)
 
     def keep_ragged_penalty(self, penalty: float) -> None:
-        """Keep a measured `ragged_penalty`; engines that start from now on are configured with it."""
+        """Keep a measured `ragged_penalty`, with which later engines are configured."""
         self.results.add("ragged_penalty", penalty)
         self.machine = msgspec.structs.replace(self.machine, ragged_penalty=penalty)
         self.fleet.machine = self.machine
