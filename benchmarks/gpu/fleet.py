@@ -26,6 +26,8 @@ STOP_SECONDS = 20.0
 BETWEEN_STARTS = 2.0
 """vLLM reads the free memory at start: not all engines in the same moment."""
 TAIL_LINES = 40
+STEERING = ("settings", "cuda_calls")
+"""Commands that switch the policy themselves."""
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -62,7 +64,8 @@ class EngineProcess:
                 start_new_session=True,  # so that EngineCore can be ended with it
             )
         self._answers: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def send(self, command: dict[str, Any]) -> None:
         """Send a command; `receive` waits for its answer."""
@@ -95,6 +98,9 @@ class EngineProcess:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._kill()
+        self._listener.join(STOP_SECONDS)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -175,6 +181,8 @@ class Fleet:
 
     def ask(self, key: str, do: str, *arguments: Any, **named: Any) -> Any:
         """Let an engine do one of `engine_process.COMMANDS`. Raises EngineError if it fails."""
+        if do in STEERING:
+            self.forget_switch(key)
         process = self._process_of[key]
         command = {"do": do, "key": self._engine_of[key], "arguments": arguments, "named": named}
         process.send(command)

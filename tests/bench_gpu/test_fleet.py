@@ -56,6 +56,7 @@ def test_a_process_that_is_killed_is_an_error_each_time(process: EngineProcess) 
         process.send({"do": "facts", "key": "none", "arguments": [], "named": {}})
         with pytest.raises(EngineError, match="ended with status -9"):
             process.receive(30.0)
+    process.stop()
 
 
 def test_a_process_that_hangs_is_ended(process: EngineProcess) -> None:
@@ -63,6 +64,7 @@ def test_a_process_that_hangs_is_ended(process: EngineProcess) -> None:
     with pytest.raises(EngineError, match="no answer in 0 s"):
         process.receive(0.2)
     assert process._process.poll() is not None
+    process.stop()
     assert time.monotonic() - began < 20
 
 
@@ -95,6 +97,16 @@ def test_no_cell_is_begun_when_the_time_is_up(machine: Machine, tmp_path: Path) 
     assert bench.over
     assert not bench.missing(["anything"])
     assert bench.cell("sweep", "none", bench.load(1, 0.8, 0), 0) is None
+
+
+def test_a_measured_penalty_is_that_of_the_engines_to_come(
+    machine: Machine, tmp_path: Path
+) -> None:
+    fleet = Fleet(machine, tmp_path / "logs")
+    bench = Bench(fleet, Results(tmp_path / "r"), EXTENT, machine, 0.0)
+    bench.keep_ragged_penalty(0.07)
+    assert fleet.machine.ragged_penalty == bench.machine.ragged_penalty == 0.07
+    assert Results(tmp_path / "r").found["ragged_penalty"] == 0.07
 
 
 def test_the_schedule_is_tuned_from_the_first_repeat(machine: Machine, tmp_path: Path) -> None:

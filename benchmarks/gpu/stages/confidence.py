@@ -5,64 +5,57 @@ from __future__ import annotations
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.shapes import Setting
 
-CONTEXT = 64
-ENGINES = ("quiet", "ragged")
-"""Without and with confidence, else equal."""
+KINDS = ("quiet", "ragged")
+"""Engines without and with confidence, else equal."""
+ARMS = ("ours", *KINDS)
+CONTEXT, STEPS = 64, 24
+PROFILED_BATCH = 16
 
 
 def run(bench: Bench) -> None:
-    """Measure the stage.
-
-    The steps verify less than was drafted, because where all drafts are verified adaptive-spec
-    reads confidence only now and then.
-    """
-    extent, most = bench.extent, bench.machine.max_num_seqs
-    kmax = bench.machine.kmax
+    """Measure step times with and without confidence, calls of CUDA, and throughput."""
+    extent, kmax = bench.extent, bench.machine.kmax
+    # Where all drafts are verified, adaptive-spec reads confidence only now and then.
     setting = Setting(k=max(1, kmax - 1), depth=kmax)
-    batches = [batch for batch in extent.batches if batch <= most]
-    rounds = [(batch, repeat) for batch in batches for repeat in range(extent.repeats)]
-    steps_key = "confidence-steps/{}/{}/{}".format
-    calls_key = "calls/{}".format
-    engines = {kind: f"{extent.method}-{kind}" for kind in ENGINES}
-    ours = f"{extent.method}-ours"
-    temperature = extent.temperatures[0]
-    arms = ["ours", "quiet", "ragged"]
+    batches = [batch for batch in extent.batches if batch <= bench.machine.max_num_seqs]
+    steps = {
+        (kind, batch, repeat): f"confidence-steps/{extent.method}-{kind}/{batch}/{repeat}"
+        for batch in batches
+        for repeat in range(extent.repeats)
+        for kind in (KINDS if repeat % 2 == 0 else KINDS[::-1])
+    }
+    calls = {kind: f"calls/{extent.method}-{kind}" for kind in KINDS}
     cells = [
-        bench.cell_key("confidence", name, clients, temperature, repeat)
-        for name in arms
+        bench.cell_key("confidence", name, clients, extent.temperatures[0], repeat)
+        for name in ARMS
         for clients in extent.loads
         for repeat in range(extent.repeats)
     ]
-    keys = [steps_key(engines[kind], *each) for kind in ENGINES for each in rounds]
-    if not bench.missing([*keys, *cells, *map(calls_key, engines.values())]):
+    if not bench.missing([*steps.values(), *calls.values(), *cells]):
         return
-    bench.use(ours, *engines.values())
-    for batch, repeat in rounds:
-        for kind in ENGINES if repeat % 2 == 0 else ENGINES[::-1]:
-            bench.measure(
-                steps_key(engines[kind], batch, repeat),
-                engines[kind],
-                "settings",
-                batch,
-                CONTEXT,
-                steps=4 * extent.steps,
-                seed=repeat,
-                settings=[setting],
-            )
-    for engine in engines.values():
+    bench.use(*(f"{extent.method}-{kind}" for kind in ARMS))
+    for (kind, batch, repeat), key in steps.items():
+        engine = f"{extent.method}-{kind}"
         bench.measure(
-            calls_key(engine),
+            key,
             engine,
-            "cuda_calls",
-            min(16, most),
+            "settings",
+            batch,
             CONTEXT,
-            steps=4 * extent.steps,
-            setting=setting,
+            steps=STEPS,
+            seed=repeat,
+            settings=[setting],
         )
-        if bench.fleet.has(engine):
-            bench.fleet.forget_switch(engine)
+    batch = min(PROFILED_BATCH, bench.machine.max_num_seqs)
+    for kind, key in calls.items():
+        engine = f"{extent.method}-{kind}"
+        bench.measure(
+            key, engine, "cuda_calls", batch, CONTEXT, steps=extent.steps, setting=setting
+        )
     for repeat in range(extent.repeats):
         for clients in extent.loads:
-            for name in arms if repeat % 2 == 0 else arms[::-1]:
-                bench.cell("confidence", name, bench.load(clients, temperature, repeat), repeat)
-    bench.measure(f"status/{engines['ragged']}", engines["ragged"], "control", None)
+            load = bench.load(clients, extent.temperatures[0], repeat)
+            for name in ARMS if repeat % 2 == 0 else ARMS[::-1]:
+                bench.cell("confidence", name, load, repeat)
+    engine = f"{extent.method}-ragged"
+    bench.measure(f"status/{engine}", engine, "control", None)

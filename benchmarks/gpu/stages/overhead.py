@@ -13,7 +13,7 @@ from benchmarks.gpu.shapes import Setting
 SYNC = "-sync"
 SEED = 50
 """Of the first repeat: other prompts than the sweep's."""
-PROFILED = {"batch": 16, "context": 64, "steps": 20}
+PROFILED_BATCH, CONTEXT = 16, 64
 
 
 def run(bench: Bench) -> None:
@@ -52,8 +52,7 @@ def _measure(bench: Bench, sync: str, arms: list[str], others: list[str]) -> Non
         if bench.missing([key]):
             bench.ready(f"static{bench.machine.kmax}{sync}")
             setting = Setting(k=bench.machine.kmax) if engine == ours else None
-            batch = min(PROFILED["batch"], bench.machine.max_num_seqs)
+            batch = min(PROFILED_BATCH, bench.machine.max_num_seqs)
             bench.measure(
-                key, engine, "cuda_calls", setting=setting, **{**PROFILED, "batch": batch}
+                key, engine, "cuda_calls", batch, CONTEXT, steps=extent.steps, setting=setting
             )
-            bench.fleet.forget_switch(engine)

@@ -58,11 +58,10 @@ def run(bench: Bench) -> None:
         print(key, bench.measure(key, NONE_LONG, "prompts", tokens, PROMPT_REPEATS), flush=True)
     rows = [row for key in keys[: len(places)] for row in bench.results.found.get(key) or ()]
     if (penalty := ragged_penalty(rows)) is not None:
-        bench.results.add("ragged_penalty", penalty)
+        bench.keep_ragged_penalty(penalty)
     always = {"mode": "on", "policy": STEERED, "options": {"k": bench.machine.kmax}}
     for key, temperature in zip(accepted, extent.temperatures, strict=True):
         if bench.missing([key]) and bench.fleet.has(engine):
-            bench.fleet.forget_switch(engine)
             bench.fleet.switch(engine, always)
             seconds = max(LEAST_ACCEPTANCE_SECONDS, 2.0 * extent.cell_seconds)
             clients = min(ACCEPTANCE_CLIENTS, bench.machine.max_num_seqs)
