@@ -50,8 +50,8 @@ def engine(reference: dict[str, Any], shelf: Any) -> Any:
     controller.policy, controller.mode, driver._builder._capability = policy, mode, capability
     driver._exit.able = True
     controller.counters.__init__()
-    controller._breaker.__init__(controller.config.fail_open)
-    controller._said.clear()
+    faults = controller._faults
+    faults.__init__(controller.config.fail_open, controller.counters, faults._log)
 
 
 @pytest.mark.engine

@@ -24,8 +24,8 @@ def engine(reference: dict[str, Any], shelf: Any, random_policy: dict[str, Any])
     yield engine
     controller.policy = policy
     controller.counters.__init__()
-    controller._breaker.__init__(controller.config.fail_open)
-    controller._said.clear()
+    faults = controller._faults
+    faults.__init__(controller.config.fail_open, controller.counters, faults._log)
 
 
 def few(count: int = 4, **options: Any) -> list[Job]:
