@@ -1,4 +1,4 @@
-"""What the adapter relies on in vLLM: names, signatures, order of calls.
+"""Facts of vLLM that the adapter relies on: names, signatures, order of calls.
 
 Facts about upstream in our own words, by what does not work without them. `source_check`
 looks for them in a source tree.

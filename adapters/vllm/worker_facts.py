@@ -1,4 +1,4 @@
-"""What the adapter relies on in vLLM's workers, where the drafter's confidence is read.
+"""Facts of vLLM's workers, where the adapter reads the drafter's confidence.
 
 Part of `facts`, by what does not work without them.
 """

@@ -15,7 +15,7 @@ MIXED = "mixed"
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients ask for.
+    """Requests of a closed loop of clients.
 
     Attributes:
         clients: requests under way; each client sends its next request when its last is answered.
