@@ -125,7 +125,7 @@ def cases(folder: Path) -> Iterator[Case]:
         ("regression", 6000, poor),
         ("linucb", 6000, {}),
         ("thompson", 6000, {"level": Level.UNIFORM, "delay": 1}),
-        ("exp3", 6000, poor),
+        ("ucb", 6000, poor),
         ("static:k=3", 3200, {}),
         ("sglang_ema", 4000, {"level": Level.UNIFORM}),
         ("turbospec", 4000, {"level": Level.VERIFY}),

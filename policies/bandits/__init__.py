@@ -1,9 +1,6 @@
-"""Bandits over K.
+"""Bandits over K: `ucb` (index), `thompson` (posterior), `linucb` (contextual, K per request).
 
-All bandits use the cascade feedback of verification: a step that verified K shows every shallower
-position too. Hazards are therefore learned by position and shared by all K, and an arm's value is
+All learn the hazards of draft positions from the cascade feedback of verification: a step that
+verified K shows every shallower position too, so all K share what is learned. The value of a K is
 its expected tokens over its predicted seconds.
-
-`base` runs a step, `cascade_learner` learns; each policy adds its exploration. `linear_policy` is
-the base of the two linear bandits, which decide per request.
 """

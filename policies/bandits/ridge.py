@@ -69,10 +69,3 @@ class RidgeRegressions:
         spread = np.sum((features @ self.inverse) * features, axis=2)
         deviation: FloatArray = np.sqrt(np.maximum(spread, 0.0))
         return deviation
-
-    def sampled(self, width: float, random: np.random.Generator) -> FloatArray:
-        """Draw [M, d] coefficients from N(theta, width^2 A^-1)."""
-        root = np.linalg.cholesky(self.inverse)
-        noise = random.standard_normal(self.moment.shape)
-        drawn: FloatArray = self.coefficients + width * np.einsum("mde,me->md", root, noise)
-        return drawn

@@ -9,8 +9,8 @@ import numpy as np
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import load_profile
 from adaptive_spec.cost.untimed_depths import UntimedDepths
-from adaptive_spec.policies.bandits.hazards import survival_counts
-from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.policies.bandits.hazards import reaching
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext
 
 _HOPELESS = 0.7
 _MOST_PROMPTS = 4
@@ -34,21 +34,6 @@ class StepCosts:
         self.model = CostModel(capability, load_profile(Path(profile)) if profile else None)
         self._untimed = UntimedDepths(attempts)
 
-    @property
-    def ready(self) -> bool:
-        """Whether the model can predict step times."""
-        return self.model.ready
-
-    def learn(self, outcome: StepOutcome) -> None:
-        """Learn a step's duration."""
-        self.model.learn(outcome)
-
-    def prompt_seconds(self, outcome: StepOutcome) -> float:
-        """Return the predicted time of a step's prompts (seconds)."""
-        if not outcome.prefill_tokens or not self.model.ready:
-            return 0.0
-        return self.model.prefill_seconds(outcome.prefill_tokens)
-
     def goodput(self, context: StepContext, survival: FloatArray, arms: IntArray) -> FloatArray:
         """Return [A] expected tokens per second at K = arm for all requests.
 
@@ -59,22 +44,16 @@ class StepCosts:
             arms: [A] K values.
         """
         kmax = self._capability.max_draft_tokens
-        requests = survival_counts(context.draft_possible, kmax)
+        requests = reaching(context.draft_possible, kmax)
         tokens = _up_to(survival * requests, arms) + context.batch_size
         drafts = _up_to(requests, arms).astype(np.int64)
-        seconds = self.seconds(context.batch_size, int(context.context_tokens.sum()), drafts, arms)
-        value: FloatArray = tokens / seconds
+        verify = self.model.verify_seconds(
+            context.batch_size, int(context.context_tokens.sum()), 0
+        )
+        draft = self.model.draft_seconds(context.batch_size)
+        depth = arms if self._capability.steers_depth else kmax
+        value: FloatArray = tokens / (verify[drafts] + draft[depth])
         return value
-
-    def seconds(
-        self, batch_size: int, context_tokens: int, drafts: IntArray, arms: IntArray
-    ) -> FloatArray:
-        """Return [A] seconds of a step that verifies `drafts` [A] and drafts to K = arm."""
-        verify = self.model.verify_seconds(batch_size, context_tokens, 0)
-        draft = self.model.draft_seconds(batch_size)
-        depth = arms if self._capability.steers_depth else self._capability.max_draft_tokens
-        seconds: FloatArray = verify[drafts] + draft[depth]
-        return seconds
 
     def unmeasured(
         self, context: StepContext, arms: IntArray, goodput: FloatArray | None

@@ -4,31 +4,26 @@ Thompson sampling (Thompson, 1933; Agrawal, Goyal, arXiv 1209.3353) on discounte
 Kalyani, arXiv 1707.09727): hazard j ~ Beta(a + successes, b + failures), one sample for all
 positions, and the K with the most expected tokens per second under the sample.
 
-The probability that an arm is best in a sample has no closed form. With `uniform_fraction` above 0,
-the policy draws an arm from the best arms of 64 samples, or uniformly with that probability. Every
-arm then has a known probability, which is recorded for off-policy evaluation.
+The probability that a K is best in a sample has no closed form. With `uniform_fraction` above 0,
+the policy draws from the best K of 64 samples, or uniformly with that probability. Every K then has
+a known probability, which is recorded for off-policy evaluation.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.bandits.arms import arms_of
-from adaptive_spec.policies.bandits.base import (
+from adaptive_spec.policies.bandits.bandit_policy import (
     BanditOptions,
     BanditPolicy,
-    Discount,
+    Draw,
     Fraction,
-    Learner,
 )
-from adaptive_spec.policies.bandits.cascade_learner import CascadeLearner, HazardMemory
 from adaptive_spec.policies.bandits.hazards import HazardCounts
-from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.step import Capability, FloatArray
+from adaptive_spec.step import FloatArray
 
 _SAMPLES = 64
 _PRIOR_SUCCESSES, _PRIOR_FAILURES = 2.0, 1.0
@@ -37,8 +32,6 @@ _PRIOR_SUCCESSES, _PRIOR_FAILURES = 2.0, 1.0
 class ThompsonOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `thompson`."""
 
-    discount: Discount = 0.998
-    """Discount of the evidence per observed step."""
     uniform_fraction: Fraction = 0.0
     """Share of uniform draws among all K; above 0 propensities are recorded."""
 
@@ -52,26 +45,23 @@ class ThompsonPolicy(BanditPolicy):
 
     def __init__(self, options: ThompsonOptions, *, seed: int = 0) -> None:
         super().__init__(options, seed=seed)
-        self._options = options
+        self._uniform = options.uniform_fraction
 
-    def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Build a learner on Beta posteriors of the hazards."""
-        arms = arms_of(capability)
-        discount, even = self._options.discount, self._options.uniform_fraction
-        samples = _SAMPLES if even > 0.0 else 1
-        return CascadeLearner(
-            arms,
-            HazardCounts(capability.max_draft_tokens, discount=discount),
-            costs,
-            partial(_sampled, self._random, samples),  # deepcopy copies it
-            self._random,
-            uniform_fraction=even,
-        )
+    def hazards(self, evidence: HazardCounts) -> FloatArray:
+        """Draw [samples, Kmax] hazards from their posterior."""
+        failed = np.maximum(evidence.seen - evidence.succeeded, 0.0)
+        succeeded = np.maximum(evidence.succeeded, 0.0)
+        size = (_SAMPLES if self._uniform > 0.0 else 1, len(failed))
+        return self._random.beta(succeeded + _PRIOR_SUCCESSES, failed + _PRIOR_FAILURES, size)
 
-
-def _sampled(random: np.random.Generator, samples: int, memory: HazardMemory) -> FloatArray:
-    """Draw [samples, Kmax] hazards from their posterior."""
-    failed = np.maximum(memory.seen - memory.succeeded, 0.0)
-    succeeded = np.maximum(memory.succeeded, 0.0)
-    size = (samples, len(failed))
-    return random.beta(succeeded + _PRIOR_SUCCESSES, failed + _PRIOR_FAILURES, size)
+    def pick(self, goodput: FloatArray) -> Draw:
+        """Pick the best K of the sample, or draw among the best K of all samples."""
+        best = np.argmax(goodput, axis=1)
+        if self._uniform <= 0.0:
+            return Draw(int(best[0]), "best in a sample")
+        arms = goodput.shape[1]
+        share = np.bincount(best, minlength=arms) / len(best)
+        probabilities = self._uniform / arms + (1.0 - self._uniform) * share
+        probabilities /= probabilities.sum()
+        arm = int(self._random.choice(arms, p=probabilities))
+        return Draw(arm, "drawn from samples", probabilities)

@@ -1,34 +1,39 @@
-"""`ucb`: upper confidence bounds on undiscounted evidence.
+"""`ucb`: upper confidence bounds on hazards.
 
-UCB1 (Auer, Cesa-Bianchi, Fischer, Machine Learning 47, 2002, figure 1) on the hazards of each
-position, mean_j + c sqrt(ln t / n_j), and the best K under these bounds (CombCascade; Kveton, Wen,
-Ashkan, Szepesvári, arXiv 1507.04208, algorithm 1, with c^2 = 1.5 there). For stationary traffic:
-the evidence never fades.
+Bound of position j: mean_j + c sqrt(ln t / n_j), then the best K under these bounds (CombCascade;
+Kveton, Wen, Ashkan, Szepesvári, arXiv 1507.04208, algorithm 1, with c^2 = 1.5 there). Each observed
+step multiplies every count by gamma, so that a position unobserved for long is tried again (D-UCB;
+Kocsis, Szepesvári, 2006; Garivier, Moulines, arXiv 0805.3415, section 3).
 """
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import msgspec
+import numpy as np
 
-from adaptive_spec.policies.bandits.arms import arms_of
-from adaptive_spec.policies.bandits.base import BanditOptions, BanditPolicy, Learner, NonNegative
-from adaptive_spec.policies.bandits.cascade_learner import (
-    HAZARD_WIDTH,
-    CascadeLearner,
-    upper_bounds,
+from adaptive_spec.policies.bandits.bandit_policy import (
+    BanditOptions,
+    BanditPolicy,
+    Discount,
+    Draw,
+    NonNegative,
 )
 from adaptive_spec.policies.bandits.hazards import HazardCounts
-from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.step import Capability
+from adaptive_spec.step import FloatArray
 
 
 class UcbOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `ucb`."""
 
-    exploration: NonNegative = HAZARD_WIDTH
-    """c, the width of the confidence bounds on hazards."""
+    exploration: NonNegative = 0.2
+    """c, the width of the bounds. Small, because survival is a product of bounds, so that optimism
+    multiplies.
+    """
+    discount: Discount = 0.995
+    """gamma, discount of the evidence per observed step; 1 keeps it, for stationary traffic."""
 
 
 class UcbPolicy(BanditPolicy):
@@ -40,12 +45,16 @@ class UcbPolicy(BanditPolicy):
 
     def __init__(self, options: UcbOptions, *, seed: int = 0) -> None:
         super().__init__(options, seed=seed)
-        self._options = options
+        self._width = options.exploration
 
-    def make_learner(self, capability: Capability, costs: StepCosts) -> Learner:
-        """Build a learner on undiscounted counts."""
-        arms = arms_of(capability)
-        memory = HazardCounts(capability.max_draft_tokens, discount=1.0, evidence_limit=1e12)
-        return CascadeLearner(
-            arms, memory, costs, upper_bounds(self._options.exploration), self._random
-        )
+    def hazards(self, evidence: HazardCounts) -> FloatArray:
+        """Return [1, Kmax] bounds; 1 for an unobserved position."""
+        seen = np.maximum(evidence.seen, 1e-9)
+        logarithm = math.log(max(float(evidence.steps[0]), 1.0) + 1.0)
+        mean = np.where(evidence.seen > 0.0, evidence.succeeded / seen, 1.0)
+        bound: FloatArray = np.minimum(mean + self._width * np.sqrt(logarithm / seen), 1.0)
+        return bound[None, :]
+
+    def pick(self, goodput: FloatArray) -> Draw:
+        """Pick the best K under the bounds."""
+        return Draw(int(np.argmax(goodput[0])), "largest bound")

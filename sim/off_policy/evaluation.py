@@ -149,8 +149,7 @@ def _require_propensities(logged: LoggedTrace) -> None:
         return
     raise DataError(
         f"{logged.directory}: no propensities in {logged.length} steps: the policy that ran did "
-        "not randomise K; record with one that does, such as exp3 or thompson with "
-        "uniform_fraction"
+        "not randomise K; record with one that does, such as thompson with uniform_fraction"
     )
 
 

@@ -14,8 +14,7 @@ import adaptive_spec
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
 OURS = [
-    *("discounted_ucb", "exp3", "goodput", "linear_thompson", "linucb", "off"),
-    *("regression", "sliding_ucb", "static", "thompson", "ucb"),
+    *("goodput", "linucb", "off", "regression", "static", "thompson", "ucb"),
 ]
 BASELINES = [
     *("acceptance_adaptive_k", "adaedl", "adaspec", "arctic_suffix", "banditspec_exp3"),

@@ -25,7 +25,6 @@ ARMS: list[tuple[str, dict[str, Any]]] = [
     ("disco", {}),
     ("dsde", {}),
     ("dspark", {}),
-    ("exp3", {}),
     ("hf_confidence", {}),
     ("hf_heuristic", {}),
     ("linucb", {}),
@@ -35,6 +34,7 @@ ARMS: list[tuple[str, dict[str, Any]]] = [
     ("sglang_throughput", {}),
     ("thompson", {}),
     ("turbospec", {}),
+    ("ucb", {}),
     ("vllm_adaptive_verification", {}),
     ("vllm_dynamic", {}),
 ]

@@ -8,12 +8,8 @@ from adaptive_spec.policy import Policy, build_policy
 
 PATHS = {
     "ucb": "ucb:UcbPolicy",
-    "discounted_ucb": "discounted_ucb:DiscountedUcbPolicy",
-    "sliding_ucb": "sliding_ucb:SlidingUcbPolicy",
     "thompson": "thompson:ThompsonPolicy",
-    "exp3": "exp3:Exp3Policy",
     "linucb": "linucb:LinUcbPolicy",
-    "linear_thompson": "linear_thompson:LinearThompsonPolicy",
 }
 
 

@@ -80,10 +80,10 @@ def test_a_bandit_learns_from_any_k() -> None:
 @pytest.mark.parametrize("level", list(Level))
 def test_recorded_propensities_are_the_frequencies_of_k(level: Level) -> None:
     """E[1 / p] over what ran is the number of K values there are, if p is the true probability."""
-    policy = bandit("exp3", 5, hold_steps=1, gamma=0.3)
+    policy = bandit("thompson", 5, hold_steps=1, uniform_fraction=0.5)
     plans = drive(policy, 1500, level=level)
     known = [plan for plan in plans if plan.propensity is not None]
-    assert len(known) >= len(plans) - 1
+    assert len(known) >= 0.9 * len(plans)
     weights = np.array([1.0 / plan.propensity.min() for plan in known])
     error = weights.std() / np.sqrt(len(weights))
     assert abs(weights.mean() - (KMAX + 1)) < 4.0 * error
@@ -97,10 +97,9 @@ def test_thompson_knows_its_probabilities_only_when_asked() -> None:
     assert min(known) >= 0.5 / (KMAX + 1) - 1e-9
 
 
-@pytest.mark.parametrize("name", ["linucb", "linear_thompson"])
-def test_the_confidence_of_a_draft_does_not_decide_about_it(name: str) -> None:
+def test_the_confidence_of_a_draft_does_not_decide_about_it() -> None:
     def plans(surprise: float) -> list[list[int]]:
-        policy = bandit(name, 3)
+        policy = bandit("linucb")
         made = []
         for step in range(60):
             confidence = np.full((BATCH, KMAX), 0.7)

@@ -50,13 +50,12 @@ def test_bandits_work_at_coarser_levels(level: Level) -> None:
         speed(build_policy("static", {"k": k}), 0.85, steps=200, level=level)
         for k in range(KMAX + 1)
     )
-    for name in ("discounted_ucb", "linucb"):
+    for name in ("ucb", "linucb"):
         assert speed(bandit(name), 0.85, steps=200, level=level) >= 0.93 * best
 
 
-@pytest.mark.parametrize("name", ["discounted_ucb", "sliding_ucb", "thompson", "exp3"])
+@pytest.mark.parametrize("name", PATHS)
 def test_evidence_that_fades_follows_a_drafter_that_breaks_down(name: str) -> None:
-    """The mean of four seeds: `exp3` draws at random, and one seed differs from another by .02."""
     after = []
     for seed in range(4):
         policy = bandit(name, seed)
@@ -65,7 +64,7 @@ def test_evidence_that_fades_follows_a_drafter_that_breaks_down(name: str) -> No
     assert np.mean(after) >= 0.93 * fixed(0, 0.05)
 
 
-@pytest.mark.parametrize("name", ["discounted_ucb", "thompson"])
+@pytest.mark.parametrize("name", ["ucb", "thompson"])
 def test_what_a_large_batch_has_seen_does_not_hold_it_back(name: str) -> None:
     """Evidence is capped in observations: as many steps of 16 requests are soon outweighed."""
     policy = bandit(name)

@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.bandits.hazards import HazardCounts, HazardWindow, seen_by_position
+from adaptive_spec.policies.bandits.hazards import HazardCounts
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
 from tests.policies.bandits.bandits import PATHS, bandit
 from tests.policies.bandits.test_credit import drive
@@ -26,37 +26,11 @@ steps = st.lists(
 @given(steps)
 def test_a_step_shows_the_positions_up_to_the_first_that_failed(pairs: list) -> None:
     verified, accepted = np.array(pairs, dtype=np.int64).T
-    succeeded, seen = seen_by_position(verified, accepted, KMAX)
+    memory = HazardCounts(KMAX, discount=1.0)
+    memory.learn(verified, accepted)
     for j in range(KMAX):
-        assert seen[j] == sum(j < min(a + 1, k) for k, a in pairs)
-        assert succeeded[j] == sum(j < a for _, a in pairs)
-
-
-@given(st.lists(steps, min_size=1, max_size=30), st.integers(1, 8))
-@settings(max_examples=30, deadline=None)
-def test_a_window_holds_the_last_steps_only(many: list, window: int) -> None:
-    memory = HazardWindow(KMAX, window)
-    shown = []
-    for pairs in many:
-        verified, accepted = np.array(pairs, dtype=np.int64).T
-        memory.learn(verified, accepted)
-        if verified.any():
-            shown.append(seen_by_position(verified, accepted, KMAX))
-    expected = np.sum([np.zeros((2, KMAX)), *map(np.array, shown[-window:])], axis=0)
-    assert memory.succeeded == pytest.approx(expected[0])
-    assert memory.seen == pytest.approx(expected[1])
-
-
-def test_a_restored_window_leaves_as_a_whole() -> None:
-    one = np.array([1], dtype=np.int64)
-    memory = HazardWindow(KMAX, 4)
-    memory.succeeded[:], memory.seen[:] = 50.0, 100.0
-    memory.remember_restored()
-    for _ in range(3):
-        memory.learn(one, one)
-    assert memory.seen[0] == 103.0
-    memory.learn(one, one)
-    assert memory.seen.tolist() == [4.0, 0.0, 0.0, 0.0, 0.0]
+        assert memory.seen[j] == sum(j < min(a + 1, k) for k, a in pairs)
+        assert memory.succeeded[j] == sum(j < a for _, a in pairs)
 
 
 def test_faded_counts_are_a_weighted_sum() -> None:

@@ -159,8 +159,8 @@ def test_a_policy_that_emits_faster_is_charged_for_the_prompts_that_follow(
 
 def test_a_bandits_own_trace_can_be_evaluated(tmp_path: Path) -> None:
     logger = build_policy(
-        "adaptive_spec.policies.bandits.exp3:Exp3Policy",
-        {"gamma": 0.5, "hold_steps": 1},
+        "adaptive_spec.policies.bandits.thompson:ThompsonPolicy",
+        {"uniform_fraction": 0.5, "hold_steps": 1},
         seed=2,
     )
     record(busier_server, logger, 2, tmp_path, 700, busy_after=1e9)

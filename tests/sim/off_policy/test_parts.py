@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.bandits.arms import propensities
+from adaptive_spec.policies.bandits.bandit_policy import propensities
 from adaptive_spec.sim.off_policy.intervals import block_of_step, ratio, student_t
 
 
