@@ -2,9 +2,8 @@
 
 `adaptive-spec fit` fits the acceptance probability of each draft to recorded steps, by logistic
 regression or gradient boosting, and the step times where they were recorded; this policy evaluates
-the file in numpy. A discounted correction, c_j by position and u_i by request, follows differences
-from the fit (`adaptive_spec.policies.regression.correction`). The rest is shared with the default
-policy (`adaptive_spec.policies.goodput.planned_policy`).
+the file in numpy and corrects it online (`adaptive_spec.policies.regression.hazards`). The rest is
+shared with the default policy (`adaptive_spec.policies.goodput.planned_policy`).
 
 Where the drafter reports its confidence, confidence ranks the drafts without a bias of sampled
 output. Finished steps alone decide the draft depth, the most drafts to verify, and the least
@@ -28,10 +27,6 @@ from adaptive_spec.policies.regression.model_file import default_model, load_mod
 from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, StepContext
 
 _LOG = logging.getLogger(__name__)
-_EVIDENCE_OF_DEFAULT, _EVIDENCE_OF_FITTED = 4.0, 40.0
-"""Initial weight of a model (Fisher information): the shipped model of other models, and a model
-fitted for this server.
-"""
 
 
 class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,8 +40,6 @@ class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """File with an initial cost profile; takes precedence over the step times in the model."""
     tasks: list[str] = []
     """Task labels in the order of the engine's task numbers, for a model with task effects."""
-    discount: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.98
-    """Discount of a request's own correction per step."""
     confidence: bool = True
     """Rank drafts by the drafter's confidence where it is reported and the model knows it."""
     latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
@@ -77,14 +70,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
         model, options = self._model, self._options
         if not options.confidence:
             model = msgspec.structs.replace(model, drafts=None)
-        fitted = options.model is not None
-        self._fitted = FittedHazards(
-            model,
-            capability.max_draft_tokens,
-            tasks=options.tasks,
-            discount=options.discount,
-            first_evidence=_EVIDENCE_OF_FITTED if fitted else _EVIDENCE_OF_DEFAULT,
-        )
+        self._fitted = FittedHazards(model, capability.max_draft_tokens, tasks=options.tasks)
         return self._fitted
 
     def _see(self, context: StepContext) -> Survival:
