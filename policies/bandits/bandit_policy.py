@@ -20,9 +20,8 @@ import numpy as np
 from adaptive_spec.cost.coverage import load_bin
 from adaptive_spec.kernels import load_kernels
 from adaptive_spec.policies.bandits.hazards import HazardCounts
-from adaptive_spec.policies.bandits.saved_arrays import check_schema, fill, to_state
 from adaptive_spec.policies.bandits.step_costs import StepCosts
-from adaptive_spec.policy import State
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
@@ -70,8 +69,11 @@ class Draw(NamedTuple):
     probabilities: FloatArray | None = None
 
 
-class BanditPolicy(ABC):
-    """Policy of one K per batch, drawn by a bandit."""
+class BanditPolicy(StatelessPolicy, ABC):
+    """Policy of one K per batch, drawn by a bandit.
+
+    No state is saved: a restarted server learns the hazards anew within some steps.
+    """
 
     name: ClassVar[str] = "bandit"
 
@@ -80,7 +82,6 @@ class BanditPolicy(ABC):
         self._bandit_options = options
         self._random = np.random.default_rng(seed)
         self._capability: Capability | None = None
-        self._saved: State | None = None
         self._drafted: Draw | None = None
         self._load = -1
         self._held = 0
@@ -125,33 +126,12 @@ class BanditPolicy(ABC):
         if outcome.batch_size and outcome.slots.size:
             self._evidence.learn(outcome.verified, outcome.accepted)
 
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return the observations of each position."""
-        if self._capability is None:
-            return self._saved or {}
-        learned = to_state(self._evidence.arrays())
-        return {"schema": 1, "arms": self._arms.tolist(), "learned": learned}
-
-    def restore(self, state: State) -> None:
-        """Load a saved state of the same K values. Raises PolicyError otherwise."""
-        if not state:
-            return
-        check_schema(state, self.name)
-        self._saved = state
-        if self._capability is not None:
-            self._start(self._capability)
-
     def _start(self, capability: Capability) -> None:
         self._capability = capability
         self._arms = np.array(capability.uniform_values, dtype=np.int64)
         options = self._bandit_options
         self._costs = StepCosts(capability, options.profile, attempts=_MEASURED_DRAWS)
         self._evidence = HazardCounts(capability.max_draft_tokens, discount=options.discount)
-        if self._saved is not None:
-            fill(self._evidence.arrays(), self._saved["learned"], self.name)
 
     def _k(self, draw: Draw) -> int:
         return int(self._arms[draw.arm])

@@ -34,13 +34,9 @@ class HazardCounts:
     def __init__(self, max_draft_tokens: int, *, discount: float) -> None:
         self.succeeded: FloatArray = np.zeros(max_draft_tokens)
         self.seen: FloatArray = np.zeros(max_draft_tokens)
-        self.steps: FloatArray = np.zeros(1)
+        self.steps = 0.0
         """Steps that verified drafts, discounted likewise."""
         self._discount = discount
-
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return the arrays worth saving."""
-        return {"succeeded": self.succeeded, "seen": self.seen, "steps": self.steps}
 
     def learn(self, verified: IntArray, accepted: IntArray) -> None:
         """Learn from one step's outcomes, [B] each."""
@@ -48,13 +44,8 @@ class HazardCounts:
         seen = reaching(np.minimum(accepted + 1, verified), kmax)
         if not seen[0]:
             return
-        for total, fresh in (
-            (self.succeeded, reaching(accepted, kmax)),
-            (self.seen, seen),
-            (self.steps, 1.0),
-        ):
-            total *= self._discount
-            total += fresh
-        over = np.maximum(self.seen / _EVIDENCE_LIMIT, 1.0)
-        self.succeeded /= over
-        self.seen /= over
+        self.steps = self.steps * self._discount + 1.0
+        succeeded = self.succeeded * self._discount + reaching(accepted, kmax)
+        seen += self.seen * self._discount
+        over = np.maximum(seen / _EVIDENCE_LIMIT, 1.0)
+        self.succeeded, self.seen = succeeded / over, seen / over

@@ -47,9 +47,7 @@ class StepCosts:
         requests = reaching(context.draft_possible, kmax)
         tokens = _up_to(survival * requests, arms) + context.batch_size
         drafts = _up_to(requests, arms).astype(np.int64)
-        verify = self.model.verify_seconds(
-            context.batch_size, int(context.context_tokens.sum()), 0
-        )
+        verify = self.model.verify_seconds(context.batch_size, int(context.context_tokens.sum()), 0)
         draft = self.model.draft_seconds(context.batch_size)
         depth = arms if self._capability.steers_depth else kmax
         value: FloatArray = tokens / (verify[drafts] + draft[depth])

@@ -50,7 +50,7 @@ class UcbPolicy(BanditPolicy):
     def hazards(self, evidence: HazardCounts) -> FloatArray:
         """Return [1, Kmax] bounds; 1 for an unobserved position."""
         seen = np.maximum(evidence.seen, 1e-9)
-        logarithm = math.log(max(float(evidence.steps[0]), 1.0) + 1.0)
+        logarithm = math.log(max(evidence.steps, 1.0) + 1.0)
         mean = np.where(evidence.seen > 0.0, evidence.succeeded / seen, 1.0)
         bound: FloatArray = np.minimum(mean + self._width * np.sqrt(logarithm / seen), 1.0)
         return bound[None, :]

@@ -37,11 +37,11 @@ from adaptive_spec.step import FloatArray, IntArray
 
 REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")
 DRAFT_FEATURES = ("confidence", "entropy")
-POSITION = "position"
-"""Feature name of the draft position (from 0) in trees; logistic heads have intercepts instead."""
 
 HISTORY_DISCOUNT = 0.98
 RECENT_DISCOUNT = 0.8
+_FIRST_DRAFTS, _MOST_DRAFTS = 4.0, 2000.0
+"""Weight of the fitted average, and memory of the running one (drafts)."""
 
 
 class RequestHistory:
@@ -53,6 +53,7 @@ class RequestHistory:
 
     def __init__(self, average: FloatArray) -> None:
         self.average = average
+        self._drafts: FloatArray = np.full(len(average), _FIRST_DRAFTS)
         # Columns: score and information of `history`, the same of `recent`, tokens emitted.
         self._sums = floats(0.0, 5)
 
@@ -89,6 +90,23 @@ class RequestHistory:
         sums[:, (0, 2)] += score[:, None]
         sums[:, (1, 3)] += information[:, None]
         self._sums[slots] = sums
+
+    def follow(self, labels: FloatArray, weights: FloatArray) -> None:
+        """Move the average towards the current traffic; only online.
+
+        Against an average of other traffic, all requests with verified drafts would look good and
+        all that wait for their first draft bad; the latter would wait for ever.
+
+        Args:
+            labels: [Kmax, B] accepted drafts, 1, or their expectation.
+            weights: [Kmax, B] weight of each draft; 0 where unknown.
+        """
+        used = min(len(labels), len(self.average))
+        drafts = weights[:used].sum(axis=1)
+        self._drafts[:used] = np.minimum(self._drafts[:used], _MOST_DRAFTS) + drafts
+        error = (weights[:used] * (labels[:used] - self.average[:used, None])).sum(axis=1)
+        self.average = self.average.copy()
+        self.average[:used] += error / self._drafts[:used]
 
     def forget(self, slots: IntArray) -> None:
         """Reset the history of these slots."""

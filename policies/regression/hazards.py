@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adaptive_spec.acceptance.hazard_model import Observed
 from adaptive_spec.acceptance.model import survival_of
 from adaptive_spec.acceptance.passed_over_kernel import passed_over
 from adaptive_spec.errors import PolicyError
@@ -20,7 +21,7 @@ from adaptive_spec.policies.regression.features import (
     confidence_feature,
     context_feature,
 )
-from adaptive_spec.policies.regression.heads import Columns, evaluator
+from adaptive_spec.policies.regression.heads import Columns, HeadEvaluator
 from adaptive_spec.policies.regression.model_file import RegressionModel
 from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
@@ -58,8 +59,8 @@ class FittedHazards:
         # The last entry serves task -1 and unnamed task numbers.
         effects = [model.tasks.get(label, np.nan) for label in tasks]
         self._task_effects: FloatArray = np.array([*effects, np.nan])
-        self._history = evaluator(model.history, kmax)
-        self._drafts = None if model.drafts is None else evaluator(model.drafts, kmax)
+        self._history = HeadEvaluator(model.history, kmax)
+        self._drafts = None if model.drafts is None else HeadEvaluator(model.drafts, kmax)
         self._of_history, self._of_drafts = CorrectedHead(kmax), CorrectedHead(kmax)
 
     @property
@@ -93,15 +94,20 @@ class FittedHazards:
         if logits and slots.size:
             history, *others = (np.ascontiguousarray(head.T) for head in logits)
             by_history = self._of_history.hazard(history, slots)
+            step = Observed.of(self._kmax, verified, accepted)
+            labels, weights = step.right.astype(np.float64), step.seen.astype(np.float64)
             imputed = None
             for drafts in others:
                 hazard = self._by_drafts(drafts, by_history, slots)
                 # Signals selected the verified drafts, which are therefore no fair sample. So the
-                # history model learns from the unverified ones, too.
+                # history learns from the unverified ones, too.
                 missed, uncertain, _ = passed_over(drafts, verified, accepted, hazard, by_history)
                 imputed = missed, uncertain
+                labels = np.where(step.seen, labels, hazard)
+                weights += uncertain / (by_history * (1.0 - by_history))
                 self._of_drafts.learn(drafts, hazard, slots, verified, accepted)
             self._of_history.learn(history, by_history, slots, verified, accepted, imputed)
+            self._past.follow(labels, weights)
         self._past.learn(slots, verified, accepted)
 
     def forget(self, slots: IntArray) -> None:

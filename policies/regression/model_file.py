@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,13 +18,9 @@ from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.regression.features import (
     DRAFT_FEATURES,
-    POSITION,
     REQUEST_FEATURES,
 )
 
-MOST_NODES = 4096
-"""Most nodes of all trees of a head: the number that can be evaluated within a step."""
-DEEPEST_TREE = 6
 _LARGEST_LOGIT = 50.0
 
 Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -66,54 +62,6 @@ class LogisticHead(
         if not len(self.features) == len(self.weights) == len(self.slopes):
             return "`features`, `weights` and `slopes` differ in length"
         return _bad_number([*self.intercepts, *self.weights, *self.slopes])
-
-
-class BoostingHead(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="boosting"
-):
-    """logit h = base + the sum over trees of the leaf of (position, x).
-
-    All trees are complete and of the same depth d: node n has children 2n + 1 (x <= threshold) and
-    2n + 2, the first 2^d - 1 nodes decide, and the leaves follow from left to right.
-
-    Attributes:
-        features: F features; `node_feature` indexes them, -1 is the position.
-        base: base logit.
-        depth: d of every tree.
-        node_feature, threshold: [T][2^d - 1] feature and threshold of each node.
-        leaf: [T][2^d] logit of each leaf, learning rate included.
-    """
-
-    features: list[Feature]
-    base: float
-    depth: Annotated[int, msgspec.Meta(ge=1, le=DEEPEST_TREE)]
-    node_feature: list[list[Annotated[int, msgspec.Meta(ge=-1)]]]
-    threshold: list[list[float]]
-    leaf: list[list[float]]
-
-    def fault(self, positions: int) -> str:
-        """Describe the first inconsistency; empty if the head is consistent."""
-        del positions
-        nodes, leaves = 2**self.depth - 1, 2**self.depth
-        trees = len(self.leaf)
-        if not trees == len(self.threshold) == len(self.node_feature):
-            return "`node_feature`, `threshold` and `leaf` differ in length"
-        if trees * nodes > MOST_NODES:
-            return f"{trees * nodes} nodes are more than {MOST_NODES}, too slow for a step"
-        for tree in range(trees):
-            if len(self.node_feature[tree]) != nodes or len(self.threshold[tree]) != nodes:
-                return f"tree {tree} needs {nodes} nodes at depth {self.depth}"
-            if len(self.leaf[tree]) != leaves:
-                return f"tree {tree} needs {leaves} leaves at depth {self.depth}"
-            if max(self.node_feature[tree]) >= len(self.features):
-                return f"tree {tree} uses a feature that is not listed"
-        numbers = [self.base]
-        for row in (*self.threshold, *self.leaf):
-            numbers += row
-        return _bad_number(numbers)
-
-
-Head: TypeAlias = LogisticHead | BoostingHead
 
 
 class PositionCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -180,8 +128,8 @@ class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     average: Annotated[list[Probability], msgspec.Meta(min_length=1)]
     request_variance: Annotated[float, msgspec.Meta(gt=0)] = 0.1
     tasks: dict[str, float] = {}
-    history: Head
-    drafts: Head | None = None
+    history: LogisticHead
+    drafts: LogisticHead | None = None
     step_times: CostProfile | None = None
     step_time_error: float | None = None
     calibration: Calibration | None = None
@@ -238,17 +186,3 @@ def _bad_number(values: list[float], limit: float = _LARGEST_LOGIT) -> str:
         if not math.isfinite(value) or abs(value) > limit:
             return f"{value} is out of range"
     return ""
-
-
-__all__ = [
-    "POSITION",
-    "BoostingHead",
-    "Calibration",
-    "Feature",
-    "Head",
-    "LogisticHead",
-    "PositionCalibration",
-    "RegressionModel",
-    "default_model",
-    "load_model",
-]

@@ -1,7 +1,7 @@
 """Policy on hazards fitted offline, corrected online and planned exactly.
 
 `adaptive-spec fit` fits the acceptance probability of each draft to recorded steps, by logistic
-regression or gradient boosting, and the step times where they were recorded; this policy evaluates
+regression, and the step times where they were recorded; this policy evaluates
 the file in numpy and corrects it online (`adaptive_spec.policies.regression.hazards`). The rest is
 shared with the default policy (`adaptive_spec.policies.goodput.planned_policy`).
 

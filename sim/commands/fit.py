@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,9 +25,6 @@ def fit(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.json"),
-    kind: Annotated[
-        Literal["logistic", "boosting"], typer.Option(help="How hazards are fitted.")
-    ] = "logistic",
     held_out: Annotated[
         float,
         typer.Option(min=0.05, max=0.9, help="Fraction of the requests to measure on, not fit to."),
@@ -54,7 +51,6 @@ def fit(
     _writable(out)
     model = fit_sources(
         sources,
-        kind=kind,
         held_out=held_out,
         use_tasks=tasks,
         drafter_list=drafter,

@@ -6,41 +6,28 @@ arrays (`adaptive_spec.policies.regression.heads`).
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.policies.regression.model_file import (
-    BoostingHead,
-    Feature,
-    Head,
-    LogisticHead,
-)
+from adaptive_spec.policies.regression.model_file import Feature, LogisticHead
 from adaptive_spec.sim.fit.table import Drafts
 from adaptive_spec.step import FloatArray
 
-Kind: TypeAlias = Literal["logistic", "boosting"]
-
-TREES, TREE_DEPTH = 24, 3
-"""Small, because all trees are evaluated for every draft position in every step."""
-_LEARNING_RATE = 0.25
 _REGULARISATION = 10.0
-_FEWEST_PER_LEAF = 100
 _RANGE = (0.5, 99.5)
 """Percentiles that bound a feature: beyond them the fit is not extrapolated."""
 _DIGITS = 6
 
 
-def fit_head(kind: Kind, drafts: Drafts, names: list[str], positions: int, *, seed: int) -> Head:
+def fit_head(drafts: Drafts, names: list[str], positions: int) -> LogisticHead:
     """Fit P(accepted | position, features).
 
     Args:
-        kind: logistic regression, or gradient boosting (trees of depth 3).
         drafts: observed ones.
         names: features to use; those that are unknown or constant throughout are left out.
         positions: P; deeper ones count as the last.
-        seed: of the boosting's subsamples.
 
     Raises ConfigError without scikit-learn.
     """
@@ -49,9 +36,7 @@ def fit_head(kind: Kind, drafts: Drafts, names: list[str], positions: int, *, se
         [np.zeros(len(drafts.position)), *(_scaled(f, drafts.columns[f.name]) for f in features)]
     )[1:]
     position = np.minimum(drafts.position, positions - 1).astype(np.float64)
-    if kind == "logistic":
-        return _logistic(features, scaled, position, drafts.accepted, positions)
-    return _boosting(features, scaled, position, drafts.accepted, seed)
+    return _logistic(features, scaled, position, drafts.accepted, positions)
 
 
 def _feature(name: str, column: FloatArray) -> Feature | None:
@@ -98,57 +83,6 @@ def _logistic(
         weights=weights[positions : positions + count],
         slopes=weights[positions + count :],
     )
-
-
-def _boosting(
-    features: list[Feature],
-    scaled: FloatArray,
-    position: FloatArray,
-    accepted: FloatArray,
-    seed: int,
-) -> BoostingHead:
-    ensemble = _scikit("ensemble")
-    model = ensemble.GradientBoostingClassifier(
-        n_estimators=TREES,
-        max_depth=TREE_DEPTH,
-        learning_rate=_LEARNING_RATE,
-        subsample=0.7,
-        min_samples_leaf=_FEWEST_PER_LEAF,
-        random_state=seed,
-    )
-    design = np.concatenate([position[:, None], scaled.T], axis=1)
-    model.fit(design, accepted > 0.5)
-    share = float(np.mean(accepted > 0.5))
-    trees = [_complete(stage[0].tree_, TREE_DEPTH) for stage in model.estimators_]
-    return BoostingHead(
-        features=features,
-        base=_rounded(float(np.log(share / (1.0 - share)))),
-        depth=TREE_DEPTH,
-        node_feature=[tree[0] for tree in trees],
-        threshold=[tree[1] for tree in trees],
-        leaf=[[_rounded(_LEARNING_RATE * value) for value in tree[2]] for tree in trees],
-    )
-
-
-def _complete(tree: Any, depth: int) -> tuple[list[int], list[float], list[float]]:
-    """A tree of scikit-learn as a complete one: a leaf above the bottom decides nothing below."""
-    inner = 2**depth - 1
-    features, thresholds = [-1] * inner, [0.0] * inner
-    leaves = [0.0] * (inner + 1)
-
-    def fill(place: int, node: int) -> None:
-        is_leaf = tree.children_left[node] < 0
-        if place >= inner:
-            leaves[place - inner] = float(tree.value[node].ravel()[0])
-            return
-        if not is_leaf:
-            features[place] = int(tree.feature[node]) - 1  # column 0 is the position
-            thresholds[place] = _rounded(float(tree.threshold[node]))
-        fill(2 * place + 1, node if is_leaf else int(tree.children_left[node]))
-        fill(2 * place + 2, node if is_leaf else int(tree.children_right[node]))
-
-    fill(0, 0)
-    return features, thresholds, leaves
 
 
 def _scikit(module: str) -> Any:

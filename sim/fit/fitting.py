@@ -10,14 +10,14 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES, REQUEST_FEATURES
-from adaptive_spec.policies.regression.heads import evaluator
+from adaptive_spec.policies.regression.heads import HeadEvaluator
 from adaptive_spec.policies.regression.model_file import (
     Calibration,
-    Head,
+    LogisticHead,
     RegressionModel,
 )
 from adaptive_spec.sim.fit.calibration import calibration_by_position
-from adaptive_spec.sim.fit.estimators import Kind, fit_head
+from adaptive_spec.sim.fit.estimators import fit_head
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.fit.step_times import fit_step_times
 from adaptive_spec.sim.fit.steps import Steps, joined
@@ -40,7 +40,6 @@ _VARIANCE_RANGE = (0.02, 1.0)
 def fit_sources(
     sources: Sequence[Path],
     *,
-    kind: Kind = "logistic",
     held_out: float = 0.3,
     use_tasks: bool = False,
     drafter_list: str = "eagle",
@@ -61,7 +60,7 @@ def fit_sources(
     if len(sources) > 3:
         names += f" and {len(sources) - 3} more"
     model = fit_steps(
-        joined(parts), kind=kind, held_out=held_out, use_tasks=use_tasks, seed=seed, source=names
+        joined(parts), held_out=held_out, use_tasks=use_tasks, seed=seed, source=names
     )
     profile, error = fit_step_times(times, source=names)
     return msgspec.structs.replace(model, name=name, step_times=profile, step_time_error=error)
@@ -70,7 +69,6 @@ def fit_sources(
 def fit_steps(
     steps: Steps,
     *,
-    kind: Kind,
     held_out: float,
     use_tasks: bool = False,
     seed: int = 0,
@@ -80,7 +78,6 @@ def fit_steps(
 
     Args:
         steps: all of them.
-        kind: of both heads.
         held_out: fraction of the requests, in (0, 1), left out of the fit.
         use_tasks: use task labels; only if the server knows them too.
         seed: of the split.
@@ -109,12 +106,12 @@ def fit_steps(
     drafts = _at_most(observed_drafts(train, average, tasks), random)
     if not 0.0 < drafts.accepted.mean() < 1.0:
         raise DataError(f"{source}: every draft had the same outcome; there is nothing to fit")
-    history = fit_head(kind, drafts, list(REQUEST_FEATURES), positions, seed=seed)
-    live: Head | None = None
+    history = fit_head(drafts, list(REQUEST_FEATURES), positions)
+    live: LogisticHead | None = None
     shown = np.isfinite(drafts.columns["confidence"])
     if shown.sum() >= _FEWEST_DRAFTS:
         names = [*REQUEST_FEATURES, *DRAFT_FEATURES]
-        live = fit_head(kind, drafts.only(np.flatnonzero(shown)), names, positions, seed=seed)
+        live = fit_head(drafts.only(np.flatnonzero(shown)), names, positions)
     measured = observed_drafts(test, average, tasks)
     calibration = _calibration(history, live, measured, average, train.requests, test.requests)
     known = {
@@ -133,9 +130,9 @@ def fit_steps(
     )
 
 
-def _predict(head: Head, drafts: Drafts, positions: int) -> FloatArray:
+def _predict(head: LogisticHead, drafts: Drafts, positions: int) -> FloatArray:
     """[N] probability that each draft is accepted, by the code that runs online."""
-    logits = evaluator(head, positions).logits(drafts.columns, len(drafts.position))
+    logits = HeadEvaluator(head, positions).logits(drafts.columns, len(drafts.position))
     row = np.minimum(drafts.position, positions - 1)
     chosen = logits[row, np.arange(len(row))]
     result: FloatArray = 1.0 / (1.0 + np.exp(-chosen))
@@ -143,8 +140,8 @@ def _predict(head: Head, drafts: Drafts, positions: int) -> FloatArray:
 
 
 def _calibration(
-    history: Head,
-    live: Head | None,
+    history: LogisticHead,
+    live: LogisticHead | None,
     measured: Drafts,
     average: FloatArray,
     requests: int,

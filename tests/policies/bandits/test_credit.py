@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -68,13 +69,19 @@ def finished(now: StepContext, plan: SpecPlan, verified: np.ndarray | None = Non
     return finished_step(now, plan, outcome(plan, verified))
 
 
-def test_a_bandit_learns_from_any_k() -> None:
-    policy = bandit("ucb")
-    now = context(0, KMAX, Level.VERIFY)
-    policy.observe(finished(now, policy.plan(now), np.full(BATCH, 3, dtype=np.int64)))
-    learned = policy.state()["learned"]
-    assert learned["seen"] == [BATCH, BATCH, 0, 0]  # one of three was accepted, two were seen
-    assert learned["succeeded"] == [BATCH, 0, 0, 0]
+@pytest.mark.parametrize(("share", "pays"), [(1.0, True), (0.0, False)])
+def test_a_bandit_learns_from_steps_that_ran_another_k(share: float, pays: bool) -> None:
+    """As in shadow mode: the engine's own K = 3 runs, and all or none of its drafts pass."""
+    policy = bandit("ucb", exploration=0.0)
+    engines_own = np.full(BATCH, 3, dtype=np.int64)
+    for step in range(40):
+        now = context(step, KMAX, Level.VERIFY)
+        plan = policy.plan(now)
+        came = msgspec.structs.replace(
+            outcome(plan, engines_own), accepted=(engines_own * share).astype(np.int64)
+        )
+        policy.observe(finished_step(now, plan, came))
+    assert (plan.verify.min() >= 3) == pays
 
 
 @pytest.mark.parametrize("level", list(Level))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.bandits.hazards import HazardCounts
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
-from tests.policies.bandits.bandits import PATHS, bandit
-from tests.policies.bandits.test_credit import drive
 
 KMAX = 5
 steps = st.lists(
@@ -61,31 +56,3 @@ def test_regressions_find_the_coefficients_and_how_sure_they_are() -> None:
         assert ridges.deviation(row)[at, 0] ** 2 == pytest.approx(
             (row @ np.linalg.inv(gram) @ row.T).item(), rel=1e-4
         )
-
-
-@pytest.mark.parametrize("name", PATHS)
-def test_a_restored_bandit_goes_on_with_what_it_knew(name: str) -> None:
-    policy = bandit(name)
-    drive(policy, 60)
-    saved = json.loads(json.dumps(policy.state(), allow_nan=False))
-    fresh = bandit(name)
-    fresh.restore(saved)
-    assert fresh.state() == saved
-    drive(fresh, 1)  # the engine's limits are known: the arrays are filled
-    learned = fresh.state()["learned"]
-    assert set(learned) == set(saved["learned"])
-    assert np.shape(learned[next(iter(learned))]) == np.shape(saved["learned"][next(iter(learned))])
-
-
-@pytest.mark.parametrize("name", PATHS)
-def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
-    policy = bandit(name)
-    drive(policy, 20)
-    saved = policy.state()
-    for broken, message in (
-        ({"schema": 2}, "schema 1"),
-        (saved | {"learned": {}}, "is missing"),
-        (saved | {"learned": {key: [1.0] for key in saved["learned"]}}, "shape"),
-    ):
-        with pytest.raises(PolicyError, match=message):
-            drive(policy, 1) if policy.restore(broken) else None

@@ -10,7 +10,6 @@ import numpy as np
 
 from adaptive_spec import Capability, Level, StepContext, StepOutcome
 from adaptive_spec.policies.regression.model_file import (
-    BoostingHead,
     Feature,
     LogisticHead,
     RegressionModel,
@@ -24,17 +23,6 @@ def regression(**options: Any) -> Policy:
 
 def feature(name: str, low: float = -3.0, high: float = 3.0) -> Feature:
     return Feature(name=name, mean=0.5, scale=2.0, low=low, high=high)
-
-
-def boosted() -> BoostingHead:
-    return BoostingHead(
-        features=[feature("history"), feature("recent")],
-        base=0.2,
-        depth=2,
-        node_feature=[[0, -1, 1], [1, 0, 0]],
-        threshold=[[0.1, 1.5, -0.2], [0.0, 0.3, -0.6]],
-        leaf=[[0.1, -0.2, 0.3, 0.4], [-0.5, 0.6, 0.7, -0.8]],
-    )
 
 
 def known_model(**changes: Any) -> RegressionModel:

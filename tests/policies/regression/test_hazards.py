@@ -53,7 +53,7 @@ def test_steps_without_drafts_are_only_progress() -> None:
 
 
 def fitted(model: RegressionModel, kmax: int = 4) -> FittedHazards:
-    return FittedHazards(model, kmax, tasks=[], discount=0.98, first_evidence=10.0)
+    return FittedHazards(model, kmax, tasks=[])
 
 
 def test_a_drafter_unlike_the_fitted_one_is_learned_online() -> None:

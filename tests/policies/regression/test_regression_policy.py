@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec import Level, check_policy
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, SpecPlan
 from tests.policies.closed_loop import GPU, LAPTOP, alike, run
 from tests.policies.no_exploration import without_exploration
 from tests.policies.regression.fake_models import (
-    boosted,
     context,
     known_model,
     outcome,
@@ -29,12 +27,6 @@ from tests.policies.regression.fake_models import (
 )
 
 # --------------------------------------------------------------------- contract
-
-
-def test_it_keeps_the_contract_with_boosted_trees(tmp_path: Path) -> None:
-    model = written(known_model(history=boosted(), drafts=None), tmp_path)
-    options = {"model": model}
-    check_policy(lambda seed: build_policy("regression", options, seed=seed), levels=[Level.FULL])
 
 
 def test_scikit_learn_is_never_imported_where_the_policy_runs() -> None:
@@ -128,7 +120,7 @@ def test_state_is_taken_up_again_and_a_wrong_one_is_refused(tmp_path: Path) -> N
     for change in (
         {"schema": 9},
         {"corrections": None},
-        {"corrections": {"history": {}, "drafts": {}, "average": {}}},
+        {"corrections": {"history": {}, "drafts": {}}},
         {"profile": {"tokens": []}},
     ):
         with pytest.raises(PolicyError):

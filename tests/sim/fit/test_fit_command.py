@@ -93,11 +93,10 @@ def test_traces_records_and_lists_are_read(trace: Path, tmp_path: Path) -> None:
     assert from_lists.context.min() == 50
 
 
-@pytest.mark.parametrize("kind", ["logistic", "boosting"])
-def test_the_model_is_written_measured_and_runs(kind: str, trace: Path, tmp_path: Path) -> None:
+def test_the_model_is_written_measured_and_runs(trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     out = tmp_path / "model.json"
-    result = run(trace, lists(tmp_path), npz(tmp_path), "--out", out, "--kind", kind)
+    result = run(trace, lists(tmp_path), npz(tmp_path), "--out", out)
     assert "AUC" in result.output
     assert "ECE" in result.output
     model = load_model(out)
