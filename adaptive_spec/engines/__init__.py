@@ -1,6 +1,6 @@
-"""What the adapters of several engines share; nothing here imports an engine.
+"""Parts that the adapters share; none imports an engine.
 
-Steps (`step_clock`, `pending_steps`, `ladder`), requests (`request_table`, `hints`), hooks that
-never raise (`fail_open`), and which engine this is (`versions`, `source_facts`, `source_check`,
-`support`, `doctor_rows`).
+Steps: `step_clock`, `pending_steps`, `ladder`. Requests: `request_table`, `hints`. Hooks that never
+raise: `fail_open`. Version, source and configuration of the installed engine: `versions`,
+`source_facts`, `source_check`, `support`, `doctor_rows`.
 """

@@ -1,4 +1,4 @@
-"""What an adapter says about its engine in `adaptive-spec doctor`. Imports no engine."""
+"""Rows of `adaptive-spec doctor` about an engine. Imports no engine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PLUGIN = "adaptive_spec"
 
 
 class Interplay(msgspec.Struct, frozen=True):
-    """What becomes of speculation together with another feature of an engine.
+    """Interplay of adaptive speculation with another feature of an engine.
 
     Attributes:
         feature: the engine's feature or option.
-        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or who refuses it.
-        rule: what happens, in one line.
-        shown_by: how it was tested; empty if it was not executed.
+        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or the refusing party.
+        rule: behaviour, in one line.
+        shown_by: test of the behaviour; empty if it was not executed.
     """
 
     feature: str
@@ -31,15 +31,15 @@ class Interplay(msgspec.Struct, frozen=True):
 
 
 class EngineReport(msgspec.Struct, frozen=True):
-    """What an adapter says about its engine.
+    """State of an engine and its adapter.
 
     Attributes:
         engine: name of the engine.
         installed_version: None if it is not installed.
         supported: the installed version can be switched on.
-        detail: a few words on what works, or on what to do.
-        enabled: what is switched on there, in a few words.
-        interplay: what works together with what.
+        detail: features that work, or the remedy, in a few words.
+        enabled: the configuration that is switched on, in a few words.
+        interplay: interplay with the engine's features.
     """
 
     engine: str
@@ -51,7 +51,7 @@ class EngineReport(msgspec.Struct, frozen=True):
 
 
 def installed_version(distributions: Iterable[str]) -> str | None:
-    """Return the version of the first of these distributions that is installed; None without."""
+    """Return the version of the first installed distribution; None if none is installed."""
     for name in distributions:
         try:
             return version(name)
@@ -61,12 +61,12 @@ def installed_version(distributions: Iterable[str]) -> str | None:
 
 
 def plugin_refusal(variable: str, engine: str, *, empty_allows_all: bool) -> str:
-    """Return why an engine doesn't load us: its list of plugins lacks us; empty if it does.
+    """Return the reason why an engine does not load the plugin; empty if it does.
 
     Args:
-        variable: environment variable with the engine's allow-list; unset, all are loaded.
+        variable: environment variable with the engine's allow-list of plugins; all load if unset.
         engine: the engine's name, for people.
-        empty_allows_all: the engine reads an empty list as if it were unset.
+        empty_allows_all: the engine treats an empty list as unset.
     """
     names = os.environ.get(variable)
     if names is None or (empty_allows_all and not names.strip()):
@@ -77,5 +77,5 @@ def plugin_refusal(variable: str, engine: str, *, empty_allows_all: bool) -> str
 
 
 def switched_on_by(config: Config, variable: str = ENVIRONMENT_VARIABLE) -> str:
-    """Return what a configuration of the environment switches on, in a few words."""
+    """Describe the mode and policy that a configuration of the environment switches on."""
     return f"mode {config.mode}, policy {config.policy}, {variable}={os.environ[variable]}"

@@ -1,9 +1,9 @@
-"""Does an engine's source still have what an adapter relies on? Nothing of it is imported.
+"""Check of an engine's source against the facts that an adapter relies on.
 
-An adapter lists facts by feature: what does not work without them. A feature whose facts all hold
-is available. The check runs on the installed engine before anything is hooked, so that a changed
-engine is one clear refusal, or one feature less, and no fault in its step loop; and on checkouts
-and unpacked wheels of versions that cannot be executed here.
+An adapter lists facts by feature; a feature is available if all of its facts hold. The check runs
+on the installed engine before the adapter hooks into it. A changed engine is then refused clearly
+or loses one feature, and no fault reaches its step loop. The check also reads checkouts and
+unpacked wheels; it never imports the engine.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ USABLE = "usable"
 _VERSION_FILES = ("_version.py", "version.py")
 _VERSION = re.compile(r"^__version__\s*=.*?['\"]([^'\"]+)['\"]", re.MULTILINE)
 _MOST_NAMED = 3
-"""Problems that a refusal names."""
+"""Most problems that a refusal names."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One fact, looked up.
+    """Result of looking up one fact.
 
     Attributes:
-        route: the feature, or the way of steering, that does not work without it.
+        route: feature that needs the fact.
         what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
-        why: what it is relied on for.
+        file: file of the fact, or the files searched for it.
+        problem: difference from the fact; empty if it holds.
+        why: use that the adapter makes of the fact.
     """
 
     route: str
@@ -46,15 +46,15 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class SourceReport(msgspec.Struct, frozen=True):
-    """What was found in a tree.
+    """Result of checking a source tree.
 
     Attributes:
         engine: name of the engine.
-        version: of the tree; empty if it does not say.
-        tree: the package folder that was looked at.
-        findings: all facts.
+        version: version of the tree; empty if the tree does not state one.
+        tree: the package folder.
+        findings: results of all facts.
         routes: feature -> ``usable``, or its first problem.
-        problems: what somebody should act on; empty if K can be steered.
+        problems: problems that need action; empty if K can be steered.
     """
 
     engine: str
@@ -66,7 +66,7 @@ class SourceReport(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """For a table: feature, fact, file, outcome."""
+        """Table rows: feature, fact, file, result."""
         return [(f.route, f.what, f.file, f.problem or "as expected") for f in self.findings]
 
     @property
@@ -77,15 +77,15 @@ class SourceReport(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSource:
-    """An engine's source, and the facts that an adapter relies on in it.
+    """Facts that an adapter relies on in an engine's source.
 
     Attributes:
         title: the engine's name, for people.
-        package: its package.
-        landmark: a folder of the package by which a source tree is known.
+        package: name of the engine's package.
+        landmark: folder of the package that identifies a source tree.
         facts: feature -> facts; their files are relative to the package.
-        bases: features that steer K; without one of them there is nothing to switch on.
-        go_on: how the user goes on without us, such as ``unset VARIABLE``.
+        bases: features that steer K; the adapter needs at least one.
+        go_on: way to run the engine without the adapter, such as ``unset VARIABLE``.
     """
 
     title: str
@@ -96,9 +96,9 @@ class EngineSource:
     go_on: str
 
     def check_tree(self, path: Path) -> SourceReport:
-        """Look for every fact in a checkout, an unpacked wheel, or the package's folder.
+        """Check a checkout, an unpacked wheel, or the package's folder.
 
-        Raises DataError, one line, if that is no source of this engine.
+        Raises DataError, one line, if the path has no source of this engine.
         """
         package = self.package_folder(path)
         findings = [
@@ -119,14 +119,14 @@ class EngineSource:
         )
 
     def require(self, features: Iterable[str], package: Path | None = None) -> SourceReport:
-        """Return what was found in the installed engine.
+        """Check the installed engine.
 
         Args:
-            features: what must work.
+            features: required features.
             package: the package's folder; None looks for the installed one.
 
-        Raises UnsupportedEngineError, one line with the remedy, if one of the features does not
-        work.
+        Raises UnsupportedEngineError, one line with the remedy, if a required feature is not
+        available.
         """
         package = package or self.installed_folder()
         if package is None:
@@ -157,7 +157,7 @@ class EngineSource:
         return Path(folders[0]) if folders else None
 
     def package_folder(self, path: Path) -> Path:
-        """Return the package's folder in, or at, a path. Raises DataError if there is none."""
+        """Return the package's folder in, or at, a path. Raises DataError without one."""
         for folder in (path, path / self.package):
             if (folder / self.landmark).is_dir():
                 return folder
@@ -168,7 +168,7 @@ class EngineSource:
 
 
 def version_of(package: Path) -> str:
-    """Return the version that a package says it has; empty without one (a checkout)."""
+    """Return the version that a package states; empty without one (a checkout)."""
     for name in _VERSION_FILES:
         file = package / name
         match = _VERSION.search(file.read_text(errors="replace")) if file.is_file() else None

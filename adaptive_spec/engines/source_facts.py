@@ -1,8 +1,7 @@
-"""Facts about an engine's source: does a tree still have what an adapter relies on?
+"""Facts about an engine's source, looked up in the syntax trees of the files that they name.
 
-Adapters list facts in their own words: functions with their parameters, names that code uses, the
-order of calls. They are looked for in the syntax tree of the few files they name, so nothing of the
-engine is imported: the tree may be a checkout, an unpacked wheel or the installed package.
+A fact is a function with its parameters, a set of names, or an order of calls. The engine is never
+imported: the tree may be a checkout, an unpacked wheel or the installed package.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A function or method, and its first parameters.
 
     Attributes:
-        files: files it may be in, relative to the package; any one will do.
+        files: candidate files, relative to the package; one must have the function.
         name: ``function``, ``Class.method``, or ``*.method`` for a method of any class.
-        parameters: the leading parameters, by name.
-        more: parameters that may follow; None: any, since what we hook in passes them on. Any
-            other that has no default is a mismatch.
-        why: what it is relied on for.
+        parameters: names of the leading parameters.
+        more: further parameters that the function may require; None allows any.
+        why: use that the adapter makes of the function.
     """
 
     files: tuple[str, ...]
@@ -43,10 +41,10 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """Names that a file's code must define or use.
 
     Attributes:
-        files: files they may be in; all names in one of them.
+        files: candidate files; one must have all names.
         names: the names.
-        within: ``Class`` or ``Class.method``, in whose code they must be; empty: in the file.
-        why: what they are relied on for.
+        within: ``Class`` or ``Class.method`` that must have the names; empty for the whole file.
+        why: use that the adapter makes of the names.
     """
 
     files: tuple[str, ...]
@@ -56,13 +54,13 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that a function makes, in the order they are written in.
+    """Calls of a function, in source order.
 
     Attributes:
         file: the file.
         function: ``Class.method``.
-        calls: last part of the called names; other calls may stand in between.
-        why: what the order is relied on for.
+        calls: last part of the called names; other calls may stand between them.
+        why: use that the adapter makes of the order.
     """
 
     file: str
@@ -75,13 +73,7 @@ Fact: TypeAlias = Function | Names | Order
 
 
 class Found(NamedTuple):
-    """What became of a fact.
-
-    Attributes:
-        what: the fact, in a few words.
-        file: where it was found, or looked for.
-        problem: what differs; empty if it is as expected.
-    """
+    """Result of looking up a fact: first fields of a `source_check.Finding`."""
 
     what: str
     file: str
@@ -89,7 +81,7 @@ class Found(NamedTuple):
 
 
 def look_up(fact: Fact, package: Path) -> Found:
-    """Look for a fact in a package folder. Raises DataError if a file isn't Python."""
+    """Look up a fact in a package folder. Raises DataError if a file is not Python."""
     if isinstance(fact, Function):
         what = f"{fact.name}({', '.join(fact.parameters)})"
         return Found(what, *_function_problem(fact, package))
@@ -101,7 +93,7 @@ def look_up(fact: Fact, package: Path) -> Found:
 
 
 def forget_files() -> None:
-    """Let go of the files read so far: a server has no use for them once it has started."""
+    """Drop the parsed files: a running server does not need them."""
     _parse.cache_clear()
 
 
@@ -166,7 +158,7 @@ def _functions(file: Path, name: str) -> Iterator[_Def]:
 
 
 def _definitions(file: Path, name: str) -> list[Any]:
-    """Classes and functions of that qualified name; ``*`` stands for any class."""
+    """Return classes and functions of a qualified name; ``*`` stands for any class."""
     places: list[Any] = [_parsed(file)]
     for part in name.split("."):
         places = [
@@ -180,7 +172,7 @@ def _definitions(file: Path, name: str) -> list[Any]:
 
 
 def _names_in(file: Path, within: str) -> set[str]:
-    """Names that code defines, uses or imports, keyword arguments and parameters included."""
+    """Return the names that code defines, uses or imports, arguments included."""
     places: list[Any] = _definitions(file, within) if within else [_parsed(file)]
     found: set[str] = set()
     for node in (node for place in places for node in ast.walk(place)):
@@ -209,7 +201,7 @@ def _parse(file: Path, modified: float) -> ast.Module:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """A file's syntax tree, empty if there is no such file. Raises DataError if it isn't Python."""
+    """Return a file's syntax tree, empty without the file. Raises DataError if it is not Python."""
     if not file.is_file():
         return ast.Module(body=[], type_ignores=[])
     try:

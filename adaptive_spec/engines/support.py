@@ -1,4 +1,4 @@
-"""What an engine's configuration allows, and the one line that says so at start-up."""
+"""Control that an engine's configuration allows, and the line about it at start-up."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from adaptive_spec.step import Capability
 
 
 class Support(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a configuration.
+    """Control that an engine's configuration allows.
 
     Attributes:
-        capability: what may be decided; None where there is nothing to decide (inert).
+        capability: control options; None if the adapter stays inert.
         method: the engine's name of the speculation method.
-        scheduling: how steps follow each other, in the engine's word, such as ``async``.
-        inert: why nothing is switched on; empty if something is.
-        shadow: why we only watch; empty if we may act.
-        notes: what else the start line should say.
+        scheduling: the engine's name of its step scheduling, such as ``async``.
+        inert: reason why the adapter stays inert; empty if it does not.
+        shadow: features that force shadow mode; empty if decisions may act.
+        notes: further notes for the start line.
     """
 
     capability: Capability | None
@@ -38,15 +38,15 @@ def start_line(
     details: Iterable[str],
     remarks: Iterable[str] = (),
 ) -> str:
-    """Return one line: what is steered, how, and what isn't.
+    """Return the line that an adapter logs at start-up.
 
     Args:
-        support: what was found.
-        capability: the controller's.
+        support: control that the configuration allows.
+        capability: control options that the controller uses.
         mode: ``on`` or ``shadow``.
         policy: name of the policy.
         details: the engine's own ``name=value`` pairs.
-        remarks: what follows after a semicolon each, behind the reasons for watching only.
+        remarks: further parts of the line, at its end.
     """
     pairs = (
         f"mode={mode}",

@@ -1,7 +1,7 @@
-"""Which versions of an engine an adapter runs on: one table and one rule for all adapters.
+"""Table of an engine's versions that an adapter supports.
 
-The rule is the range of the table: a release between its oldest and its newest row may run, if its
-source has what the adapter relies on (`source_check`). Anything else is refused in one line.
+A release between the oldest and the newest row may run if its source passes `source_check`. Any
+other version is refused in one line.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class KnownVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: release of the engine; a local part such as ``+cpu`` is ignored.
-        route: how K reaches the engine there, or which part of the engine was run.
-        checked: what was run or read, and on which machine.
-        executed: the adapter was run with that version, not only compared with its source.
+        route: way in which K reaches the engine, or the part of the engine that was run.
+        checked: code that was run or read, and the machine.
+        executed: the adapter was run with this version, not only compared with its source.
     """
 
     version: str
@@ -36,8 +36,8 @@ class VersionTable:
 
     Attributes:
         engine: the engine's name.
-        rows: a version may have several, one for each route.
-        go_on: how the user goes on without us, such as ``unset VARIABLE``.
+        rows: one row for each version and route.
+        go_on: way to run the engine without the adapter, such as ``unset VARIABLE``.
     """
 
     engine: str
@@ -46,7 +46,7 @@ class VersionTable:
 
     @property
     def known(self) -> str:
-        """The oldest and the newest version, for people."""
+        """The range of versions, for people."""
         ends = dict.fromkeys((self.rows[0].version, self.rows[-1].version))
         return " to ".join(ends)
 
@@ -82,12 +82,12 @@ class VersionTable:
 
 
 def release(version: str) -> str:
-    """The version without its local part: ``0.32.0+cpu`` is ``0.32.0``."""
+    """Return the version without its local part: ``0.32.0`` for ``0.32.0+cpu``."""
     return version.partition("+")[0]
 
 
 def release_number(version: str) -> tuple[int, int, int] | None:
-    """Major, minor and patch number of a final or post-release, None of anything else."""
+    """Return major, minor and patch number of a final or post-release; None for others."""
     match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?", release(version))
     if match is None:
         return None

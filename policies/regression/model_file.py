@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -64,45 +64,6 @@ class LogisticHead(
         return _bad_number([*self.intercepts, *self.weights, *self.slopes])
 
 
-class PositionCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Calibration of a head at one position, on requests held out of the fit.
-
-    Attributes:
-        position: position from 1; 0 stands for all together.
-        drafts: drafts that reached the position.
-        accepted: accepted fraction.
-        predicted: mean prediction.
-        ece: expected calibration error, see `adaptive_spec.sim.fit.calibration`.
-        auc: area under the ROC curve; null where all drafts were accepted or none.
-    """
-
-    position: Annotated[int, msgspec.Meta(ge=0)]
-    drafts: int
-    accepted: float
-    predicted: float
-    ece: float
-    auc: float | None
-
-
-class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Calibration of both heads over the same held-out requests.
-
-    Attributes:
-        requests, held_out: numbers of fitted and of held-out requests.
-        average: calibration of a model that uses only the position.
-        history: calibration of the head that uses finished steps only.
-        drafts: calibration of the head with draft signals, over the drafts that have signals.
-        history_there: calibration of the history head over those same drafts.
-    """
-
-    requests: int
-    held_out: int
-    average: list[PositionCalibration]
-    history: list[PositionCalibration]
-    drafts: list[PositionCalibration] = []
-    history_there: list[PositionCalibration] = []
-
-
 class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Hazard model and, where step times were recorded, a cost profile.
 
@@ -118,7 +79,7 @@ class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         drafts: head with draft signals; null if none were recorded.
         step_times: a cost profile; null if no times were recorded.
         step_time_error: median relative error of `step_times` on held-out steps.
-        calibration: calibration on held-out requests.
+        calibration: report on held-out requests for people (`adaptive_spec.sim.fit.calibration`).
     """
 
     schema: Literal[1] = 1
@@ -132,7 +93,7 @@ class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     drafts: LogisticHead | None = None
     step_times: CostProfile | None = None
     step_time_error: float | None = None
-    calibration: Calibration | None = None
+    calibration: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         allowed = set(REQUEST_FEATURES)

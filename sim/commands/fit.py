@@ -11,10 +11,8 @@ import typer
 from adaptive_spec.sim.commands.printing import print_json
 
 if TYPE_CHECKING:
-    from adaptive_spec.policies.regression.model_file import (
-        PositionCalibration,
-        RegressionModel,
-    )
+    from adaptive_spec.policies.regression.model_file import RegressionModel
+    from adaptive_spec.sim.fit.calibration import PositionCalibration
 
 
 def fit(
@@ -92,11 +90,13 @@ def _write(out: Path, content: bytes) -> None:
 
 
 def _print_tables(model: RegressionModel, out: Path) -> None:
+    import msgspec
     from rich.console import Console
 
+    from adaptive_spec.sim.fit.calibration import Calibration
+
     console = Console(file=sys.stdout)
-    found = model.calibration
-    assert found is not None
+    found = msgspec.convert(model.calibration, Calibration)
     console.print(model.source, markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"fitted to {found.requests} requests, measured on {found.held_out} others",

@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
-from adaptive_spec.policies.regression.model_file import PositionCalibration
 from adaptive_spec.step import FloatArray, IntArray
 
 BINS = 20
+
+
+class PositionCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Calibration of a head at one position, on requests held out of the fit.
+
+    Attributes:
+        position: position from 1; 0 stands for all together.
+        drafts: drafts that reached the position.
+        accepted: accepted fraction.
+        predicted: mean prediction.
+        ece: expected calibration error, see `calibration_error`.
+        auc: area under the ROC curve; null where all drafts were accepted or none.
+    """
+
+    position: int
+    drafts: int
+    accepted: float
+    predicted: float
+    ece: float
+    auc: float | None
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Calibration of both heads over the same held-out requests.
+
+    Attributes:
+        requests, held_out: numbers of fitted and of held-out requests.
+        average: calibration of a model that uses only the position.
+        history: calibration of the head that uses finished steps only.
+        drafts: calibration of the head with draft signals, over the drafts that have signals.
+        history_there: calibration of the history head over those same drafts.
+    """
+
+    requests: int
+    held_out: int
+    average: list[PositionCalibration]
+    history: list[PositionCalibration]
+    drafts: list[PositionCalibration] = []
+    history_there: list[PositionCalibration] = []
 
 
 def calibration_error(predicted: FloatArray, accepted: FloatArray) -> float:

@@ -12,11 +12,10 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES, REQUEST_FEATURES
 from adaptive_spec.policies.regression.heads import HeadEvaluator
 from adaptive_spec.policies.regression.model_file import (
-    Calibration,
     LogisticHead,
     RegressionModel,
 )
-from adaptive_spec.sim.fit.calibration import calibration_by_position
+from adaptive_spec.sim.fit.calibration import Calibration, calibration_by_position
 from adaptive_spec.sim.fit.estimators import fit_head
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.fit.step_times import fit_step_times
@@ -126,7 +125,7 @@ def fit_steps(
         tasks=known,
         history=history,
         drafts=live,
-        calibration=calibration,
+        calibration=msgspec.to_builtins(calibration),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from adaptive_spec.policies.regression.features import REQUEST_FEATURES
 from adaptive_spec.policies.regression.heads import HeadEvaluator
 from adaptive_spec.policies.regression.model_file import LogisticHead, default_model
 from adaptive_spec.sim.fit.calibration import (
+    Calibration,
     calibration_by_position,
     calibration_error,
     ranking_quality,
@@ -137,8 +139,7 @@ def test_what_is_exported_predicts_what_scikit_learn_predicts(
 
 def test_it_finds_requests_that_differ_and_is_calibrated_on_others() -> None:
     model = fit_steps(recorded(150, spread=1.2), held_out=0.4)
-    found = model.calibration
-    assert found is not None
+    found = msgspec.convert(model.calibration, Calibration)
     assert (found.requests, found.held_out) == (90, 60)
     together, by_average = found.history[0], found.average[0]
     assert together.position == 0
@@ -167,8 +168,7 @@ def test_draft_confidence_is_fitted_where_it_was_recorded() -> None:
     weight = model.drafts.weights[names.index("confidence")]
     scale = model.drafts.features[names.index("confidence")].scale
     assert weight / scale == pytest.approx(1.0, abs=0.15)
-    found = model.calibration
-    assert found is not None
+    found = msgspec.convert(model.calibration, Calibration)
     assert (found.drafts[0].auc or 0) > (found.history_there[0].auc or 1) + 0.1
     assert fit_steps(recorded(60), held_out=0.3).drafts is None
 
@@ -249,7 +249,6 @@ def test_the_shipped_model_is_what_our_own_records_give(data: Path) -> None:
     assert shipped.calibration is not None
     assert fitted.calibration is not None
     for name in ("history", "drafts"):
-        ours, again = (getattr(each.calibration, name)[0] for each in (shipped, fitted))
-        assert (ours.drafts, ours.ece, ours.auc) == pytest.approx(
-            (again.drafts, again.ece, again.auc), abs=2e-3
-        )
+        ours, again = (each.calibration[name][0] for each in (shipped, fitted))
+        for figure in ("drafts", "ece", "auc"):
+            assert ours[figure] == pytest.approx(again[figure], abs=2e-3)
