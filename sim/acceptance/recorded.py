@@ -9,75 +9,30 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.errors import AdaptiveSpecError, DataError
-from adaptive_spec.operation.trace import SCHEMA, read_trace
+from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
-from adaptive_spec.sim.acceptance.rows import read_rows
+from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps
 from adaptive_spec.step import IntArray
 
-_Counts = list[Annotated[int, msgspec.Meta(ge=0)]]
+
+def _temperature(step: RecordedStep, row: int) -> float:
+    return 0.0 if step.temperature is None else step.temperature[row]
 
 
-class _Step(msgspec.Struct):
-    """The columns of a step record that are used here."""
-
-    step: int
-    ids: list[str]
-    k: _Counts
-    accepted: _Counts
-    emitted: _Counts
-    confidence: list[list[float | None]] | None = None
-    late_confidence: list[list[float | None]] | None = None
-    temperature: list[float] | None = None
-
-    def __post_init__(self) -> None:
-        columns = (self.k, self.accepted, self.emitted, self.shown, self.temperature)
-        if any(column is not None and len(column) != len(self.ids) for column in columns):
-            raise ValueError(
-                "ids, k, accepted, emitted, confidence and temperature differ in length"
-            )
-        for name, k, accepted, emitted in zip(
-            self.ids, self.k, self.accepted, self.emitted, strict=True
-        ):
-            if accepted > k or emitted > accepted + 1:
-                raise ValueError(
-                    f"request {name!r} has k {k}, accepted {accepted}, emitted {emitted}"
-                )
-
-    @property
-    def shown(self) -> list[list[float | None]] | None:
-        """What the drafts showed, whenever it was known."""
-        return self.late_confidence if self.confidence is None else self.confidence
-
-
-class _RequestStep(NamedTuple):
-    """A request's part of a step: K, accepted and emitted, and what its drafts showed."""
-
-    counts: tuple[int, int, int]
-    shown: list[float | None]
-    temperature: float
-
-
-def _of_request(step: _Step, row: int) -> _RequestStep:
-    return _RequestStep(
-        (step.k[row], step.accepted[row], step.emitted[row]),
-        [] if step.shown is None else step.shown[row],
-        0.0 if step.temperature is None else step.temperature[row],
-    )
-
-
-def _shown(source: Path, rows: list[list[float | None]]) -> NDArray[np.float32] | None:
+def _confidence(source: Path, steps: list[tuple[RecordedStep, int]]) -> NDArray[np.float32] | None:
     """[S, D] confidence of all steps, nan where a step has none; None if none has."""
+    rows = []
+    for step, row in steps:
+        signal = step.late_confidence if step.confidence is None else step.confidence
+        rows.append([] if signal is None else signal[row])
     width = max(map(len, rows))
     if not width:
         return None
@@ -107,36 +62,25 @@ def read_step_trace(
     Raises DataError naming file and row or step, and what is wrong.
     """
     source = Path(path)
-    by_request: dict[tuple[int, str], list[_RequestStep]] = {}
-    process, before = 0, -1
-    for number, record in _records(source):
-        try:
-            step = msgspec.convert(record, _Step)
-        except msgspec.ValidationError as error:
-            raise DataError(f"{source}: record {number}: {error}") from error
-        # Step numbers of a process ascend. Another process has requests of its own.
-        if step.step <= before:
-            process += 1
-        before = step.step
-        for row, name in enumerate(step.ids):
-            # Without a name the steps of different requests can't be told apart.
-            if name and step.emitted[row]:
-                by_request.setdefault((process, name), []).append(_of_request(step, row))
+    by_request: dict[int, list[tuple[RecordedStep, int]]] = {}
+    for request, step, row in read_request_steps(source):
+        if step.emitted[row]:
+            by_request.setdefault(request, []).append((step, row))
     if not by_request:
         raise DataError(f"{source}: no decode steps in this trace")
     every = [each for steps in by_request.values() for each in steps]
-    flat = np.array([each.counts for each in every], dtype=np.int64)
+    flat = np.array([(s.k[row], s.accepted[row], s.emitted[row]) for s, row in every])
     counts_of = [len(steps) for steps in by_request.values()]
     recorded = RecordedSteps(
         verified=np.ascontiguousarray(flat[:, 0]),
         accepted=np.ascontiguousarray(flat[:, 1]),
         emitted=np.ascontiguousarray(flat[:, 2]),
         offsets=np.concatenate([[0], np.cumsum(counts_of)]).astype(np.int64),
-        confidence=_shown(source, [each.shown for each in every]),
+        confidence=_confidence(source, every),
     )
     if not recorded.verified.any():
         raise DataError(f"{source}: no step verified a draft; record one with speculation on")
-    temperatures = np.array([steps[0].temperature for steps in by_request.values()])
+    temperatures = np.array([_temperature(*steps[0]) for steps in by_request.values()])
     data = _imputed(
         recorded,
         source,
@@ -233,22 +177,6 @@ def _imputed(
         confidence=imputed.confidence,
         temperature=temperature,
     )
-
-
-def _records(source: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Step records with their number from 1, of a folder or of one segment."""
-    if source.is_dir():
-        try:
-            yield from enumerate(read_trace(source), start=1)
-        except (AdaptiveSpecError, OSError) as error:
-            raise DataError(str(error)) from error
-        return
-    for number, record in read_rows(source, last_may_be_cut=True):
-        if record.get("schema") != SCHEMA:
-            raise DataError(
-                f"{source}: row {number}: schema {record.get('schema')!r} is not {SCHEMA}"
-            )
-        yield number, record
 
 
 def _load_npz(

@@ -55,14 +55,6 @@ def test_a_row_that_is_not_an_object_is_named(tmp_path, line):
         list(read_rows(path))
 
 
-def test_an_unfinished_last_line_may_be_allowed(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": 1}\n{"a": ')
-    assert list(read_rows(path, last_may_be_cut=True)) == [(1, {"a": 1})]
-    with pytest.raises(DataError, match="row 2"):
-        list(read_rows(path))
-
-
 @pytest.mark.parametrize("name", ["missing.jsonl", "."])
 def test_a_file_that_can_not_be_opened_is_named(tmp_path, name):
     with pytest.raises(DataError, match=str(tmp_path)):
