@@ -46,14 +46,3 @@ def hazards(accepted: IntArray, depth: int) -> tuple[FloatArray, IntArray]:
     """
     reached = np.array([np.count_nonzero(accepted >= j) for j in range(depth + 1)], dtype=np.int64)
     return reached[1:] / np.maximum(reached[:-1], 1), reached[:-1]
-
-
-def between_request_variance(data: AcceptanceData) -> float:
-    """Variance between records of the share of positions whose first draft is accepted.
-
-    Records weigh by length; the sampling noise of short records is included.
-    """
-    first = (data.accepted > 0).astype(np.float64)
-    lengths = data.lengths
-    rate = np.add.reduceat(first, data.offsets[:-1]) / lengths
-    return float(np.average((rate - first.mean()) ** 2, weights=lengths))

@@ -12,9 +12,9 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+from adaptive_spec.sim.validation.aiconfigurator_silicon import silicon_rows
+from adaptive_spec.sim.validation.llmservingsim_requests import request_rows
 from adaptive_spec.sim.validation.row import Check, Row, counted_of
-from adaptive_spec.sim.validation.v8_requests import request_rows
-from adaptive_spec.sim.validation.v8_silicon import silicon_rows
 
 TITLE = "Time per output token without speculation"
 
