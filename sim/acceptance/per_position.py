@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
-from adaptive_spec.sim.acceptance.rows import read_rows
+from adaptive_spec.sim.text_rows import read_rows
 
 _Lengths = Annotated[list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1)]
 

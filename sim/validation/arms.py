@@ -96,7 +96,6 @@ def like_requests(
     requests: int,
     prompt_tokens: int,
     output_tokens: int,
-    clients: int = 1,
 ) -> Arms:
     """Return the arms of a closed loop whose requests all have the same lengths."""
     lengths = (output_tokens,) * requests

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.rows import read_rows
+from adaptive_spec.sim.text_rows import read_rows
 
 
 def test_rows_are_numbered_from_one_and_blank_lines_counted(tmp_path):
