@@ -21,7 +21,7 @@ from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.results.result import Regret, Result
 from adaptive_spec.sim.results.segments import Recovery, recovery_of
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 
 class Oracles(msgspec.Struct, frozen=True):
@@ -30,8 +30,9 @@ class Oracles(msgspec.Struct, frozen=True):
     Attributes:
         closed: the load is a closed loop.
         static: [Kmax + 1] results of each fixed K; the first is true no speculation.
-        foresight: result of knowing every acceptance; None for token trees, whose nodes are
-            not a chain that the planner could cut, and if it was not run.
+        foresight: result of knowing every acceptance; None if it was not run, for token trees,
+            whose nodes are not a chain that the planner could cut, and with one K for the batch,
+            where the best K of each step is not the best sequence of K and so no bound.
     """
 
     closed: bool
@@ -93,7 +94,7 @@ def consult(scenario: Scenario, *, foresight: bool = True) -> Oracles:
 def _foresee(scenario: Scenario) -> Result | None:
     policy = ForesightPolicy()
     engine = scenario.engine_for(policy)
-    if engine.accepted.is_tree:
+    if engine.accepted.is_tree or scenario.engine.level is Level.UNIFORM:
         return None
     policy.attach(engine)
     return scenario.run_engine(engine, "foresight")

@@ -62,6 +62,7 @@ def read_per_position(
         prompt_tokens=np.array(prompts, dtype=np.int64),
         labels=tuple(labels),
         depth=depth,
+        drafter_list=drafter_list,
     )
 
 

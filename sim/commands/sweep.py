@@ -130,9 +130,7 @@ def _print_tables(results: SweepResults, directory: Path) -> None:
     console = Console(file=sys.stdout)
     for condition in by_load(results):
         _print_table(console, condition)
-    console.print(
-        "Mean ratios of scores over the cells; worst, and / no spec., are those of the worst cell."
-    )
+    console.print("Ratios of scores: means over the cells, and behind each that of its worst cell.")
     console.print(f"results: {directory}", markup=False)
     console.print(f"page:    adaptive-spec report {directory}", markup=False)
     if results.failures:
@@ -161,6 +159,7 @@ def _print_table(console: Console, condition: Condition) -> None:
         "/ best K",
         "worst",
         "/ no spec.",
+        "worst",
         "/ foresight",
         "tok/s",
         "TPOT ms",
@@ -171,6 +170,7 @@ def _print_table(console: Console, condition: Condition) -> None:
             escape(line.policy),
             ratio(line.of_best_static),
             ratio(line.worst[0] if line.worst else None),
+            ratio(line.of_no_speculation),
             ratio(line.worst_of_no_speculation),
             ratio(line.of_foresight),
             number(line.throughput_tok_s),

@@ -84,10 +84,14 @@ class Comparison:
             for entry in entries
         }
         self._rows: dict[tuple[Setting, str, str], list[Row]] = {}
+        # A policy that is always off is no speculation: one series is enough.
+        names = {parse_policy(entry.policy).name for entry in results.config.policy_entries()}
+        hidden = {NO_SPECULATION} if "off" in names else set()
         for row in results.rows:
             where = _setting(row), row.cell.load
             for name in _names(row):
-                self._rows.setdefault((*where, name), []).append(row)
+                if name not in hidden:
+                    self._rows.setdefault((*where, name), []).append(row)
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:

@@ -45,7 +45,7 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
         of_best_static: score over that of the best fixed K.
         of_no_speculation: score over that of true no speculation.
         of_foresight: score over that of K_i and D chosen knowing every acceptance beforehand;
-            None for token trees.
+            None for token trees and with one K for the batch.
         recoveries: after each change of acceptance or load, in a closed loop.
     """
 

@@ -150,11 +150,15 @@ def check_cells(
         raise ConfigError(
             f"{file}: nothing to run: no acceptance set, drafter and load may go together"
         )
-    for text in dict.fromkeys(policy_texts(config, cells, texts or PolicyTexts(file, None))):
+    texts = texts or PolicyTexts(file, None)
+    for text in dict.fromkeys(policy_texts(config, cells, texts)):
         try:
             parse_policy(text).build(cells[0].scenario.seed)
         except PolicyError as error:
             raise PolicyError(f"{file}: `policies`: {error}") from error
+    for cell in cells:
+        for text in policy_texts(config, (cell,), texts):
+            parse_policy(text).require_at_most(cell.scenario.engine.max_draft_tokens)
     for name in dict.fromkeys(cell.scenario.hardware for cell in cells):
         hardware_profile(name)
     engines: set[tuple[object, ...]] = set()
