@@ -45,14 +45,15 @@ class Oracles(msgspec.Struct, frozen=True):
         return int(np.argmax([each.score(closed=self.closed) for each in self.static]))
 
     def held_against(self, result: Result) -> Result:
-        """The result with its regret; without one where nothing can be compared.
+        """Return the result with its regret; without one where nothing can be compared.
 
         That is so where no request ended, in an open load, or nothing was emitted.
         """
         score = result.score(closed=self.closed)
         best = self.best_static_k
-        scores = [each.score(closed=self.closed) for each in self.static]
-        if not all(value > 0.0 for value in [score, *scores]):
+        others = self.static if self.foresight is None else (*self.static, self.foresight)
+        # A score that is not a number fails the comparison, too.
+        if not all(each.score(closed=self.closed) > 0.0 for each in (result, *others)):
             return result
 
         def ratio(other: Result) -> float:

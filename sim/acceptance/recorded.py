@@ -9,7 +9,7 @@ import os
 import re
 import zipfile
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps
-from adaptive_spec.step import IntArray
+from adaptive_spec.step import FloatArray, IntArray
 
 
 def _temperature(step: RecordedStep, row: int) -> float:
@@ -94,24 +94,35 @@ def read_step_trace(
     return replace(data, record_temperature=temperatures)
 
 
-def read_recorded_npz(
-    path: str | os.PathLike[str], *, depth: int | None = None, seed: int = 0
-) -> AcceptanceData:
-    """Acceptance and confidence from an npz file of steps, one record per request.
+@dataclass(frozen=True, eq=False)
+class RecordedRows:
+    """Steps of an npz file, S of R requests with K drafts verified each, ordered by request.
 
-    Args:
-        path: npz with ``accepted`` [S] whole numbers 0..K, ``request`` [S] whole numbers (steps in
-            order within a request) and ``max_prob`` [S, K], the maximum draft probability at each
-            position; K drafts were verified at every step. ``label`` [R], if it is there, holds
-            the task labels of requests 0..R - 1. A name that ends in ``_t`` and a number, as in
-            ``code_t0.8.npz``, says the target's temperature.
-        depth: drafts known at each position; None: K.
-        seed: of the draws that continue runs past K.
+    Attributes:
+        name: of the file, without its temperature.
+        accepted: [S] 0..K.
+        request: [S] 0..R - 1.
+        confidence: [S, K] maximum draft probability.
+        entropy: [S, K] nats, nan where unknown; None if the file has none.
+        labels: [R] task labels; None if the file has none.
+        temperature: of the target, from a name that ends in ``_t`` and a number; else 0.
+    """
+
+    name: str
+    accepted: IntArray
+    request: IntArray
+    confidence: FloatArray
+    entropy: FloatArray | None
+    labels: tuple[str, ...] | None
+    temperature: float
+
+
+def load_recorded_npz(file: Path) -> RecordedRows:
+    """Read and check an npz file; arrays as `read_recorded_npz` describes them, or ``entropy``.
 
     Raises DataError naming file, row (from 0, as in the array) and what is wrong.
     """
-    file = Path(path)
-    arrays = _load_npz(file, ("accepted", "request", "max_prob"), optional=("label",))
+    arrays = _load_npz(file, ("accepted", "request", "max_prob"), optional=("label", "entropy"))
     accepted = _whole_numbers(file, "accepted", arrays["accepted"])
     request = _whole_numbers(file, "request", arrays["request"])
     confidence = arrays["max_prob"]
@@ -128,28 +139,61 @@ def read_recorded_npz(
     _first_bad(file, "accepted", (accepted < 0) | (accepted > draft_tokens), accepted)
     outside: NDArray[np.bool_] = np.any((confidence < 0) | (confidence > 1), axis=1)
     _first_bad(file, "max_prob", outside, confidence)
-
+    entropy = arrays.get("entropy")
+    if entropy is not None:
+        if entropy.shape != confidence.shape or entropy.dtype.kind != "f":
+            raise DataError(f"{file}: entropy must be floats {list(confidence.shape)}")
+        unusable: NDArray[np.bool_] = np.any((entropy < 0) | np.isinf(entropy), axis=1)
+        _first_bad(file, "entropy", unusable, entropy)
     order = np.argsort(request, kind="stable")
-    numbers, counts = np.unique(request, return_counts=True)
-    labels = _labels(file, arrays["label"], numbers) if "label" in arrays else None
-    accepted = accepted[order]
-    recorded = RecordedSteps(
-        verified=np.full(len(accepted), draft_tokens, dtype=np.int64),
-        accepted=accepted,
-        emitted=accepted + 1,
-        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        confidence=confidence[order].astype(np.float32),
+    numbers, numbered = np.unique(request[order], return_inverse=True)
+    named = re.search(r"^(.*)_t(\d+(?:\.\d+)?)$", file.stem)
+    return RecordedRows(
+        name=named[1] if named else file.stem,
+        accepted=accepted[order],
+        request=numbered.astype(np.int64),
+        confidence=confidence[order].astype(np.float64),
+        entropy=None if entropy is None else entropy[order].astype(np.float64),
+        labels=_labels(file, arrays["label"], numbers) if "label" in arrays else None,
+        temperature=float(named[2]) if named else 0.0,
     )
-    named = re.search(r"_t(\d+(?:\.\d+)?)$", file.stem)
+
+
+def read_recorded_npz(
+    path: str | os.PathLike[str], *, depth: int | None = None, seed: int = 0
+) -> AcceptanceData:
+    """Acceptance and confidence from an npz file of steps, one record per request.
+
+    Args:
+        path: npz with ``accepted`` [S] whole numbers 0..K, ``request`` [S] whole numbers (steps in
+            order within a request) and ``max_prob`` [S, K], the maximum draft probability at each
+            position; K drafts were verified at every step. ``label`` [R], if it is there, holds
+            the task labels of requests 0..R - 1. A name that ends in ``_t`` and a number, as in
+            ``code_t0.8.npz``, says the target's temperature.
+        depth: drafts known at each position; None: K.
+        seed: of the draws that continue runs past K.
+
+    Raises DataError as `load_recorded_npz` does.
+    """
+    file = Path(path)
+    rows = load_recorded_npz(file)
+    draft_tokens = rows.confidence.shape[1]
+    recorded = RecordedSteps(
+        verified=np.full(len(rows.accepted), draft_tokens, dtype=np.int64),
+        accepted=rows.accepted,
+        emitted=rows.accepted + 1,
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(rows.request))]).astype(np.int64),
+        confidence=rows.confidence.astype(np.float32),
+    )
     data = _imputed(
         recorded,
         file,
         f"recorded steps, K = {draft_tokens}",
         depth=depth,
         seed=seed,
-        temperature=float(named[1]) if named else 0.0,
+        temperature=rows.temperature,
     )
-    return data if labels is None else replace(data, labels=labels)
+    return data if rows.labels is None else replace(data, labels=rows.labels)
 
 
 def _imputed(
