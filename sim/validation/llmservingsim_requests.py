@@ -27,7 +27,7 @@ from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FloatArray
 
 
-class _Replay(msgspec.Struct, frozen=True, kw_only=True):
+class RequestReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run of LLMServingSim's benchmark, and what the engine was."""
 
     table: str
@@ -35,6 +35,7 @@ class _Replay(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = ""
     """A shipped profile; empty: a roofline of Qwen3-32B on two GPUs."""
     kv_tokens: int | None = None
+    """Contexts of the requests in the first four seconds over `kv_cache_pct` of the run."""
     fitted_on: str = ""
 
 
@@ -42,32 +43,11 @@ class _Replay(msgspec.Struct, frozen=True, kw_only=True):
 _MAX_RUNNING = 128
 _MAX_BATCH_TOKENS = 2048
 
-_REPLAYS = (
-    _Replay(
-        table="Llama-3.1-8B BF16, RTX PRO 6000, vLLM",
-        file="RTXPRO6000_Llama-3.1-8B",
-        profile="rtxpro6000-llama-8b-measured",
-        fitted_on="a second of this run: vLLM's overhead with asynchronous scheduling",
-    ),
-    _Replay(
-        table="Llama-3.1-8B BF16, RTX 4090, vLLM",
-        file="RTX4090_Llama-3.1-8B",
-        profile="rtx4090-llama-8b-measured",
-        # Contexts of the requests in the first four seconds over `kv_cache_pct` of the run.
-        kv_tokens=41_900,
-    ),
-    _Replay(
-        table="Qwen3-32B BF16, 2 x RTX PRO 6000, vLLM",
-        file="RTXPRO6000_Qwen3-32B",
-        fitted_on="seconds of this run without prompts: all-reduces over PCI Express",
-    ),
-)
 
-
-def request_rows(data_folder: Path) -> list[Row]:
+def request_rows(data_folder: Path, replays: tuple[RequestReplay, ...]) -> list[Row]:
     """Mean, median and 90th percentile of TPOT over 300 requests, replayed."""
     found = []
-    for replay in _REPLAYS:
+    for replay in replays:
         if replay.profile:
             profile = hardware_profile(replay.profile)
         else:  # operators were measured on one GPU only; meta.json says 2
@@ -106,7 +86,7 @@ def request_rows(data_folder: Path) -> list[Row]:
 
 def _replayed(
     profile: HardwareProfile,
-    replay: _Replay,
+    replay: RequestReplay,
     arrival: FloatArray,
     prompt: FloatArray,
     output: FloatArray,
