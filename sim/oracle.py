@@ -1,4 +1,4 @@
-"""What the best decisions would have been: known only afterwards, and what regret is held against.
+"""Oracles: decisions that are known to be best only afterwards, the reference of regret.
 
 * The best static K: every K from 0 to Kmax is run, 0 without any drafter.
 * Foresight: K_i and D by the planner's objective, with the true acceptances in place of estimated
@@ -25,7 +25,7 @@ from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, Step
 
 
 class Oracles(msgspec.Struct, frozen=True):
-    """What the best decisions reach on one scenario.
+    """Results of the oracles on one scenario.
 
     Attributes:
         closed: the load is a closed loop.
@@ -69,7 +69,7 @@ class Oracles(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(result, regret=regret)
 
     def _recoveries(self, result: Result) -> list[Recovery]:
-        """From each change that every run has reached."""
+        """Return the recovery from each change that every run has reached."""
         found = []
         for number, segment in enumerate(result.segments):
             if all(len(each.segments) > number for each in self.static):
@@ -106,7 +106,7 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForesightPolicy(StatelessPolicy):
-    """Plans with the truth of a simulated engine."""
+    """A policy that plans with the true acceptance and step times of a simulated engine."""
 
     name: ClassVar[str] = "foresight"
     summary: ClassVar[str] = "knows every acceptance beforehand (simulator only)"

@@ -65,8 +65,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         hardware: name or file.
         engine: the engine's settings.
         seed: of load, records and policy.
-        tokens: stop after so many emitted tokens; None: when the load has ended.
-        seconds: stop after so many simulated seconds.
+        tokens: stop after this many emitted tokens; None: when the load has ended.
+        seconds: stop after this many simulated seconds.
         confidence_auc: add a synthetic confidence signal of this AUC; None: only what was recorded.
         hide_confidence: leave out a confidence signal that was recorded.
         warmup_steps, warmup_tokens, warmup_seconds: left out of the figures; all must be over.
@@ -183,7 +183,7 @@ def simulate(scenario: Scenario, choice: PolicyChoice) -> Result:
 
 
 class _Wanted(NamedTuple):
-    """What acceptance data is made of."""
+    """Key of the acceptance data of a scenario."""
 
     files: tuple[str, ...]
     drafter_list: str

@@ -1,4 +1,4 @@
-"""Loads acceptance data from files of any known format, told apart by content."""
+"""Loader of acceptance data from files of any known format, recognised by content."""
 
 from __future__ import annotations
 

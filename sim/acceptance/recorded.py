@@ -245,7 +245,7 @@ def _load_npz(
 
 
 def _labels(file: Path, labels: NDArray[Any], numbers: IntArray) -> tuple[str, ...]:
-    """Of the requests with these numbers."""
+    """Return the labels of the requests with these numbers."""
     if labels.ndim != 1 or labels.dtype.kind != "U":
         raise DataError(f"{file}: label must be one text per request, is {labels.dtype}")
     if numbers[0] < 0 or numbers[-1] >= len(labels):

@@ -1,4 +1,4 @@
-"""What a replay with one fixed K sees in acceptance data."""
+"""Steps, accepted drafts and hazards of a replay of acceptance data with given K."""
 
 from __future__ import annotations
 

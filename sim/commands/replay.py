@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from adaptive_spec.sim.commands.printing import number, print_json, ratio
+from adaptive_spec.sim.commands.printing import number, print_json, ratio, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.policy_choice import PolicyChoice
@@ -50,12 +50,12 @@ def replay(
         int | None,
         typer.Option(
             min=1,
-            help="Stop after so many emitted tokens. "
+            help="Stop after this many emitted tokens. "
             f"Default: the whole file; {ENDLESS_TOKENS:,} of an endless load.",
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1e-3, help="Stop after so many simulated seconds.")
+        float | None, typer.Option(min=1e-3, help="Stop after this many simulated seconds.")
     ] = None,
     confidence_auc: Annotated[
         float | None,
@@ -227,12 +227,9 @@ def _print_json(results: list[Result], *, timeline: bool) -> None:
 
 
 def _print_table(scenario: Scenario, results: list[Result], *, left_out: bool) -> None:
-    from rich import box
-    from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    console = Console(file=sys.stdout)
+    console = standard_output()
     wide = console.width >= _WIDE
     shown = [column for column in _COLUMNS if column.always or wide]
     if results[0].goodput_req_s is not None:
@@ -240,19 +237,10 @@ def _print_table(scenario: Scenario, results: list[Result], *, left_out: bool) -
     kmax = scenario.engine.max_draft_tokens
     load, hardware = _file_name(scenario.load), _file_name(scenario.hardware)
     title = f"{load} · {scenario.drafter}, Kmax {kmax} · {hardware}"
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        title=escape(title),
-        title_justify="left",
-    )
-    table.add_column("policy", overflow="fold", min_width=7)
-    for column in shown:
-        table.add_column(column.name, justify="right")
+    printed = table(title, "policy", *(column.name for column in shown), least=7)
     for result in results:
-        table.add_row(escape(result.policy), *(column.text(result) for column in shown))
-    console.print(table)
+        printed.add_row(escape(result.policy), *(column.text(result) for column in shown))
+    console.print(printed)
     regret = results[0].regret
     if regret is not None:
         none = " (no speculation)" if regret.best_static_k == 0 else ""

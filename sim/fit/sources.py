@@ -1,4 +1,4 @@
-"""Reads steps to fit to: step traces, npz records and acceptance lists, told apart by content."""
+"""Reader of steps to fit to: step traces, npz records and acceptance lists."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ _NO_LIMIT = 1 << 39
 
 
 class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
-    """How well a profile agrees with the trace it was made from.
+    """Agreement of a profile with the trace it was made from.
 
     Attributes:
         steps: used.
@@ -177,7 +177,7 @@ class _Fit:
         )
 
     def quality(self) -> TraceFit:
-        """How well it fits."""
+        """Return how well the profile fits."""
         steps = self._steps
         warm = (steps.depth == 0) & (steps.cold == 0)
         return TraceFit(
@@ -191,12 +191,12 @@ class _Fit:
 
 
 def _undisturbed_mean(errors: FloatArray) -> float:
-    """Of the better nine tenths: what disturbed a step says nothing of the model."""
+    """Mean of the lower nine tenths: outliers say nothing of the model."""
     return float(np.sort(errors)[: max(1, int(0.9 * len(errors)))].mean()) if len(errors) else 0.0
 
 
 def _knots(tokens: FloatArray) -> FloatArray:
-    """Those of the ladder inside what was measured, and its two ends."""
+    """Return the knots of the ladder inside the measured range, and its two ends."""
     low, high = float(tokens.min()), float(tokens.max())
     inner = [knot for knot in _KNOTS if low < knot < high]
     return np.array([low, *inner, max(high, low + 1.0)])

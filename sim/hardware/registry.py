@@ -1,4 +1,4 @@
-"""Finds hardware by name: a shipped profile, a file, or a roofline."""
+"""Hardware by name: a shipped profile, a file, or a roofline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds loads from their words and descriptions."""
+"""Builder of loads from command-line texts and descriptions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Open:
 
 @dataclass(frozen=True, eq=False)
 class Builder:
-    """Builds one load.
+    """Builder of one load.
 
     Attributes:
         data: whose records the requests follow, where no file gives lengths.

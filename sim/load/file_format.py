@@ -23,7 +23,7 @@ FORMATS = (
 
 
 class LoadFormat(enum.Enum):
-    """What can be read."""
+    """Formats of load files."""
 
     AZURE = "azure"
     MOONCAKE = "mooncake"

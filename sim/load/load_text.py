@@ -10,9 +10,9 @@
 ``@`` and options may follow all but ``closed``, such as ``trace.csv@rate=1.3,first=600``:
 
 ======================  ====================================================================
-``rate=FACTOR``         so many times faster: arrival times are divided by it
+``rate=FACTOR``         faster by this factor: arrival times are divided by it
 ``skip=SECONDS``        leave out what arrives in these first seconds
-``first=SECONDS``       keep what arrives in so many seconds after that, by the load's own time
+``first=SECONDS``       keep what arrives in this many seconds after that, by the load's own time
 ``closed=N``            only the lengths, sent by N clients in a closed loop
 ======================  ====================================================================
 """
@@ -35,7 +35,7 @@ MOST_CLIENTS = 1_000_000
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows ``@``; see the module."""
+    """Options behind ``@``; see the module."""
 
     rate: float = 1.0
     skip: float = 0.0
@@ -68,7 +68,7 @@ class FromFile:
 
 
 def parse_text(text: str, folder: Path) -> Closed | Steady | FromFile:
-    """What a load given in words says.
+    """Parse the text of a load.
 
     Args:
         text: as in the module's table.

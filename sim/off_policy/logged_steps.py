@@ -66,7 +66,7 @@ class LoggedTrace:
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """Number of requests."""
         return len(self._last_step)
 
     def steps(self) -> Iterator[LoggedStep]:

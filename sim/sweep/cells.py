@@ -26,7 +26,7 @@ Names: TypeAlias = tuple[str, ...] | None
 
 
 class CellName(msgspec.Struct, frozen=True, order=True):
-    """Where a cell stands on each axis, in the words of the configuration."""
+    """Position of a cell on each axis, in the words of the configuration."""
 
     acceptance: str
     drafter: str
@@ -51,7 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Files:
-    """Turns texts of the configuration into files that can be opened from anywhere.
+    """Resolver of the configuration's texts to files that can be opened from anywhere.
 
     Args:
         folder: what relative paths start from: that of the configuration.

@@ -135,7 +135,7 @@ def _silicon_pair(pair: SiliconPair, samples: list[dict[str, float]]) -> Iterato
 def _share_of_peak(
     sample: dict[str, float], operations_per_token: float, pair: SiliconPair, peak: float
 ) -> float:
-    """Of the GPUs' peak, were every token of every request computed."""
+    """Share of the GPUs' peak, were every token of every request computed."""
     output = sample["osl"] * pair.lengths
     tokens = sample["isl"] * pair.lengths + output
     seconds = (sample["silicon_ttft_ms"] + output * sample["silicon_tpot_ms"]) / 1e3

@@ -119,7 +119,7 @@ def constant_hazard(accepted_length: float, k: int) -> float:
 def one_per_record(
     lengths: Sequence[int], prompt_tokens: int | Sequence[int], copies: int = 1
 ) -> Iterator[Request]:
-    """So many requests in a row follow each record to its end.
+    """Yield `copies` requests in a row for each record, which they follow to its end.
 
     Args:
         lengths: output tokens of each record.
@@ -155,7 +155,7 @@ class Batches:
         self._begins = 0.0
 
     def next_arrival(self) -> float:
-        """When the next of this batch arrives: with the batch, or never before it has ended."""
+        """Arrival of the next request: with its batch, once the batch before has ended."""
         if self._next is None or self._taken == self._batch_size:
             return math.inf
         return self._begins

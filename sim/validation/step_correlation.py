@@ -47,7 +47,7 @@ _RECORDS, _TOKENS = 512, 128
 
 
 class Correlation(msgspec.Struct, frozen=True):
-    """What the engine loop saw of steps that verified K drafts.
+    """Counts of steps that verified K drafts, as the engine loop saw them.
 
     Attributes:
         after_all: share that accepts all, among those whose predecessor did.
