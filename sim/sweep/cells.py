@@ -14,6 +14,7 @@ from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.sim.data_folder import data_folder
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.hardware.registry import hardware_profile
+from adaptive_spec.sim.load.load_text import existing_path
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario
 from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
@@ -69,14 +70,9 @@ class Files:
         """
         if DATA in text:
             text = text.replace(DATA, str(data_folder().resolve()))
-        end = len(text)
-        while end > 0:
-            path = self._folder / text[:end]
-            if _exists(path):
-                return str(path.resolve()) + text[end:]
-            end = text.rfind("@", 0, end)
-        # What is not a file is a name, or an error that the reader of it reports.
-        return text
+        found = existing_path(text, self._folder)
+        # Other texts are names, or errors that their reader reports.
+        return text if found is None else str(found[0].resolve()) + found[1]
 
 
 def plan_cells(config: SweepConfig, files: Files) -> tuple[Cell, ...]:
@@ -219,13 +215,6 @@ def _wanted(
         (hardware, load.hardware),
     )
     return all(_among(item, names) for item, names in allowed)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _first(value: Number | None, other: Number) -> Number:
