@@ -9,22 +9,45 @@ request that was preempted or has ended since is left out.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
-from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 
 class PlannedStep:
-    """A step between its scheduling and its results."""
+    """A step between its plan and its results.
 
-    __slots__ = ("context", "late_signals", "not_before", "output", "passes", "plan")
+    Attributes:
+        context: what the plan was made from.
+        plan: the decision.
+        cuts: (request, K) of the requests that verify less than Kmax; empty if the plan leaves
+            vLLM's own K.
+        wanted: what is to be read of the drafts made at the end of the step.
+    """
 
-    def __init__(self, context: StepContext, plan: SpecPlan) -> None:
+    __slots__ = (
+        "context",
+        "cuts",
+        "late_signals",
+        "not_before",
+        "output",
+        "passes",
+        "plan",
+        "preempted",
+        "wanted",
+    )
+
+    def __init__(
+        self, context: StepContext, plan: SpecPlan, cuts: Sequence[tuple[Any, int]], wanted: Wanted
+    ) -> None:
         self.context = context
         self.plan = plan
+        self.cuts = cuts
+        self.wanted = wanted
         self.output: Any = None
         """vLLM's SchedulerOutput."""
         self.late_signals: DraftSignals | None = None
@@ -33,109 +56,102 @@ class PlannedStep:
         """Earliest time its duration is counted from; see `StepClock`."""
         self.passes: int | None = None
         """Passes of the drafter that ran, where it was ended early; else as many as planned."""
+        self.preempted: frozenset[str] = frozenset()
+        """Requests preempted while the step was under way: vLLM may drop their output."""
 
 
-class Reading(NamedTuple):
-    """Results of a step as they were before vLLM processed them.
+class Arrived(NamedTuple):
+    """Results of a step, with what vLLM is about to change in them.
 
     Attributes:
-        requests: the decoding requests whose results count.
-        labels: [4, B] slot, verified, accepted, tokens so far; a contiguous row each.
+        results: vLLM's ModelRunnerOutput.
+        generated: tokens by row of the results, before vLLM cuts what follows a stop.
+        seconds: duration of the step.
+        now: time of completion.
     """
 
     step: PlannedStep
-    requests: list[Any]
-    labels: IntArray
-    batch_size: int
-    batch_tokens: int
-    context_tokens: int
-    ragged: bool
+    results: Any
+    generated: Sequence[int]
     seconds: float
     now: float
 
 
-def read_results(
-    step: PlannedStep, results: Any, alive: dict[str, Any], seconds: float, now: float
-) -> Reading | None:
-    """Read a step's results before vLLM consumes them; None if no request decoded in it.
+def build_outcome(
+    arrived: Arrived, alive: Mapping[str, Any], ended: Collection[str]
+) -> StepOutcome | None:
+    """The outcome, after vLLM has processed the results; None if no request decoded in the step.
 
     Args:
-        step: the step they belong to.
-        results: vLLM's ModelRunnerOutput.
+        arrived: the results.
         alive: the scheduler's requests by id.
-        seconds: duration of the step.
-        now: time of completion.
+        ended: requests that these results ended.
     """
+    step, results, generated = arrived.step, arrived.results, arrived.generated
     output, context = step.output, step.context
     scheduled, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
     invalid = output.num_invalid_spec_tokens or {}
-    sampled, index_of = results.sampled_token_ids, results.req_id_to_index
-    requests: list[Any] = []
-    rows: list[tuple[int, int, int, int]] = []
-    batch_size = batch_tokens = context_tokens = 0
+    tokens_of, index_of = results.sampled_token_ids, results.req_id_to_index
+    names: list[str] = []
+    rows: list[int] = []
+    verified: list[int] = []
+    accepted: list[int] = []
+    emitted: list[int] = []
+    absent: list[int] = []
+    batch_tokens = 0
     smallest, largest = math.inf, -1
-    for request_id, slot, length in zip(
-        context.request_ids, context.slots.tolist(), context.context_tokens.tolist(), strict=True
-    ):
-        tokens = scheduled.get(request_id)
+    for row, name in enumerate(context.request_ids):
+        tokens = scheduled.get(name)
         if tokens is None:
+            absent.append(row)
             continue
-        batch_size += 1
         batch_tokens += tokens
-        context_tokens += length
-        verified = len(drafts.get(request_id, ()))
-        smallest, largest = min(smallest, verified), max(largest, verified)
-        request = alive.get(request_id)
-        if request is None or request.is_finished():
+        k = len(drafts.get(name, ()))
+        if k < smallest:
+            smallest = k
+        if k > largest:
+            largest = k
+        if name not in ended:
+            request = alive.get(name)
+            if request is None or name in step.preempted or request.is_finished():
+                continue
+        index = index_of[name]
+        count = generated[index] if generated else 0
+        if not count:
             continue
-        if getattr(request, "num_stale_output_tokens", 0) > 0:  # vLLM 0.24 keeps no count
-            continue
-        generated = sampled[index_of[request_id]] if sampled else ()
-        if not len(generated):
-            continue
-        verified -= invalid.get(request_id, 0)
-        requests.append(request)
-        rows.append((slot, verified, min(len(generated) - 1, verified), request.num_tokens))
+        if invalid:
+            k -= invalid.get(name, 0)
+        names.append(name)
+        rows.append(row)
+        verified.append(k)
+        accepted.append(count - 1 if count <= k else k)
+        emitted.append(len(tokens_of[index]))
+    batch_size = context.batch_size - len(absent)
     if batch_size == 0:
         return None
-    return Reading(
-        step=step,
-        requests=requests,
-        labels=np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(len(rows), 4).T),
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        context_tokens=context_tokens,
-        ragged=largest > smallest,
-        seconds=seconds,
-        now=now,
-    )
-
-
-def build_outcome(reading: Reading) -> StepOutcome:
-    """The outcome, after vLLM has appended the tokens and applied its stop conditions."""
-    step, labels = reading.step, reading.labels
-    output, context = step.output, step.context
+    context_tokens = int(context.context_tokens.sum())
+    if absent:
+        context_tokens -= int(context.context_tokens[absent].sum())
     shown = None
     if step.late_signals is not None:
-        names = [request.request_id for request in reading.requests]
         shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
     # A plain number, also after OFF-cold.
     depth = int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes
-    after = np.array([request.num_tokens for request in reading.requests], dtype=np.int64)
+    everyone = len(rows) == context.batch_size
     return StepOutcome(
         step=context.step,
-        slots=labels[0],
-        verified=labels[1],
-        accepted=labels[2],
-        emitted=after - labels[3],
-        batch_size=reading.batch_size,
-        batch_tokens=reading.batch_tokens,
-        context_tokens=reading.context_tokens,
-        prefill_tokens=output.total_num_scheduled_tokens - reading.batch_tokens,
+        slots=context.slots if everyone else context.slots[np.array(rows, dtype=np.int64)],
+        verified=np.array(verified, dtype=np.int64),
+        accepted=np.array(accepted, dtype=np.int64),
+        emitted=np.array(emitted, dtype=np.int64),
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        context_tokens=context_tokens,
+        prefill_tokens=output.total_num_scheduled_tokens - batch_tokens,
         draft_depth=depth,
-        ragged=reading.ragged,
-        seconds=reading.seconds,
-        now=reading.now,
+        ragged=largest > smallest,
+        seconds=arrived.seconds,
+        now=arrived.now,
         confidence=None if shown is None else shown[0],
         entropy=None if shown is None else shown[1],
     )

@@ -93,6 +93,8 @@ class Controller:
         self._status = StatusFile.from_config(self.config.status_file, logger)
         self._saved = SavedState.from_config(self.config, identity, logger)
         self._saved.take_up(policy, self.config)
+        self.decides_since = 0
+        """Number of changes of mode, policy or learned state; a plan made before one is void."""
         self._now = 0.0
         """Time of the last context (seconds)."""
 
@@ -190,6 +192,11 @@ class Controller:
             self.fault(f"after_draft_pass raised {type(error).__name__}: {error}")
             return whole
 
+    @property
+    def drafts_stopped(self) -> bool:
+        """Whether the drafts at hand were stopped early; a plan must then verify all of them."""
+        return self._live_stops.stopped
+
     def drafted_whole(self) -> None:
         """Record that the drafts were made without early stops, so that a plan may trim them."""
         self._live_stops.drafted_whole()
@@ -238,6 +245,7 @@ class Controller:
             self._faults.new_policy(config.fail_open)
         self.config = config
         self.mode = config.mode
+        self.decides_since += 1
         self._operator.obey(config)
 
     def poll_control_file(self, now: float) -> None:
@@ -259,6 +267,7 @@ class Controller:
         try:
             self.policy = configured_policy(self.config)
             self._in_flight.change_policy()
+            self.decides_since += 1
             self._saved.drop()
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:
