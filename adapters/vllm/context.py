@@ -15,6 +15,10 @@ from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
 
+_END, _TOKENS, _ON_WAY = 1, 2, 4
+"""Rows of `ContextBuilder._columns`."""
+
+
 class Batch(NamedTuple):
     """The requests that will decode in a coming step.
 
@@ -71,64 +75,44 @@ class ContextBuilder:
                 its drafts have arrived. The drafts of a batch after that step are expected to be
                 that many, KV memory is left out, and what the step accepts is not known.
         """
-        scheduler = self._scheduler
-        slot_of, enter = self._slots.get, self._table.enter
-        max_model_len = scheduler.max_model_len
-        nearly = 2 * self._kmax + 3
-        requests: list[Any] = []
-        ids: list[str] = []
-        slot_list: list[int] = []
-        lengths: list[int] = []
-        drafts: list[int] = []
-        lefts: list[int] = []
-        ending: list[Any] = []
-        structured: list[Any] = []
+        scheduler, kmax = self._scheduler, self._kmax
+        running = scheduler.running
+        requests = [request for request in running if not request.is_prefill_chunk]
         prompt_left = 0
-        for request in scheduler.running:
-            computed = request.num_computed_tokens
-            tokens = request.num_tokens
-            if request.is_prefill_chunk:
-                prompt_left += tokens - computed
-                continue
-            ahead = request.num_output_placeholders
-            left = request.num_prompt_tokens + request.max_tokens - tokens
-            if ahead or under_way is not None:
-                left -= 1
-                if left <= 0:
-                    continue
-            filled = tokens + ahead
-            if under_way is not None and computed >= filled:
-                filled = computed + 1
-            room = max_model_len - filled
-            request_id = request.request_id
-            slot = slot_of(request_id)
-            if slot is None:
-                slot = enter(request_id, request)
-            drafted = len(request.spec_token_ids)
-            if under_way is not None:
-                drafted = drafted or under_way
-                if left < nearly:
-                    ending.append(request)
-            if request.use_structured_output:
-                structured.append(request)
-                if under_way is None and escapes_the_grammar(request):
-                    drafted = 0
-            requests.append(request)
-            ids.append(request_id)
-            slot_list.append(slot)
-            lengths.append(computed)
-            drafts.append(drafted)
-            lefts.append(left if left < room else room)
-        slots: IntArray = np.array(slot_list, dtype=np.int64)
-        left_tokens: IntArray = np.array(lefts, dtype=np.int64)
+        if len(requests) < len(running):
+            prompt_left = sum(
+                request.num_tokens - request.num_computed_tokens
+                for request in running
+                if request.is_prefill_chunk
+            )
+        columns = self._columns(requests)
+        left = columns[_END] - columns[_TOKENS]
+        left -= 1 if under_way is not None else columns[_ON_WAY] > 0
+        if left.size and left.min() <= 0:
+            decode = np.flatnonzero(left > 0)
+            requests = [requests[row] for row in decode.tolist()]
+            columns, left = np.ascontiguousarray(columns[:, decode]), left[decode]
+        slots, _, tokens, computed, on_way = columns
+        ids = [request.request_id for request in requests]
+        structured = [request for request in requests if request.use_structured_output]
+        ending: list[Any] = []
+        drafted: IntArray | int
+        filled = tokens + on_way
+        if under_way is None:
+            drafted = self._drafts_of(requests, structured)
+        else:
+            drafted, filled = under_way, np.maximum(filled, computed + 1)
         if self._capability.level is Level.UNIFORM:
             # Requests about to end would make every batch ragged, and cost it its graph.
-            left_tokens = np.full_like(left_tokens, self._kmax + 2)
-            ending = []
-        cap = np.minimum(self._table.draft_cap[slots], self._kmax)
+            left = np.full_like(left, kmax + 2)
+        else:
+            if under_way is not None:
+                ending = [requests[row] for row in np.flatnonzero(left < 2 * kmax + 3).tolist()]
+            left = np.minimum(left, scheduler.max_model_len - filled)
+        table = self._table
+        cap = np.minimum(table.draft_cap[slots], kmax)
+        available = np.maximum(np.minimum(np.minimum(cap, drafted), left - 1), 0)
         shown = None if signals is None else signals.take(ids)
-        available = np.minimum(np.array(drafts, dtype=np.int64), cap)
-        available = np.minimum(available, left_tokens - 1).clip(0)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None
         if under_way is None:
@@ -138,13 +122,13 @@ class ContextBuilder:
             capability=self._capability,
             request_ids=ids,
             slots=slots,
-            context_tokens=np.array(lengths, dtype=np.int64),
+            context_tokens=computed,
             draft_available=available,
-            draft_possible=np.minimum(cap, left_tokens - 2).clip(0),
+            draft_possible=np.maximum(np.minimum(cap, left - 2), 0),
             engine_k=self._engine_k(len(ids)),
-            tpot_target=self._table.tpot_target[slots],
-            task=self._table.task[slots],
-            temperature=self._table.temperature[slots],
+            tpot_target=table.tpot_target[slots],
+            task=table.task[slots],
+            temperature=table.temperature[slots],
             confidence=None if shown is None else shown[0],
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
@@ -155,6 +139,38 @@ class ContextBuilder:
             now=now,
         )
         return Batch(requests, context, ending, structured)
+
+    def _columns(self, requests: list[Any]) -> IntArray:
+        """[5, B]: slot, tokens at the end, tokens, computed tokens, tokens on their way."""
+        slot_of, enter = self._slots.get, self._table.enter
+        slots = [slot_of(request.request_id) for request in requests]
+        if None in slots:
+            slots = [
+                enter(request.request_id, request) if slot is None else slot
+                for slot, request in zip(slots, requests, strict=True)
+            ]
+        columns: IntArray = np.array(
+            (
+                slots,
+                [request.num_prompt_tokens + request.max_tokens for request in requests],
+                [request.num_tokens for request in requests],
+                [request.num_computed_tokens for request in requests],
+                [request.num_output_placeholders for request in requests],
+            ),
+            dtype=np.int64,
+        )
+        return columns
+
+    @staticmethod
+    def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
+        """[B] drafts at hand that may be verified."""
+        drafts: IntArray = np.array(
+            [len(request.spec_token_ids) for request in requests], dtype=np.int64
+        )
+        if structured:
+            kept = [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
+            drafts *= np.array(kept)
+        return drafts
 
     def memory_is_tight(self, prompt_tokens: int) -> bool:
         """Whether drafts may lack KV blocks in a step with so many prompt tokens."""

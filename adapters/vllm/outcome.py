@@ -9,13 +9,13 @@ request that was preempted or has ended since is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
-from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 
 class PlannedStep:
@@ -33,11 +33,11 @@ class PlannedStep:
         "context",
         "cuts",
         "late_signals",
+        "lost",
         "not_before",
         "output",
         "passes",
         "plan",
-        "preempted",
         "wanted",
     )
 
@@ -56,8 +56,9 @@ class PlannedStep:
         """Earliest time its duration is counted from; see `StepClock`."""
         self.passes: int | None = None
         """Passes of the drafter that ran, where it was ended early; else as many as planned."""
-        self.preempted: frozenset[str] = frozenset()
-        """Requests preempted while the step was under way: vLLM may drop their output."""
+        self.lost: set[str] = set()
+        """Requests that ended or were preempted while the step was under way: vLLM drops their
+        output."""
 
 
 class Arrived(NamedTuple):
@@ -65,6 +66,8 @@ class Arrived(NamedTuple):
 
     Attributes:
         results: vLLM's ModelRunnerOutput.
+        following: the planned step that verifies the drafts which this one has made; None if none
+            is under way.
         generated: tokens by row of the results, before vLLM cuts what follows a stop.
         seconds: duration of the step.
         now: time of completion.
@@ -72,84 +75,67 @@ class Arrived(NamedTuple):
 
     step: PlannedStep
     results: Any
+    following: PlannedStep | None
     generated: Sequence[int]
     seconds: float
     now: float
 
 
-def build_outcome(
-    arrived: Arrived, alive: Mapping[str, Any], ended: Collection[str]
-) -> StepOutcome | None:
-    """The outcome, after vLLM has processed the results; None if no request decoded in the step.
-
-    Args:
-        arrived: the results.
-        alive: the scheduler's requests by id.
-        ended: requests that these results ended.
-    """
-    step, results, generated = arrived.step, arrived.results, arrived.generated
+def build_outcome(arrived: Arrived) -> StepOutcome | None:
+    """The outcome, after vLLM has processed the results; None if no request decoded in the step."""
+    step, results = arrived.step, arrived.results
     output, context = step.output, step.context
     scheduled, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-    invalid = output.num_invalid_spec_tokens or {}
-    tokens_of, index_of = results.sampled_token_ids, results.req_id_to_index
-    names: list[str] = []
-    rows: list[int] = []
-    verified: list[int] = []
-    accepted: list[int] = []
-    emitted: list[int] = []
-    absent: list[int] = []
-    batch_tokens = 0
-    smallest, largest = math.inf, -1
-    for row, name in enumerate(context.request_ids):
-        tokens = scheduled.get(name)
-        if tokens is None:
-            absent.append(row)
-            continue
-        batch_tokens += tokens
-        k = len(drafts.get(name, ()))
-        if k < smallest:
-            smallest = k
-        if k > largest:
-            largest = k
-        if name not in ended:
-            request = alive.get(name)
-            if request is None or name in step.preempted or request.is_finished():
-                continue
-        index = index_of[name]
-        count = generated[index] if generated else 0
-        if not count:
-            continue
-        if invalid:
-            k -= invalid.get(name, 0)
-        names.append(name)
-        rows.append(row)
-        verified.append(k)
-        accepted.append(count - 1 if count <= k else k)
-        emitted.append(len(tokens_of[index]))
-    batch_size = context.batch_size - len(absent)
-    if batch_size == 0:
+    names, rows = context.request_ids, None
+    tokens = [scheduled.get(name, 0) for name in names]
+    batch_size, batch_tokens = len(names), sum(tokens)
+    context_tokens = int(np.add.reduce(context.context_tokens))
+    verified = [len(drafts.get(name, ())) for name in names]
+    if 0 in tokens:
+        ran = [row for row, count in enumerate(tokens) if count]
+        if not ran:
+            return None
+        batch_size, context_tokens = len(ran), int(context.context_tokens[ran].sum())
+        ragged = len({verified[row] for row in ran}) > 1
+    elif not names:
         return None
-    context_tokens = int(context.context_tokens.sum())
-    if absent:
-        context_tokens -= int(context.context_tokens[absent].sum())
+    else:
+        ragged = min(verified) < max(verified)
+    index_of = results.req_id_to_index
+    places = [index_of.get(name, -1) for name in names]
+    generated = [*arrived.generated, 0]  # 0 at place -1: not in the results
+    counts = [generated[place] for place in places]
+    if step.lost or 0 in counts:
+        rows = [
+            row
+            for row, (name, count) in enumerate(zip(names, counts, strict=True))
+            if count and name not in step.lost
+        ]
+        names = [names[row] for row in rows]
+        verified = [verified[row] for row in rows]
+        places = [places[row] for row in rows]
+        counts = [counts[row] for row in rows]
+    if output.num_invalid_spec_tokens:
+        invalid = output.num_invalid_spec_tokens
+        verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
+    sampled = results.sampled_token_ids
+    k_i: IntArray = np.array(verified, dtype=np.int64)
     shown = None
     if step.late_signals is not None:
         shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
-    # A plain number, also after OFF-cold.
-    depth = int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes
-    everyone = len(rows) == context.batch_size
     return StepOutcome(
         step=context.step,
-        slots=context.slots if everyone else context.slots[np.array(rows, dtype=np.int64)],
-        verified=np.array(verified, dtype=np.int64),
-        accepted=np.array(accepted, dtype=np.int64),
-        emitted=np.array(emitted, dtype=np.int64),
+        slots=context.slots if rows is None else context.slots[np.array(rows, dtype=np.int64)],
+        verified=k_i,
+        accepted=np.minimum(np.array(counts, dtype=np.int64) - 1, k_i),
+        emitted=np.array([len(sampled[place]) for place in places], dtype=np.int64),
         batch_size=batch_size,
         batch_tokens=batch_tokens,
         context_tokens=context_tokens,
         prefill_tokens=output.total_num_scheduled_tokens - batch_tokens,
-        draft_depth=depth,
-        ragged=largest > smallest,
+        # A plain number, also after OFF-cold.
+        draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
+        ragged=ragged,
         seconds=arrived.seconds,
         now=arrived.now,
         confidence=None if shown is None else shown[0],

@@ -17,7 +17,6 @@ run it.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from typing import Any
 
@@ -134,7 +133,7 @@ class StepDriver(Guarded):
         preempted = getattr(output, "preempted_req_ids", None)
         if preempted:
             for pending in self._pending:
-                pending.preempted |= preempted
+                pending.lost |= preempted
         if planned is None:
             return
         self._planned = None
@@ -196,13 +195,13 @@ class StepDriver(Guarded):
         """Results have arrived and are not processed yet."""
         self._updating = True
         step = self._pending.take(lambda planned: planned.output is output)
+        if step is None:
+            return
         now = time.monotonic()
-        seconds = math.nan if step is None else self._clock.completed(step.not_before, now)
-        # The next step verifies the drafts that this one has made.
-        self._signals.arrived_late(results, step, self._pending.oldest)
-        if step is not None:
-            generated = list(map(len, results.sampled_token_ids))
-            self._arrived.append(Arrived(step, results, generated, seconds, now))
+        seconds = self._clock.completed(step.not_before, now)
+        generated = list(map(len, results.sampled_token_ids))
+        following = self._pending.oldest
+        self._arrived.append(Arrived(step, results, following, generated, seconds, now))
 
     @fail_open
     def processed(self) -> None:
@@ -217,8 +216,9 @@ class StepDriver(Guarded):
         arrived, self._arrived = self._arrived, []
         ended, self._ended = self._ended, []
         try:
-            for results in arrived:
-                outcome = build_outcome(results, self._scheduler.requests, ended)
+            for one in arrived:
+                self._signals.arrived_late(one.results, one.step, one.following)
+                outcome = build_outcome(one)
                 if outcome is not None:
                     self.controller.observe(outcome)
         finally:
@@ -230,6 +230,8 @@ class StepDriver(Guarded):
     def freed(self, request_id: str) -> None:
         """vLLM has ended a request: finished, aborted or failed."""
         self._ended.append(request_id)
+        for pending in self._pending:
+            pending.lost.add(request_id)
         if not self._updating:  # aborted; its name may be used again at once
             self._learn()
 

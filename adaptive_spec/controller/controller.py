@@ -130,8 +130,8 @@ class Controller:
     def plan(self, context: StepContext) -> SpecPlan:
         """Return the decision for a step; on any fault the engine's own K, mode ENGINE."""
         self._now = context.now
-        engine = engine_plan(context)
         if self.mode == "off" or not self._faults.breaker.closed(context.now):
+            engine = engine_plan(context)
             return self._decided(StepInFlight(context, engine, context, engine))
         began = time.perf_counter()
         seen = context
@@ -146,14 +146,14 @@ class Controller:
         except Exception as error:
             fault = f"plan raised {type(error).__name__}: {error}"
         if fault:
-            wanted = engine
+            wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
         self.counters.decision_seconds(elapsed + self._live_stops.take_seconds())
         if not fault and elapsed * 1e3 > self.config.fail_open.max_decision_ms:
             fault = f"plan took: {elapsed * 1e3:.1f} ms"
         if fault:
             self.fault(fault, context.now)
-            return self._decided(StepInFlight(context, engine, seen, wanted))
+            return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         self._faults.breaker.succeeded()
         ran = engine_plan(context, mode=Mode.SHADOW) if self.mode == "shadow" else wanted
         return self._decided(StepInFlight(context, ran, seen, wanted))

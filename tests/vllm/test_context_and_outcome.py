@@ -179,19 +179,36 @@ def results_of(**sampled: int) -> Any:
 
 
 def outcome_of(scheduler: Any, output: Any, results: Any, appended: dict[str, int]) -> Any:
+    """Outcome of a step; vLLM appends so many of the tokens of each request, and cuts the rest."""
     driver = driver_for(scheduler)
     seen: list[StepOutcome] = []
     driver.controller.observe = seen.append
-    driver.before_schedule()
-    driver.scheduled(output)
+    run_step(driver, output)
     driver.after_schedule()
-    reading = driver.read(output, results)
-    for name, count in appended.items():
-        scheduler.requests[name].num_tokens += count
-    driver.observe(reading)
+    arrive(driver, output, results, appended)
+    learn_at_once(driver)
     assert driver.controller.counters.failures == {}
     assert len(driver._pending) == 0
     return seen[0] if seen else None
+
+
+def run_step(driver: StepDriver, output: Any) -> None:
+    driver.before_schedule()
+    driver.scheduled(output)
+
+
+def arrive(driver: StepDriver, output: Any, results: Any, appended: dict[str, int] = {}) -> None:  # noqa: B006
+    driver.read(output, results)
+    for name, count in appended.items():
+        del results.sampled_token_ids[results.req_id_to_index[name]][count:]
+    driver.processed()
+
+
+def learn_at_once(driver: StepDriver) -> None:
+    """What an idle engine does."""
+    running, driver._scheduler.running = driver._scheduler.running, []
+    driver.processed()
+    driver._scheduler.running = running
 
 
 def test_labels_count_what_ran() -> None:
@@ -211,17 +228,16 @@ def test_labels_count_what_ran() -> None:
 
 
 def test_preempted_ended_and_unscheduled_requests_give_no_label() -> None:
-    preempted = Request("a", num_stale_output_tokens=0)
-    scheduler = scheduler_with(preempted, Request("b"), Request("c"))
+    scheduler = scheduler_with(Request("a"), Request("b"), Request("c"))
     output = output_of({"a": 2, "b": 2})
     driver = driver_for(scheduler)
     seen: list[StepOutcome] = []
     driver.controller.observe = seen.append
-    driver.before_schedule()
-    driver.scheduled(output)
-    preempted.num_stale_output_tokens = 3
-    del scheduler.requests["b"]
-    driver.observe(driver.read(output, results_of(a=2, b=1)))
+    run_step(driver, output)
+    run_step(driver, output_of({"c": 2}, preempted_req_ids={"a"}))
+    driver.freed("b")
+    arrive(driver, output, results_of(a=2, b=1))
+    learn_at_once(driver)
     assert len(seen[0].slots) == 0
     assert seen[0].batch_size == 2
     assert seen[0].batch_tokens == 6
@@ -262,24 +278,23 @@ def test_steps_that_never_ended_are_dropped() -> None:
     driver = driver_for(scheduler_with(Request("a")))
     lost, found = output_of({"a": 1}), output_of({"a": 1})
     for output in (lost, found):
-        driver.before_schedule()
-        driver.scheduled(output)
-    reading = driver.read(found, results_of(a=1))
-    assert reading is not None
+        run_step(driver, output)
+    driver.read(found, results_of(a=1))
     assert len(driver._pending) == 0
-    assert driver.read(lost, results_of(a=1)) is None
+    assert len(driver._arrived) == 1
+    driver.read(lost, results_of(a=1))
+    assert len(driver._arrived) == 1
 
 
 def test_ended_requests_are_forgotten_after_their_last_outcome() -> None:
     scheduler = scheduler_with(Request("a"))
     driver = driver_for(scheduler)
     output = output_of({"a": 2})
-    driver.before_schedule()
-    driver.scheduled(output)
-    reading = driver.read(output, results_of(a=1))
+    run_step(driver, output)
+    driver.read(output, results_of(a=1))
     driver.freed("a")
     assert len(driver.controller.slots) == 1
-    driver.observe(reading)
+    learn_at_once(driver)
     assert len(driver.controller.slots) == 0
     driver.freed("unknown")
     assert driver.controller.counters.failures == {}

@@ -71,13 +71,15 @@ class SignalArrivals:
 
         Args:
             results: of a step.
-            done: the planned step whose results they are; None if it was not planned.
+            done: the planned step whose results they are.
             following: the planned step that verifies the drafts which that step has made; None if
                 none is under way. Values that nobody waits for are dropped.
         """
         signals = getattr(results, ATTRIBUTE, None)
-        planned = done if getattr(signals, "verified", False) else following
-        if signals is not None and planned is not None:
+        if signals is None:
+            return
+        planned = done if signals.verified else following
+        if planned is not None:
             self._any_arrived = True
             self.late += 1
             planned.late_signals = signals
