@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -198,7 +199,9 @@ def scheduler_of(models: Path, config: dict[str, Any] | None, *, ahead: bool) ->
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
 
-    more = {} if config is None else {"additional_config": {"adaptive_spec": {**config, **_PATIENT}}}
+    more = (
+        {} if config is None else {"additional_config": {"adaptive_spec": {**config, **_PATIENT}}}
+    )
     vllm_config = EngineArgs(
         model=str(models / "target"),
         skip_tokenizer_init=True,
@@ -320,7 +323,7 @@ def main() -> int:
             }
         for batch in map(int, args.batches.split(",")):
             cell = SimpleNamespace(scheduling="async" if ahead else "sync", batch=batch)
-            pause = lambda: time.sleep(args.pause_ms / 1e3)  # noqa: E731
+            pause = partial(time.sleep, args.pause_ms / 1e3)
             arms = summary(measure(schedulers, batch, args.steps, pause, ahead=ahead))
             _print(cell, arms)
             found.append({**vars(cell), "arms": arms})
@@ -333,7 +336,7 @@ def _print(cell: Any, arms: dict[str, dict[str, Any]]) -> None:
     print(f"{cell.scheduling}, {cell.batch} requests", flush=True)
     for name, parts in arms.items():
         shown = (
-            f"{part} {of['us']:7.0f} us, {of['ratio']:+.3f} {of['interval']}, mean {of['means']:+.3f}"
+            f"{part} {of['us']:7.0f} us {of['ratio']:+.3f} {of['interval']} mean {of['means']:+.3f}"
             for part, of in parts.items()
         )
         print(f"  {name:20} {'; '.join(shown)}", flush=True)

@@ -14,7 +14,6 @@ from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
-
 _END, _TOKENS, _ON_WAY = 1, 2, 4
 """Rows of `ContextBuilder._columns`."""
 
