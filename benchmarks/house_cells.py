@@ -80,7 +80,14 @@ def score(scenario: Scenario, result: Result) -> float:
     return 1.0 / tpot
 
 
-def run(policy: str, seeds: int, policy_seed: int) -> Run:
+def later(scenario: Scenario, steps: int) -> Scenario:
+    """The same with results that reach the policy so many steps later."""
+    engine = scenario.engine
+    late = msgspec.structs.replace(engine, delay=min(engine.delay + steps, 2))
+    return msgspec.structs.replace(scenario, engine=late)
+
+
+def run(policy: str, seeds: int, policy_seed: int, delay: int) -> Run:
     """All cells with this policy."""
     choice = parse_policy(policy)
     scores: dict[str, dict[str, list[float]]] = {}
@@ -94,7 +101,7 @@ def run(policy: str, seeds: int, policy_seed: int) -> Run:
             fixed[text] = score(scenario, result)
             for cell in cells:
                 chosen = choice.build(cell.scenario.seed + policy_seed)
-                result = cell.scenario.run(chosen, choice.text)
+                result = later(cell.scenario, delay).run(chosen, choice.text)
                 if result.fail_opens:
                     raise SystemExit(f"{text}: {result.fail_opens} fail-opens")
                 found = score(cell.scenario, result)
@@ -146,6 +153,7 @@ def main() -> int:
     running.add_argument("--policy", default="goodput", help="NAME or NAME:key=value,...")
     running.add_argument("--seeds", type=int, default=3)
     running.add_argument("--policy-seed", type=int, default=0, help="added to the policy's own")
+    running.add_argument("--delay", type=int, default=0, help="steps that results come later")
     comparing = commands.add_parser("compare", help="hold one run against another")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
@@ -157,7 +165,7 @@ def main() -> int:
         )
         return 0 if compare(before, after) else 1
     select_kernel("auto")
-    found = run(arguments.policy, arguments.seeds, arguments.policy_seed)
+    found = run(arguments.policy, arguments.seeds, arguments.policy_seed, arguments.delay)
     arguments.output.write_bytes(msgspec.json.encode(found) + b"\n")
     return 0
 

@@ -1,4 +1,4 @@
-"""Where public traces and measurements lie. They are not part of the package."""
+"""Location of the public traces and measurements, which are not part of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the best decisions would have been: known only afterwards, and what regret is held against.
+"""Oracles: decisions that are known to be best only afterwards, the reference of regret.
 
 * The best static K: every K from 0 to Kmax is run, 0 without any drafter.
 * Foresight: K_i and D by the planner's objective, with the true acceptances in place of estimated
@@ -21,17 +21,18 @@ from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.results.result import Regret, Result
 from adaptive_spec.sim.results.segments import Recovery, recovery_of
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 
 class Oracles(msgspec.Struct, frozen=True):
-    """What the best decisions reach on one scenario.
+    """Results of the oracles on one scenario.
 
     Attributes:
         closed: the load is a closed loop.
         static: [Kmax + 1] results of each fixed K; the first is true no speculation.
-        foresight: result of knowing every acceptance; None for token trees, whose nodes are
-            not a chain that the planner could cut, and if it was not run.
+        foresight: result of knowing every acceptance; None if it was not run, for token trees,
+            whose nodes are not a chain that the planner could cut, and with one K for the batch,
+            where the best K of each step is not the best sequence of K and so no bound.
     """
 
     closed: bool
@@ -44,14 +45,15 @@ class Oracles(msgspec.Struct, frozen=True):
         return int(np.argmax([each.score(closed=self.closed) for each in self.static]))
 
     def held_against(self, result: Result) -> Result:
-        """The result with its regret; without one where nothing can be compared.
+        """Return the result with its regret; without one where nothing can be compared.
 
         That is so where no request ended, in an open load, or nothing was emitted.
         """
         score = result.score(closed=self.closed)
         best = self.best_static_k
-        scores = [each.score(closed=self.closed) for each in self.static]
-        if not all(value > 0.0 for value in [score, *scores]):
+        others = self.static if self.foresight is None else (*self.static, self.foresight)
+        # A score that is not a number fails the comparison, too.
+        if not all(each.score(closed=self.closed) > 0.0 for each in (result, *others)):
             return result
 
         def ratio(other: Result) -> float:
@@ -67,7 +69,7 @@ class Oracles(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(result, regret=regret)
 
     def _recoveries(self, result: Result) -> list[Recovery]:
-        """From each change that every run has reached."""
+        """Return the recovery from each change that every run has reached."""
         found = []
         for number, segment in enumerate(result.segments):
             if all(len(each.segments) > number for each in self.static):
@@ -93,7 +95,7 @@ def consult(scenario: Scenario, *, foresight: bool = True) -> Oracles:
 def _foresee(scenario: Scenario) -> Result | None:
     policy = ForesightPolicy()
     engine = scenario.engine_for(policy)
-    if engine.accepted.is_tree:
+    if engine.accepted.is_tree or scenario.engine.level is Level.UNIFORM:
         return None
     policy.attach(engine)
     return scenario.run_engine(engine, "foresight")
@@ -104,7 +106,7 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForesightPolicy(StatelessPolicy):
-    """Plans with the truth of a simulated engine."""
+    """A policy that plans with the true acceptance and step times of a simulated engine."""
 
     name: ClassVar[str] = "foresight"
     summary: ClassVar[str] = "knows every acceptance beforehand (simulator only)"

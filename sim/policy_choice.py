@@ -27,6 +27,12 @@ class PolicyChoice(msgspec.Struct, frozen=True):
         """A fresh policy. Raises PolicyError if there is none or its options are wrong."""
         return build_policy(self.name, self.options, seed=seed)
 
+    def require_at_most(self, kmax: int) -> None:
+        """Raise PolicyError if a static K exceeds Kmax: it would run Kmax under another name."""
+        k = self.options.get("k", 0) if self.name == "static" else 0
+        if isinstance(k, int) and k > kmax:
+            raise PolicyError(f"policy {self.text!r}: K {k} exceeds Kmax {kmax}")
+
 
 def parse_policy(text: str) -> PolicyChoice:
     """Read ``goodput``, ``static:k=3`` or ``package.module:Class:key=value``.

@@ -27,6 +27,9 @@ from adaptive_spec.sim.results.result import Result
 _SHAPING = 1
 """Sets the drafter's draws apart from those that made the acceptance data of the same seed."""
 
+_COPIED = "ngram"
+"""List of per-position files that holds drafts copied from the text."""
+
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -62,8 +65,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         hardware: name or file.
         engine: the engine's settings.
         seed: of load, records and policy.
-        tokens: stop after so many emitted tokens; None: when the load has ended.
-        seconds: stop after so many simulated seconds.
+        tokens: stop after this many emitted tokens; None: when the load has ended.
+        seconds: stop after this many simulated seconds.
         confidence_auc: add a synthetic confidence signal of this AUC; None: only what was recorded.
         hide_confidence: leave out a confidence signal that was recorded.
         warmup_steps, warmup_tokens, warmup_seconds: left out of the figures; all must be over.
@@ -110,6 +113,20 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def acceptance_data(self) -> AcceptanceData:
         """The acceptance data, before the drafter shapes it. Raises DataError."""
         return _acceptance(self._wanted(self.acceptance))
+
+    def acceptance_mismatch(self) -> str:
+        """Return why the acceptance data are not this drafter's, or "".
+
+        Drafts copied from the text are accepted elsewhere, and less often, than those of a model.
+        """
+        wanted = find_drafter(self.drafter).acceptance_list
+        if wanted != _COPIED or self.acceptance_data().drafter_list == wanted:
+            return ""
+        return (
+            f"the acceptance data ({self.acceptance_data().name}) are not known to come from "
+            f"copied drafts, as those of {self.drafter} are: give lists {wanted!r} recorded with "
+            "such a drafter, or expect too much"
+        )
 
     def _shaped_acceptance(self, files: tuple[str, ...]) -> AcceptanceData:
         return _shaped(self._wanted(files), self.drafter)
@@ -166,7 +183,7 @@ def simulate(scenario: Scenario, choice: PolicyChoice) -> Result:
 
 
 class _Wanted(NamedTuple):
-    """What acceptance data is made of."""
+    """Key of the acceptance data of a scenario."""
 
     files: tuple[str, ...]
     drafter_list: str

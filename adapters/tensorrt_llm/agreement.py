@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Agreement:
-    """Talks to the other ranks through upstream's own communicator."""
+    """Agreement of the ranks on one K, over upstream's own communicator."""
 
     def __init__(self, dist: Any, attention_dp: bool) -> None:
         self._dist = dist
@@ -25,16 +25,16 @@ class Agreement:
 
     @property
     def decides(self) -> bool:
-        """This rank's policy has a say."""
+        """Whether this rank's policy takes part in the decision."""
         return self._root or self._attention_dp
 
     @property
     def speaks(self) -> bool:
-        """This rank writes what is the same on all of them, such as the start line."""
+        """Whether this rank logs lines that are the same on all ranks, such as the start line."""
         return self._root
 
     def settle(self, proposal: int) -> int:
-        """The K that all ranks run. A collective: every rank calls it once per iteration."""
+        """Return the K that all ranks run. A collective: every rank calls it once per iteration."""
         if self._ranks == 1:
             return proposal
         if self._attention_dp:
@@ -42,7 +42,7 @@ class Agreement:
         return int(self._dist.tp_broadcast(proposal, root=0))
 
     def describe(self) -> str:
-        """A word for the start line."""
+        """Describe the ranks for the start line."""
         if self._ranks == 1:
             return "1"
         return f"{self._ranks} ({'attention DP, largest K' if self._attention_dp else 'rank 0'})"

@@ -1,7 +1,7 @@
-"""What a TensorRT-LLM executor allows: how K can be steered, and where we only watch.
+"""Capability of a TensorRT-LLM executor, read between its construction and the start of its loop.
 
-Read from the executor when it is built and its loop has not started. Only the one-engine path
-(EAGLE3, MTP, draft model inside the target's forward pass) resolves K per iteration.
+Only the one-engine path (EAGLE3, MTP, draft model inside the target's forward pass) resolves K per
+iteration.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from adaptive_spec.step import Capability, Level
 
 
 def detect(executor: Any, asked_ladder: tuple[int, ...] = ()) -> Support:
-    """Read a built executor.
+    """Return what can be steered on a built executor.
 
-    Raises ConfigError, one line, where the configuration is one key short of working.
+    Raises ConfigError, one line, where the configuration lacks one key.
     """
     spec_config = getattr(executor.model_engine, "spec_config", None)
     if spec_config is None:
@@ -55,7 +55,7 @@ def detect(executor: Any, asked_ladder: tuple[int, ...] = ()) -> Support:
 
 
 def uses_kv_manager_v2(executor: Any) -> bool:
-    """KV blocks are reserved while scheduling, before K is known."""
+    """Whether KV blocks are reserved during scheduling, before K is known."""
     declared = getattr(executor, "_is_kv_manager_v2", None)
     if declared is not None:
         return bool(declared)
@@ -63,12 +63,12 @@ def uses_kv_manager_v2(executor: Any) -> bool:
 
 
 def is_hybrid(executor: Any) -> bool:
-    """A state-space or hybrid model."""
+    """Whether the model is a state-space or hybrid model."""
     return _is_a(getattr(executor, "kv_cache_manager", None), "Mamba")
 
 
 def _shadow_reasons(executor: Any, spec_config: Any) -> list[str]:
-    """Set-ups where setting K is unsafe, or where nobody has read that it is safe."""
+    """Return reasons for shadow mode: setting K is unsafe, or not known to be safe."""
     dist = executor.dist
     reasons = []
     if uses_kv_manager_v2(executor):

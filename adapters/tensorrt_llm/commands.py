@@ -20,7 +20,7 @@ Folder = Annotated[
 
 @app.command("install-hook")
 def install_hook(site_packages: Folder = None) -> None:
-    """Let TensorRT-LLM workers of this environment load adaptive-spec, if they are asked to."""
+    """Let TensorRT-LLM workers of this environment load adaptive-spec when it is switched on."""
     for file in install.install_hook(site_packages):
         print(f"wrote {file}")
     print(f"switch on with {VARIABLE}=1 in front of trtllm-serve; unset, the hook does nothing")
@@ -28,7 +28,7 @@ def install_hook(site_packages: Folder = None) -> None:
 
 @app.command("remove-hook")
 def remove_hook(site_packages: Folder = None) -> None:
-    """Delete what install-hook wrote."""
+    """Delete the files of install-hook."""
     removed = install.remove_hook(site_packages)
     for file in removed:
         print(f"deleted {file}")

@@ -1,4 +1,4 @@
-"""The executor's state before an iteration, as a `StepContext`."""
+"""Builder of a `StepContext` from the executor's state before an iteration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _UNKNOWN_KV = 1 << 40
 
 
 class Batch(NamedTuple):
-    """The requests that decode in the coming iteration.
+    """Decoding requests of the coming iteration.
 
     Attributes:
         requests: [B] upstream's request objects.
-        context: what a policy may know.
+        context: the context for the policy.
     """
 
     requests: list[Any]
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class ContextBuilder:
-    """Reads one executor. Use from the thread of its loop."""
+    """Reader of one executor; used from the thread of the executor's loop."""
 
     def __init__(self, executor: Any, capability: Capability, slots: RequestSlots) -> None:
         self._executor = executor
@@ -40,12 +40,12 @@ class ContextBuilder:
         spec_config = executor.model_engine.spec_config
         self._tokens_per_step = getattr(spec_config, "get_runtime_tokens_per_gen_step", None)
         self.ahead = 0 if executor.disable_overlap_scheduler else 1
-        """Iterations whose results are not there yet when the next one is planned."""
+        """Number of iterations in flight when the next one is planned."""
 
     def build(
         self, step: int, now: float, scheduled_batch: Any, engine_k: int, under_way: Batch | None
     ) -> Batch:
-        """The batch that is about to run.
+        """Return the batch that is about to run.
 
         A request with r tokens to go uses at most r - 1 drafts besides the bonus token. An
         iteration under way emits at least one of those tokens.
@@ -54,8 +54,8 @@ class ContextBuilder:
             step: number of the iteration.
             now: monotonic clock, seconds.
             scheduled_batch: upstream's ScheduledRequests.
-            engine_k: K that upstream would use.
-            under_way: the batch whose results are not there yet.
+            engine_k: upstream's own K.
+            under_way: the batch whose results have not arrived; None without one.
         """
         running = set() if under_way is None else {id(r) for r in under_way.requests}
         requests: list[Any] = []
@@ -98,22 +98,22 @@ class ContextBuilder:
         return self._table.slot_of(name_of(request), request)
 
     def ran(self, slots: IntArray, prefilled: list[Any], k: int) -> None:
-        """An iteration drafts K for all that decode, and for prompts that end in it.
+        """Record K drafts for all decoding requests and for the prompts that end.
 
         Args:
-            slots: [B] of the requests that decode.
-            prefilled: upstream's requests whose prompt ends.
-            k: K that upstream ran.
+            slots: [B] slots of the decoding requests.
+            prefilled: upstream's requests whose prompt ends in the iteration.
+            k: the K that upstream ran.
         """
         self._drafted[slots] = k
         self._drafted[np.array([self.slot_of(r) for r in prefilled], dtype=np.int64)] = k
 
     def lose_track(self, slots: RequestSlots) -> None:
-        """An iteration ran that was not followed: how many drafts it made is not known."""
+        """Reset the draft counts of all slots, because an iteration ran unobserved."""
         self._drafted.reset(np.arange(slots.capacity))
 
     def tokens_per_request(self, k: int) -> int:
-        """Positions that the target computes per decoding request at this K, filler included."""
+        """Return the positions per decoding request that the target computes at K, with filler."""
         if self._tokens_per_step is None:
             return k + 1
         return int(self._tokens_per_step(k))

@@ -1,4 +1,4 @@
-"""What `adaptive-spec doctor` says about TensorRT-LLM. Imports nothing of it."""
+"""TensorRT-LLM's rows of `adaptive-spec doctor`; imports nothing of TensorRT-LLM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from adaptive_spec.errors import AdaptiveSpecError
 
 
 def describe() -> EngineReport:
-    """Look at the installed TensorRT-LLM without importing it."""
+    """Return the report on the installed TensorRT-LLM."""
     version = installed_version(("tensorrt-llm", "tensorrt_llm"))
     usable, detail = _routes()
     return EngineReport(

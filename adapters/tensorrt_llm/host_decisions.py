@@ -1,4 +1,4 @@
-"""Whether the host drafter drafts in the coming iteration: its controller, one per process."""
+"""Decisions of the host drafter: draft in the coming iteration or not; one controller a process."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 
 
 class LiveRequest:
-    """A request that decodes.
+    """Decoding request.
 
     Attributes:
         request: upstream's object.
-        index: what its tokens were followed by.
-        drafts: found for the coming iteration.
-        tokens: its length so far.
+        index: continuations of the request's earlier tokens.
+        drafts: drafts for the coming iteration.
+        tokens: length so far (tokens).
     """
 
     __slots__ = ("drafts", "index", "request", "tokens")
@@ -45,7 +45,7 @@ class LiveRequest:
         self.tokens = 0
 
     def look_up(self, kmax: int) -> None:
-        """Find drafts for the coming iteration; none that its last token would leave unused."""
+        """Find drafts for the coming iteration, at most one fewer than the tokens to go."""
         request = self.request
         self.tokens = request.get_num_tokens(0)
         self.index.extend(request.get_tokens(0))
@@ -53,16 +53,13 @@ class LiveRequest:
 
     @property
     def left(self) -> int:
-        """Tokens to go."""
+        """Tokens that the request may still emit."""
         request = self.request
         return int(request.py_orig_prompt_len + request.py_max_new_tokens - self.tokens)
 
 
 class Decisions:
-    """Plans before an iteration, learns after it.
-
-    Only rank 0 decides; on the others this does nothing.
-    """
+    """Plan before an iteration and learn after it, on rank 0; other ranks do nothing."""
 
     def __init__(self, config: Config, kmax: int, *, acts: bool) -> None:
         capability = Capability(
@@ -82,7 +79,7 @@ class Decisions:
         self._k = kmax
 
     def next_k(self, live: Iterable[LiveRequest], may_stop: bool) -> int:
-        """Kmax or 0 for the coming iteration."""
+        """Return Kmax or 0 for the coming iteration."""
         self._context = None
         if not self._acts:
             return self._kmax
@@ -95,7 +92,7 @@ class Decisions:
         return self._k
 
     def launched(self, scheduled_batch: Any) -> None:
-        """The iteration that was decided on runs."""
+        """Record the launch of the planned iteration."""
         context, self._context = self._context, None
         if context is None:
             return
@@ -105,7 +102,7 @@ class Decisions:
         self._ran = (context, before, prompt, self._clock.launched(time.monotonic(), under_way=0))
 
     def done(self, live: Mapping[str, LiveRequest]) -> None:
-        """Its results are applied: learn."""
+        """Learn from the applied results."""
         ran, self._ran = self._ran, None
         if ran is None:
             return
@@ -166,5 +163,5 @@ class Decisions:
 
 
 def _drafts(plan: SpecPlan) -> bool:
-    """The plan verifies something now, or wants something to look at next time."""
+    """Whether the plan verifies drafts now or asks for drafts for the next iteration."""
     return bool(plan.verify.any()) or (plan.verify.size == 0 and plan.draft_depth > 0)

@@ -1,4 +1,4 @@
-"""The 1.2.x route: a prompt-lookup drafter that switches itself on and off, nothing patched.
+"""Prompt-lookup drafter for TensorRT-LLM 1.2 that switches itself on and off; patches nothing.
 
 Give it to the LLM API (there is no YAML for it, and the overlap scheduler must be off)::
 
@@ -31,7 +31,7 @@ _DECODES, _ENDED = "GENERATION_IN_PROGRESS", "GENERATION_COMPLETE"
 
 
 class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
-    """Drafts by prompt lookup, when a policy expects it to pay.
+    """Prompt-lookup drafter, active while a policy expects a gain.
 
     Every rank holds the same requests and finds the same drafts; whether they are used is rank
     0's decision. Without its companion as resource manager it never switches itself off, since
@@ -44,12 +44,12 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
     def __init__(
         self, max_draft_len: int, *, longest_match: int = 3, config: Config | None = None
     ) -> None:
-        """Made where the LLM is configured; each worker gets a copy.
+        """Configure the drafter; each worker gets a copy.
 
         Args:
             max_draft_len: Kmax, the same as in UserProvidedDecodingConfig.
             longest_match: most tokens that are compared.
-            config: None asks the environment (TLLM_ADAPTIVE_SPEC), and is on without it.
+            config: None reads TLLM_ADAPTIVE_SPEC; without that variable, the defaults.
         """
         Guarded.__init__(self, None, LOG)
         Drafter.__init__(
@@ -68,19 +68,19 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
         self.companion_works = False
 
     def get_draft_len_for_batch_size(self, batch_size: int) -> int:
-        """Kmax, or 0 if nothing is to be drafted in this iteration. Asked once per iteration."""
+        """Return Kmax, or 0 to draft nothing. Upstream calls this once per iteration."""
         k = self._next_k()
         k = self._kmax if k is None else k
         return int(mpi_broadcast(k, root=0)) if self.companion_works else k
 
     def prepare_draft_tokens(self, scheduled_requests: Any, resource_manager: Any = None) -> None:
-        """Hand over the drafts; requests that decode for the first time have none yet."""
+        """Hand over the drafts; a request that decodes for the first time has none."""
         for request in scheduled_requests.generation_requests:
             request.py_draft_tokens = self._drafts_of(request) or []
 
     @fail_open
     def batch_scheduled(self, scheduled_batch: Any) -> None:
-        """From the companion: a batch is about to run, drafted for or not."""
+        """Record the launch of a batch, with drafts or without (called by the companion)."""
         self.companion_works = True
         decoding, prompts = _requests_of(scheduled_batch)
         for request in (*decoding, *prompts):
@@ -91,7 +91,7 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
 
     @fail_open
     def batch_done(self, scheduled_batch: Any) -> None:
-        """From the companion: results are applied to the requests of a batch."""
+        """Learn from the applied results of a batch (called by the companion)."""
         decoding, prompts = _requests_of(scheduled_batch)
         self._decided().done(self.live)
         for request in (*decoding, *prompts):
@@ -102,7 +102,7 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
                 self.live[name] = LiveRequest(request, self._longest)
 
     def freed(self, request: Any) -> None:
-        """From the companion: a request has ended, however."""
+        """Forget an ended request (called by the companion)."""
         self._forget((name_of(request),))
 
     @fail_open
@@ -122,7 +122,7 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
             self._decisions.controller.finish(gone)
 
     def _decided(self) -> Decisions:
-        """Made in the worker: controllers are not for copying."""
+        """Build the controller in the worker, because controllers cannot be copied."""
         if self._decisions is None:
             switch = requested(os.environ)
             config = self._config or (switch.config if switch else Config())
@@ -136,34 +136,34 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
 
 
 class Companion(BaseResourceManager):  # type: ignore[misc]
-    """Sees every batch, which a drafter does only while it drafts. Holds no resource."""
+    """Resource manager without resources; it sees every batch, a drafter only drafted ones."""
 
     def __init__(self, drafter: AdaptivePromptLookup) -> None:
         self._drafter = drafter
 
     def get_max_resource_count(self) -> int:
-        """No limit."""
+        """Return a number that never limits."""
         return 1 << 30
 
     def get_needed_resource_to_completion(self, request: Any) -> int:
-        """None."""
+        """Return 0: no resource is needed."""
         return 0
 
     def prepare_resources(self, scheduled_batch: Any, *rest: Any) -> None:
-        """A batch is about to run."""
+        """Tell the drafter that a batch is about to run."""
         self._drafter.batch_scheduled(scheduled_batch)
 
     def update_resources(self, scheduled_batch: Any, *rest: Any) -> None:
-        """Its results are applied."""
+        """Tell the drafter that results are applied."""
         self._drafter.batch_done(scheduled_batch)
 
     def free_resources(self, request: Any) -> None:
-        """A request has ended."""
+        """Tell the drafter that a request has ended."""
         self._drafter.freed(request)
 
 
 def _requests_of(scheduled_batch: Any) -> tuple[list[Any], list[Any]]:
-    """Requests that decode in a batch, and those whose prompt is computed; no dummies."""
+    """Return the decoding and the prefilling requests of a batch, without dummies."""
     return (
         [request for request in scheduled_batch.generation_requests if is_real(request)],
         [request for request in scheduled_batch.context_requests if is_real(request)],

@@ -1,9 +1,9 @@
-"""Writes the start-up hook into an environment, and deletes it.
+"""Installation and removal of the start-up hook in an environment.
 
-Two files in site-packages: a ``.pth`` of one line, which Python runs at the start of every
-interpreter of that environment, and the small module it imports. They are written on request and
-are no part of the wheel, where they would be run by every user of it. TensorRT-LLM has no plugin
-mechanism that would reach its spawned workers.
+The hook is two files in site-packages: a ``.pth`` of one line, which Python runs at the start of
+every interpreter, and the small module that the line imports. A command writes them; the wheel does
+not contain them, because every user of the wheel would run them. TensorRT-LLM has no plugin
+mechanism that reaches its spawned workers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SOURCE = Path(__file__).with_name("hook_file.py")
 
 
 class HookState(msgspec.Struct, frozen=True):
-    """What is in a site-packages folder.
+    """State of the hook in a site-packages folder.
 
     Attributes:
         folder: the folder.
-        installed: both files are there.
-        current: they are the ones of this version.
+        installed: both files exist.
+        current: both files are from this version.
     """
 
     folder: str
@@ -36,12 +36,12 @@ class HookState(msgspec.Struct, frozen=True):
 
 
 def site_packages() -> Path:
-    """Where this interpreter looks for ``.pth`` files: the environment's own folder."""
+    """Return the folder in which this interpreter looks for ``.pth`` files."""
     return Path(sysconfig.get_path("purelib"))
 
 
 def hook_state(folder: Path | None = None) -> HookState:
-    """Look; changes nothing."""
+    """Return the state of the hook."""
     folder = folder or site_packages()
     pth, module = _files(folder)
     installed = pth.is_file() and module.is_file()
@@ -52,7 +52,7 @@ def hook_state(folder: Path | None = None) -> HookState:
 
 
 def install_hook(folder: Path | None = None) -> list[Path]:
-    """Write both files; returns them. Raises ConfigError, one line, if that cannot be done."""
+    """Write both files and return their paths. Raises ConfigError, one line."""
     folder = folder or site_packages()
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; give the site-packages of TensorRT-LLM")
@@ -69,7 +69,7 @@ def install_hook(folder: Path | None = None) -> list[Path]:
 
 
 def remove_hook(folder: Path | None = None) -> list[Path]:
-    """Delete what `install_hook` wrote; returns what was there. Raises ConfigError if it cannot."""
+    """Delete the files of `install_hook` and return their paths. Raises ConfigError, one line."""
     folder = folder or site_packages()
     removed = []
     try:

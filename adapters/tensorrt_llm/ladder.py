@@ -1,4 +1,4 @@
-"""Which K values may run.
+"""Ladder of K values that may run.
 
 CUDA graphs are captured at start-up only, per batch size and K; any other K runs without a graph.
 So K is taken from a short ladder, and each of its values gets a graph at each batch size.
@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 _STEPS = (1, 2, 3, 5, 8)
-"""Close together where a draft more or less matters most."""
+"""Default K values, closer together where one draft matters most."""
 
 
 def floor_of(spec_config: Any) -> int:
-    """The smallest K that leaves the drafter usable: 0 or 1.
+    """Return the smallest K that leaves the drafter usable: 0 or 1.
 
-    A step with K = 0 skips the drafter's forward pass, and in the one-engine modes its state then
-    misses what the target accepted: from there on acceptance falls and stays low (#16888). Newer
-    versions say themselves where 0 is safe; before that it is where there is no state at all.
+    A step with K = 0 skips the drafter's forward pass. In the one-engine modes the drafter's state
+    then lacks the accepted tokens, and acceptance stays low from there on (TensorRT-LLM #16888).
+    Newer versions declare where 0 is safe; in older ones 0 is safe for drafters without state.
     """
     declared = getattr(spec_config, "min_runtime_draft_len", None)
     if declared is not None:
@@ -26,12 +26,12 @@ def floor_of(spec_config: Any) -> int:
 
 
 def keeps_drafter_warm(spec_config: Any) -> bool:
-    """At K = 0 the drafter still runs the pass that keeps its state in step."""
+    """Whether the drafter still runs the pass that keeps its state current at K = 0."""
     return bool(getattr(spec_config, "keep_drafter_warm", False))
 
 
 def is_dynamic(spec_config: Any) -> bool:
-    """Upstream resolves K per iteration for this configuration."""
+    """Whether upstream resolves K per iteration for this configuration."""
     if spec_config is None or not getattr(spec_config, "draft_len_schedule", None):
         return False
     supported = getattr(spec_config.spec_dec_mode, "support_dynamic_draft_len", None)
@@ -41,16 +41,16 @@ def is_dynamic(spec_config: Any) -> bool:
 def ladder_of(
     spec_config: Any, asked: tuple[int, ...] = (), *, only_scheduled: bool = False
 ) -> tuple[int, ...]:
-    """The K values that may run, ascending.
+    """Return the K values that may run, ascending.
 
-    Kmax is always one of them, and so are the values of the user's `draft_len_schedule`: they run
-    where a decision is missing.
+    They include Kmax and the values of the user's `draft_len_schedule`, which runs where a decision
+    is missing.
 
     Args:
         spec_config: upstream's speculative configuration.
-        asked: values the user asked for instead of the default ones.
-        only_scheduled: keep to values of the schedule. Hybrid state-space models size their
-            padding slots by them.
+        asked: the user's K values in place of the default ones.
+        only_scheduled: use values of the schedule only, because hybrid state-space models size
+            their padding slots by the schedule.
     """
     largest, floor = int(spec_config.max_draft_len), floor_of(spec_config)
     wanted = set(spec_config.draft_len_schedule.values())

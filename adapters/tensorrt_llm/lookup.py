@@ -1,4 +1,4 @@
-"""Prompt lookup: the tokens that followed the last earlier occurrence of a sequence's end."""
+"""Prompt lookup: the tokens after the last earlier occurrence of a sequence's end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class SuffixIndex:
-    """Where each short run of tokens of one request was last seen; grows with the request."""
+    """Index of the last occurrence of each short token run of one request."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -14,7 +14,7 @@ class SuffixIndex:
         self._after: dict[tuple[int, ...], int] = {}
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Take up the tokens that came since the last call.
+        """Add the tokens since the last call.
 
         Args:
             tokens: the whole sequence so far.
@@ -27,7 +27,7 @@ class SuffixIndex:
                 self._after[tuple(self._tokens[end - length : end])] = end
 
     def propose(self, count: int) -> list[int]:
-        """Up to `count` tokens that followed the longest known run at the end; may be none."""
+        """Return up to `count` tokens that followed the longest known run at the end."""
         size = len(self._tokens)
         for length in range(min(self._longest, size), 0, -1):
             start = self._after.get(tuple(self._tokens[size - length :]))

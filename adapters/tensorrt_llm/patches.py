@@ -1,8 +1,8 @@
-"""Wraps upstream's functions, each once, when the module that holds them has been imported.
+"""Wrappers around upstream's functions, applied once after the import of their module.
 
-`apply` is called by the post-import hook. What is wrapped, and why: PATCHES.md. Every wrapper
-calls upstream's own function exactly once; exceptions of upstream pass, ours do not get out.
-Nothing is wrapped before `source_check` has found the installed tree to be as it was read.
+The post-import hook calls `apply`. PATCHES.md lists each wrapped function with its reason. Every
+wrapper calls upstream's function exactly once; exceptions of upstream pass, ours do not. The facts
+of the installed source are checked before anything is wrapped.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _forced = threading.local()
 
 
 def apply(module: ModuleType) -> None:
-    """Wrap what is in this module, if anything is switched on.
+    """Wrap the functions of this module if the environment enables the plugin.
 
-    Raises ConfigError or UnsupportedEngineError, one line: start-up, where the user is told.
+    Raises ConfigError or UnsupportedEngineError, one line, at start-up.
     """
     switch = requested()
     if switch is None:
@@ -60,7 +60,7 @@ def _patch(module: ModuleType, switch: Switch) -> None:
 
 @functools.cache
 def _require_supported() -> None:
-    """The installed tree looks as it did when it was read."""
+    """Check the facts of the installed source, once. Raises UnsupportedEngineError."""
     SOURCE.require([ONE_ENGINE], Path(next(iter(sys.modules[_PACKAGE].__path__))))
 
 
@@ -86,9 +86,9 @@ def _wrap_executor(module: Any, switch: Switch) -> None:
         return result
 
     def late(self: Any) -> None:
-        """Attach to an executor that was started while warming up, and serves now.
+        """Attach to an executor that was started during warm-up and serves now.
 
-        Several ranks could not begin at the same iteration, so only where there is one.
+        Single rank only: several ranks could not begin at the same iteration.
         """
         if getattr(self, "is_warmup", False) or getattr(self.dist, "tp_size", 1) > 1:
             return
@@ -123,7 +123,7 @@ def _wrap_executor(module: Any, switch: Switch) -> None:
 
 
 def _wrap_resolver(module: Any) -> None:
-    """The function upstream looks K up with, at each iteration."""
+    """Wrap the function with which upstream looks up K in each iteration."""
 
     def resolve(
         own: Callable[..., Any],
@@ -143,7 +143,7 @@ def _wrap_resolver(module: Any) -> None:
 
 
 def _wrap_graphs_to_capture(cls: type[Any], switch: Switch) -> None:
-    """Which (batch size, K) are captured: upstream's own, and the ladder at each batch size."""
+    """Capture upstream's (batch size, K) pairs and the ladder at each batch size."""
 
     def graphs(
         own: Callable[..., Any], self: Any, cuda_graph_batch_sizes: Any, *args: Any, **kwargs: Any
@@ -164,7 +164,7 @@ def _wrap_graphs_to_capture(cls: type[Any], switch: Switch) -> None:
 
 
 def _wrap_round_up(cls: type[Any], switch: Switch) -> None:
-    """Up to which batch size a batch is filled: upstream assumes that K falls with batch size."""
+    """Pad to the next captured batch size at any K; upstream assumes K falls with batch size."""
 
     def round_up(own: Callable[..., Any], self: Any, batch_size: int, draft_len: int) -> Any:
         spec_config = setting(self, "spec_config")
@@ -178,7 +178,7 @@ def _wrap_round_up(cls: type[Any], switch: Switch) -> None:
 
 
 def own_k(executor: Any) -> Callable[[int], int]:
-    """Batch size -> K that upstream's own schedule gives."""
+    """Return upstream's own K as a function of the batch size."""
     utils = importlib.import_module(f"{_PACKAGE}._torch.speculative.utils")
     own = getattr(utils, RESOLVER)
     own = getattr(own, "__wrapped__", own)
@@ -193,9 +193,9 @@ def own_k(executor: Any) -> Callable[[int], int]:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """At start-up whatever goes wrong is one line that says what to do.
+    """Turn any error at start-up into one line with the remedy.
 
-    Going on without us on one rank only would leave the others waiting for it.
+    Continuing without the plugin on one rank would leave the other ranks waiting.
     """
     try:
         yield
@@ -210,7 +210,7 @@ def _refusing() -> Iterator[None]:
 
 @contextmanager
 def forced(k: int | None) -> Iterator[None]:
-    """Within, upstream resolves K to `k`; with None, by itself."""
+    """Make upstream resolve K to `k` inside the block; None leaves upstream's own K."""
     _forced.k = k
     try:
         yield
@@ -219,7 +219,7 @@ def forced(k: int | None) -> Iterator[None]:
 
 
 def setting(engine: Any, name: str) -> Any:
-    """A setting of a model engine, wherever this version keeps it; None if nowhere."""
+    """Return a setting of a model engine from any of its known places; None if absent."""
     context = getattr(engine, "_ctx", None)
     for holder in (engine, getattr(engine, "_config", None), getattr(context, "config", None)):
         if hasattr(holder, name):

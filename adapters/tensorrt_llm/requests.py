@@ -13,12 +13,12 @@ def read_request(request: Any) -> RequestConstants:
 
 
 def name_of(request: Any) -> str:
-    """The engine's own name of a request."""
+    """Return the engine's own name of a request."""
     return str(request.py_request_id)
 
 
 def temperature_of(request: Any) -> float:
-    """Sampling temperature of the target; 0 (greedy) where none is given."""
+    """Return the target's sampling temperature; 0 (greedy) where none is given."""
     given = getattr(getattr(request, "sampling_config", None), "temperature", None)
     if isinstance(given, list):
         given = given[0] if given else None
@@ -26,5 +26,5 @@ def temperature_of(request: Any) -> float:
 
 
 def is_real(request: Any) -> bool:
-    """Not one of upstream's dummies, which fill up graphs and idle ranks."""
+    """Whether a request is no dummy (dummies fill up graphs and idle ranks)."""
     return not getattr(request, "is_dummy", False)

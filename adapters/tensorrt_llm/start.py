@@ -1,4 +1,4 @@
-"""Start-up of one executor: what it allows, a controller for it, one line in the log."""
+"""Start-up of one executor: capability, controller and start line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 def attach(
     executor: Any, switch: Switch, module: Any, engine_k: Callable[[int], int]
 ) -> StepDriver | None:
-    """Build controller and driver for an executor; None where there is nothing to decide.
+    """Build controller and driver for an executor; None where nothing can be decided.
 
     Args:
         executor: upstream's PyExecutor, built and not started.
-        switch: what was asked for.
-        module: the module that PyExecutor is in.
-        engine_k: batch size -> K that upstream itself would use.
+        switch: the operator's settings.
+        module: the module of PyExecutor.
+        engine_k: upstream's own K by batch size.
 
-    Raises ConfigError or PolicyError, one line. Errors reach the operator: this is start-up.
+    Raises ConfigError or PolicyError, one line, for the operator.
     """
     _forward_log_to(module.logger)
     agreement = Agreement(
@@ -74,7 +74,7 @@ def attach(
 
 
 class _Forward(logging.Handler):
-    """Hands records to upstream's logger, which is not one of `logging`."""
+    """Log handler that forwards to upstream's logger, which is not one of `logging`."""
 
     def __init__(self, sink: Any) -> None:
         super().__init__()

@@ -44,9 +44,9 @@ class Iteration:
 
     def __init__(self, batch: Batch | None) -> None:
         self.batch = batch
-        """None: a fault of ours, nothing of it is followed; it only keeps its place."""
+        """None after a fault of ours: the iteration only keeps its place in the queue."""
         self.k = 0
-        """K that upstream really ran."""
+        """K that upstream ran."""
         self.not_before = 0.0
         self.prefilled: list[Any] = []
         """Requests whose prompt ends in this iteration."""
@@ -57,10 +57,10 @@ class Iteration:
 
 
 class Reading(NamedTuple):
-    """Requests of an iteration as they were before upstream applied its results.
+    """Requests of an iteration, read before upstream applies its results.
 
     Attributes:
-        iteration: the iteration the results are of.
+        iteration: the iteration that the results belong to.
         batch: its batch.
         rows: positions in the batch whose results count.
         tokens: tokens of those requests so far.
@@ -73,7 +73,7 @@ class Reading(NamedTuple):
 
 
 class StepDriver(Guarded):
-    """One per executor, used from the thread of its loop."""
+    """Driver of one executor; used from the thread of the executor's loop."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class StepDriver(Guarded):
 
         Args:
             executor: upstream's PyExecutor.
-            controller: made for this executor's capability.
-            agreement: the other ranks.
-            engine_k: batch size -> K that upstream itself would use.
-            complete: upstream's state of a request that has ended.
+            controller: a controller with this executor's capability.
+            agreement: connection to the other ranks.
+            engine_k: upstream's own K by batch size.
+            complete: upstream's state of an ended request.
         """
         super().__init__(controller, _LOG)
         self.controller = controller
@@ -109,7 +109,7 @@ class StepDriver(Guarded):
         self._detached = False
 
     def before(self, scheduled_batch: Any) -> int | None:
-        """Decide. Returns the K to run on every rank, or None for upstream's own."""
+        """Decide, and return the K that every rank runs; None leaves upstream's own K."""
         self._planned = None
         if self._detached:
             return None
@@ -129,7 +129,7 @@ class StepDriver(Guarded):
             return None
 
     def launched(self, scheduled_batch: Any) -> None:
-        """Upstream has set K for this iteration."""
+        """Record the K that upstream has set for this iteration."""
         if not self._agreement.decides:
             return
         iteration, self._planned = self._planned or Iteration(None), None
@@ -153,7 +153,7 @@ class StepDriver(Guarded):
 
     @fail_open
     def read(self, sample_state: Any) -> Reading | None:
-        """Results are there and not applied yet."""
+        """Read the results of an iteration before upstream applies them."""
         if sample_state is None:
             # Upstream failed in forward or sampling; which results will come is unknown.
             self._pending.keep(0)
@@ -173,13 +173,13 @@ class StepDriver(Guarded):
 
     @fail_open
     def observe(self, reading: Reading | None) -> None:
-        """Results are applied: learn from them, then forget the requests that ended."""
+        """Learn from applied results, then release the requests that ended."""
         if reading is not None:
             self._observe(reading)
 
     @fail_open
     def close(self) -> None:
-        """The executor has shut down: write what is buffered."""
+        """Write all buffered output: the executor has shut down."""
         atexit.unregister(self.controller.close)
         self.controller.close()
 
@@ -201,11 +201,11 @@ class StepDriver(Guarded):
         return self.k_for(batch.context.draft_available, plan) if plan.acts else own
 
     def k_for(self, available: IntArray, plan: SpecPlan) -> int:
-        """The one K that a plan comes to.
+        """Return the one K that realises a plan.
 
-        The depth for the next iteration decides, because it costs nothing to verify fewer drafts
-        than planned but every iteration drafts as deep as it verifies. Where the plan leaves
-        drafts at hand unverified, no more than it verifies.
+        One K sets both the verified drafts of this iteration and the depth of its drafting. The
+        planned depth decides: verifying fewer drafts than planned costs nothing. If the plan
+        leaves available drafts unverified, K is at most the largest planned K_i.
         """
         k = round_up(plan.draft_depth, self._ladder)
         if bool((plan.verify < available).any()):
@@ -249,9 +249,9 @@ class StepDriver(Guarded):
         )
 
     def sweep(self) -> None:
-        """Forget requests that left without a last result: cancelled, or failed.
+        """Release requests that left without a last result (cancelled or failed).
 
-        Done once there are more of ours than upstream's, so no more than that are ever held.
+        Runs only while more slots than upstream requests exist, which bounds the slots.
         """
         active, slots = self._executor.active_requests, self.controller.slots
         if len(slots) > len(active):

@@ -1,7 +1,7 @@
-"""What the environment of a TensorRT-LLM process asks for.
+"""Settings of a TensorRT-LLM process, from environment variables.
 
-Workers are spawned over MPI and get only variables whose names begin with ``TLLM`` or ``TRTLLM``,
-so everything a worker has to know is in one of these two.
+MPI workers receive only variables whose names begin with ``TLLM`` or ``TRTLLM``, so these two carry
+all settings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OFF = ("", "0", "off")
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """What was asked for.
+    """Settings of the operator.
 
     Attributes:
         config: the configuration.
-        ladder: K values asked for, ascending; empty means the default ladder.
+        ladder: K values, ascending; empty means the default ladder.
     """
 
     config: Config
@@ -37,7 +37,7 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 def requested(environ: Mapping[str, str] = os.environ) -> Switch | None:
-    """What is switched on; None if nothing is.
+    """Return the settings; None if the plugin is off.
 
     Raises ConfigError, one line that begins with the variable's name.
     """

@@ -14,17 +14,24 @@ from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
+_END, _TOKENS, _ON_WAY = 1, 2, 4
+"""Rows of `ContextBuilder._columns`."""
+
 
 class Batch(NamedTuple):
-    """The requests that will decode in the coming step.
+    """The requests that will decode in a coming step.
 
     Attributes:
         requests: [B] vLLM's request objects, for this step only.
         context: what a policy may know.
+        ending: requests so near their end that they may have fewer tokens to go than drafts.
+        structured: requests with structured output.
     """
 
     requests: list[Any]
     context: StepContext
+    ending: list[Any]
+    structured: list[Any]
 
 
 class ContextBuilder:
@@ -47,8 +54,10 @@ class ContextBuilder:
         if self._capability.stops_drafting:
             self._capability = msgspec.structs.replace(self._capability, stops_drafting=False)
 
-    def build(self, step: int, now: float, signals: SignalArrivals) -> Batch:
-        """The batch about to be scheduled.
+    def build(
+        self, step: int, now: float, signals: SignalArrivals | None, under_way: int | None = None
+    ) -> Batch:
+        """The batch about to be scheduled, or with `under_way` the one after it.
 
         A request decodes if nothing of its prompt is left to compute and, with scheduling ahead,
         the steps under way do not surely finish it.
@@ -56,73 +65,115 @@ class ContextBuilder:
         Drafts are limited so that none can be wasted: a request with r tokens to go uses at most
         r - 1 drafts besides the bonus token. The steps under way emit at least one token, but
         may fill the context by as many as they verify.
+
+        Args:
+            step: number of the step.
+            now: time (seconds).
+            signals: confidence of the drafts at hand; None leaves it out.
+            under_way: depth at which the step is drafting that has just been scheduled; None if
+                its drafts have arrived. The drafts of a batch after that step are expected to be
+                that many, KV memory is left out, and what the step accepts is not known.
         """
-        scheduler = self._scheduler
-        slot_of, enter = self._slots.get, self._table.enter
-        max_model_len = scheduler.max_model_len
-        requests: list[Any] = []
-        ids: list[str] = []
-        rows: list[tuple[int, int, int, int]] = []
+        scheduler, kmax = self._scheduler, self._kmax
+        running = scheduler.running
+        requests = [request for request in running if not request.is_prefill_chunk]
         prompt_left = 0
-        for request in scheduler.running:
-            if request.is_prefill_chunk:
-                prompt_left += request.num_tokens - request.num_computed_tokens
-                continue
-            tokens = request.num_tokens
-            ahead = request.num_output_placeholders
-            left = request.num_prompt_tokens + request.max_tokens - tokens
-            if ahead:
-                left -= 1
-                if left <= 0:
-                    continue
-            room = max_model_len - tokens - ahead
-            request_id = request.request_id
-            slot = slot_of(request_id)
-            if slot is None:
-                slot = enter(request_id, request)
-            requests.append(request)
-            ids.append(request_id)
-            rows.append(
-                (
-                    slot,
-                    request.num_computed_tokens,
-                    0 if _escape_the_grammar(request) else len(request.spec_token_ids),
-                    left if left < room else room,
-                )
+        if len(requests) < len(running):
+            prompt_left = sum(
+                request.num_tokens - request.num_computed_tokens
+                for request in running
+                if request.is_prefill_chunk
             )
-        columns: IntArray = np.ascontiguousarray(
-            np.array(rows, dtype=np.int64).reshape(len(rows), 4).T
-        )
-        slots, context_tokens, drafted, left_tokens = columns
+        columns = self._columns(requests)
+        left = columns[_END] - columns[_TOKENS]
+        left -= 1 if under_way is not None else columns[_ON_WAY] > 0
+        if left.size and left.min() <= 0:
+            decode = np.flatnonzero(left > 0)
+            requests = [requests[row] for row in decode.tolist()]
+            columns, left = np.ascontiguousarray(columns[:, decode]), left[decode]
+        slots, _, tokens, computed, on_way = columns
+        ids = [request.request_id for request in requests]
+        structured = [request for request in requests if request.use_structured_output]
+        ending: list[Any] = []
+        drafted: IntArray | int
+        filled = tokens + on_way
+        if under_way is None:
+            drafted = self._drafts_of(requests, structured)
+        else:
+            drafted, filled = under_way, np.maximum(filled, computed + 1)
         if self._capability.level is Level.UNIFORM:
             # Requests about to end would make every batch ragged, and cost it its graph.
-            left_tokens = np.full_like(left_tokens, self._kmax + 2)
-        cap = np.minimum(self._table.draft_cap[slots], self._kmax)
-        shown = signals.take(ids)
-        available = np.minimum(np.minimum(drafted, cap), left_tokens - 1).clip(0)
+            left = np.full_like(left, kmax + 2)
+        else:
+            if under_way is not None:
+                ending = [requests[row] for row in np.flatnonzero(left < 2 * kmax + 3).tolist()]
+            left = np.minimum(left, scheduler.max_model_len - filled)
+        table = self._table
+        cap = np.minimum(table.draft_cap[slots], kmax)
+        available = np.maximum(np.minimum(np.minimum(cap, drafted), left - 1), 0)
+        shown = None if signals is None else signals.take(ids)
+        pool = scheduler.kv_cache_manager.block_pool
+        limit = None
+        if under_way is None:
+            limit = self._blocks.draft_limit(requests, available.tolist(), prompt_left)
         context = StepContext(
             step=step,
             capability=self._capability,
             request_ids=ids,
             slots=slots,
-            context_tokens=context_tokens,
+            context_tokens=computed,
             draft_available=available,
-            draft_possible=np.minimum(cap, left_tokens - 2).clip(0),
-            engine_k=self._engine_k(len(rows)),
-            tpot_target=self._table.tpot_target[slots],
-            task=self._table.task[slots],
-            temperature=self._table.temperature[slots],
+            draft_possible=np.maximum(np.minimum(cap, left - 2), 0),
+            engine_k=self._engine_k(len(ids)),
+            tpot_target=table.tpot_target[slots],
+            task=table.task[slots],
+            temperature=table.temperature[slots],
             confidence=None if shown is None else shown[0],
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
-            prefill_tokens=self._prefill_tokens(len(rows), prompt_left),
-            kv_free_tokens=scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-            * scheduler.block_size,
+            prefill_tokens=self._prefill_tokens(len(ids), prompt_left),
+            kv_free_tokens=pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
-            kv_draft_limit=self._blocks.draft_limit(requests, available.tolist(), prompt_left),
+            kv_draft_limit=limit,
             now=now,
         )
-        return Batch(requests, context)
+        return Batch(requests, context, ending, structured)
+
+    def _columns(self, requests: list[Any]) -> IntArray:
+        """[5, B]: slot, tokens at the end, tokens, computed tokens, tokens on their way."""
+        slot_of, enter = self._slots.get, self._table.enter
+        slots = [slot_of(request.request_id) for request in requests]
+        if None in slots:
+            slots = [
+                enter(request.request_id, request) if slot is None else slot
+                for slot, request in zip(slots, requests, strict=True)
+            ]
+        columns: IntArray = np.array(
+            (
+                slots,
+                [request.num_prompt_tokens + request.max_tokens for request in requests],
+                [request.num_tokens for request in requests],
+                [request.num_computed_tokens for request in requests],
+                [request.num_output_placeholders for request in requests],
+            ),
+            dtype=np.int64,
+        )
+        return columns
+
+    @staticmethod
+    def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
+        """[B] drafts at hand that may be verified."""
+        drafts: IntArray = np.array(
+            [len(request.spec_token_ids) for request in requests], dtype=np.int64
+        )
+        if structured:
+            kept = [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
+            drafts *= np.array(kept)
+        return drafts
+
+    def memory_is_tight(self, prompt_tokens: int) -> bool:
+        """Whether drafts may lack KV blocks in a step with so many prompt tokens."""
+        return self._blocks.may_lack(len(self._scheduler.running), prompt_tokens)
 
     def _engine_k(self, batch_size: int) -> int:
         """K that the engine would use: its own table by batch size, else the configured one."""
@@ -147,8 +198,8 @@ class ContextBuilder:
         return max(min(prompt_left, budget), 0)
 
 
-def _escape_the_grammar(request: Any) -> bool:
-    """Would vLLM verify this request's drafts without holding them against its grammar?
+def escapes_the_grammar(request: Any) -> bool:
+    """Would vLLM verify this structured request's drafts without asking its grammar?
 
     Drafts made while steps are scheduled ahead stand as -1 in the scheduler. vLLM looks up their
     values, for the grammar, only if the step that made them is still under way. After an empty
@@ -156,8 +207,7 @@ def _escape_the_grammar(request: Any) -> bool:
     (vllm-project/vllm issue 54437 describes the same loss with pipeline parallelism).
     """
     return (
-        request.use_structured_output
-        and not request.num_output_placeholders
+        not request.num_output_placeholders
         and bool(request.spec_token_ids)
         and request.spec_token_ids[0] < 0
     )

@@ -39,21 +39,27 @@ class DrafterState:
         self._counters = counters
         self._has_holes = False
 
-    def left_out(self, output: Any, requests: dict[str, Any]) -> None:
-        """A step is scheduled whose drafter pass is left out.
+    def launched(self, output: Any, requests: dict[str, Any]) -> None:
+        """A step is under way, with its drafter pass or without.
 
         Args:
             output: vLLM's SchedulerOutput.
             requests: the scheduler's requests by id.
         """
+        if not isinstance(output.num_spec_tokens_to_schedule, LeaveOut):
+            self._ran(output)
+            return
         self._has_holes = True
         # A request whose prompt is being read has no slot yet.
-        slots = [self._table.slot_of(name, requests[name]) for name in output.num_scheduled_tokens]
+        slots = [
+            self._table.slot_of(name, requests[name])
+            for name in output.num_scheduled_tokens
+            if name in requests
+        ]
         stopped = self._table.stop_drafting(np.array(slots, dtype=np.int64))
         self._counters.event("requests_not_drafted_after_off_cold", stopped)
 
-    def ran(self, output: Any) -> None:
-        """A step is scheduled whose drafter pass runs."""
+    def _ran(self, output: Any) -> None:
         if self._has_holes:
             found = sum(new.num_computed_tokens > 0 for new in output.scheduled_new_reqs)
             self._counters.event("prefixes_reused_after_off_cold", found)

@@ -51,6 +51,13 @@ class AdaptiveScheduling:
         self.adaptive_spec.scheduled(scheduler_output)
         engine._update_after_schedule(scheduler_output)
 
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """EngineCore asks for it once it has handed the step over: the device works."""
+        engine: Any = super()
+        bitmask = engine.get_grammar_bitmask(scheduler_output)
+        self.adaptive_spec.think()
+        return bitmask
+
     def update_draft_token_ids(self, draft_token_ids: Any) -> Any:
         """Drafts have arrived, and with them what the drafter showed."""
         engine: Any = super()
@@ -58,11 +65,11 @@ class AdaptiveScheduling:
         return engine.update_draft_token_ids(draft_token_ids)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Read the results, let vLLM process them, learn."""
+        """Read the results, then let vLLM process them."""
         engine: Any = super()
-        reading = self.adaptive_spec.read(scheduler_output, model_runner_output)
+        self.adaptive_spec.read(scheduler_output, model_runner_output)
         outputs = engine.update_from_output(scheduler_output, model_runner_output)
-        self.adaptive_spec.observe(reading)
+        self.adaptive_spec.processed()
         return outputs
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:

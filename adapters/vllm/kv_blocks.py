@@ -29,6 +29,16 @@ class BlockBudget:
         # One request's drafts can begin so many blocks, in all groups together.
         self._most_new = sum(-(-(1 + max_draft_tokens) // size) for size in self._block_sizes)
 
+    def may_lack(self, requests: int, prompt_tokens: int) -> bool:
+        """Whether a step with Kmax drafts for each request could need more blocks than are free.
+
+        Args:
+            requests: that may decode in the step.
+            prompt_tokens: expected in the step.
+        """
+        free: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        return free < requests * self._most_new + self._blocks_of(prompt_tokens)
+
     def draft_limit(
         self, requests: Sequence[Any], drafts: Sequence[int], prompt_tokens: int
     ) -> IntArray | None:
@@ -43,7 +53,7 @@ class BlockBudget:
         free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         if prompt_tokens:
             prompt_tokens = min(prompt_tokens, scheduler.max_num_scheduled_tokens)
-            free -= sum(-(-prompt_tokens // size) + 1 for size in self._block_sizes)
+            free -= self._blocks_of(prompt_tokens)
         if free >= len(requests) * self._most_new:
             return None
         bare = [self._new_blocks(request, 0) for request in requests]
@@ -62,6 +72,11 @@ class BlockBudget:
             free -= more
             limit[place] = wanted
         return limit
+
+    def _blocks_of(self, prompt_tokens: int) -> int:
+        if not prompt_tokens:
+            return 0
+        return sum(-(-prompt_tokens // size) + 1 for size in self._block_sizes)
 
     def _new_blocks(self, request: Any, drafts: int) -> int:
         """Blocks that a request needs besides those it has, as `allocate_slots` counts them."""

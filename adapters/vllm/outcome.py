@@ -9,22 +9,45 @@ request that was preempted or has ended since is left out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 
 class PlannedStep:
-    """A step between its scheduling and its results."""
+    """A step between its plan and its results.
 
-    __slots__ = ("context", "late_signals", "not_before", "output", "passes", "plan")
+    Attributes:
+        context: what the plan was made from.
+        plan: the decision.
+        cuts: (request, K) of the requests that verify less than Kmax; empty if the plan leaves
+            vLLM's own K.
+        wanted: what is to be read of the drafts made at the end of the step.
+    """
 
-    def __init__(self, context: StepContext, plan: SpecPlan) -> None:
+    __slots__ = (
+        "context",
+        "cuts",
+        "late_signals",
+        "lost",
+        "not_before",
+        "output",
+        "passes",
+        "plan",
+        "wanted",
+    )
+
+    def __init__(
+        self, context: StepContext, plan: SpecPlan, cuts: Sequence[tuple[Any, int]], wanted: Wanted
+    ) -> None:
         self.context = context
         self.plan = plan
+        self.cuts = cuts
+        self.wanted = wanted
         self.output: Any = None
         """vLLM's SchedulerOutput."""
         self.late_signals: DraftSignals | None = None
@@ -33,109 +56,88 @@ class PlannedStep:
         """Earliest time its duration is counted from; see `StepClock`."""
         self.passes: int | None = None
         """Passes of the drafter that ran, where it was ended early; else as many as planned."""
+        self.lost: set[str] = set()
+        """Requests that ended or were preempted while the step was under way: vLLM drops their
+        output."""
 
 
-class Reading(NamedTuple):
-    """Results of a step as they were before vLLM processed them.
+class Arrived(NamedTuple):
+    """Results of a step, with what vLLM is about to change in them.
 
     Attributes:
-        requests: the decoding requests whose results count.
-        labels: [4, B] slot, verified, accepted, tokens so far; a contiguous row each.
+        results: vLLM's ModelRunnerOutput.
+        following: the planned step that verifies the drafts which this one has made; None if none
+            is under way.
+        generated: tokens by row of the results, before vLLM cuts what follows a stop.
+        seconds: duration of the step.
+        now: time of completion.
     """
 
     step: PlannedStep
-    requests: list[Any]
-    labels: IntArray
-    batch_size: int
-    batch_tokens: int
-    context_tokens: int
-    ragged: bool
+    results: Any
+    following: PlannedStep | None
+    generated: Sequence[int]
     seconds: float
     now: float
 
 
-def read_results(
-    step: PlannedStep, results: Any, alive: dict[str, Any], seconds: float, now: float
-) -> Reading | None:
-    """Read a step's results before vLLM consumes them; None if no request decoded in it.
-
-    Args:
-        step: the step they belong to.
-        results: vLLM's ModelRunnerOutput.
-        alive: the scheduler's requests by id.
-        seconds: duration of the step.
-        now: time of completion.
-    """
+def build_outcome(arrived: Arrived) -> StepOutcome | None:
+    """The outcome, after vLLM has processed the results; None if no request decoded in the step."""
+    step, results = arrived.step, arrived.results
     output, context = step.output, step.context
     scheduled, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-    invalid = output.num_invalid_spec_tokens or {}
-    sampled, index_of = results.sampled_token_ids, results.req_id_to_index
-    requests: list[Any] = []
-    rows: list[tuple[int, int, int, int]] = []
-    batch_size = batch_tokens = context_tokens = 0
-    smallest, largest = math.inf, -1
-    for request_id, slot, length in zip(
-        context.request_ids, context.slots.tolist(), context.context_tokens.tolist(), strict=True
-    ):
-        tokens = scheduled.get(request_id)
-        if tokens is None:
-            continue
-        batch_size += 1
-        batch_tokens += tokens
-        context_tokens += length
-        verified = len(drafts.get(request_id, ()))
-        smallest, largest = min(smallest, verified), max(largest, verified)
-        request = alive.get(request_id)
-        if request is None or request.is_finished():
-            continue
-        if getattr(request, "num_stale_output_tokens", 0) > 0:  # vLLM 0.24 keeps no count
-            continue
-        generated = sampled[index_of[request_id]] if sampled else ()
-        if not len(generated):
-            continue
-        verified -= invalid.get(request_id, 0)
-        requests.append(request)
-        rows.append((slot, verified, min(len(generated) - 1, verified), request.num_tokens))
-    if batch_size == 0:
+    names, rows = context.request_ids, None
+    tokens = [scheduled.get(name, 0) for name in names]
+    batch_size, batch_tokens = len(names), sum(tokens)
+    context_tokens = int(np.add.reduce(context.context_tokens))
+    verified = [len(drafts.get(name, ())) for name in names]
+    if 0 in tokens:
+        ran = [row for row, count in enumerate(tokens) if count]
+        if not ran:
+            return None
+        batch_size, context_tokens = len(ran), int(context.context_tokens[ran].sum())
+        ragged = len({verified[row] for row in ran}) > 1
+    elif not names:
         return None
-    return Reading(
-        step=step,
-        requests=requests,
-        labels=np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(len(rows), 4).T),
+    else:
+        ragged = min(verified) < max(verified)
+    index_of = results.req_id_to_index
+    places = [index_of.get(name, -1) for name in names]
+    generated = [*arrived.generated, 0]  # 0 at place -1: not in the results
+    counts = [generated[place] for place in places]
+    if step.lost or 0 in counts:
+        rows = [
+            row
+            for row, (name, count) in enumerate(zip(names, counts, strict=True))
+            if count and name not in step.lost
+        ]
+        names = [names[row] for row in rows]
+        verified = [verified[row] for row in rows]
+        places = [places[row] for row in rows]
+        counts = [counts[row] for row in rows]
+    if output.num_invalid_spec_tokens:
+        invalid = output.num_invalid_spec_tokens
+        verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
+    sampled = results.sampled_token_ids
+    k_i: IntArray = np.array(verified, dtype=np.int64)
+    shown = None
+    if step.late_signals is not None:
+        shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
+    return StepOutcome(
+        step=context.step,
+        slots=context.slots if rows is None else context.slots[np.array(rows, dtype=np.int64)],
+        verified=k_i,
+        accepted=np.minimum(np.array(counts, dtype=np.int64) - 1, k_i),
+        emitted=np.array([len(sampled[place]) for place in places], dtype=np.int64),
         batch_size=batch_size,
         batch_tokens=batch_tokens,
         context_tokens=context_tokens,
-        ragged=largest > smallest,
-        seconds=seconds,
-        now=now,
-    )
-
-
-def build_outcome(reading: Reading) -> StepOutcome:
-    """The outcome, after vLLM has appended the tokens and applied its stop conditions."""
-    step, labels = reading.step, reading.labels
-    output, context = step.output, step.context
-    shown = None
-    if step.late_signals is not None:
-        names = [request.request_id for request in reading.requests]
-        shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
-    # A plain number, also after OFF-cold.
-    depth = int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes
-    after = np.array([request.num_tokens for request in reading.requests], dtype=np.int64)
-    return StepOutcome(
-        step=context.step,
-        slots=labels[0],
-        verified=labels[1],
-        accepted=labels[2],
-        emitted=after - labels[3],
-        batch_size=reading.batch_size,
-        batch_tokens=reading.batch_tokens,
-        context_tokens=reading.context_tokens,
-        prefill_tokens=output.total_num_scheduled_tokens - reading.batch_tokens,
-        draft_depth=depth,
-        ragged=reading.ragged,
-        seconds=reading.seconds,
-        now=reading.now,
+        prefill_tokens=output.total_num_scheduled_tokens - batch_tokens,
+        # A plain number, also after OFF-cold.
+        draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
+        ragged=ragged,
+        seconds=arrived.seconds,
+        now=arrived.now,
         confidence=None if shown is None else shown[0],
         entropy=None if shown is None else shown[1],
     )

@@ -1,8 +1,14 @@
 """Drives a controller from a scheduler's hooks.
 
-Order of one step: `before_schedule` (plan, trim drafts) - vLLM schedules, calling `scheduled`
-(draft depth) on the way - `after_schedule` - the model runs - `read` - vLLM processes the results
-- `observe`. With asynchronous scheduling the next step's first half runs before this one's second.
+Order of one step: `before_schedule` (trim drafts to the plan) - vLLM schedules, calling `scheduled`
+(draft depth) on the way - `after_schedule` - vLLM hands the step to the device - `think` - results
+arrive: `read` - vLLM processes them - `processed`. With asynchronous scheduling the next step's
+first half runs before this one's second.
+
+The device waits for all of these but `think`, where outcomes are learned from and the next step is
+planned ahead (`adaptive_spec.adapters.vllm.planned_ahead`). A plan is made in `before_schedule`
+only where one made ahead cannot be used: the drafts' confidence has arrived and may choose among
+them, KV memory is short, or vLLM did not reach `think`.
 
 No method lets an exception out: it is counted, said once, and the step runs as vLLM would have
 run it.
@@ -11,17 +17,17 @@ run it.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from typing import Any
 
-from adaptive_spec.adapters.vllm.context import ContextBuilder
+from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.metrics import Metrics
-from adaptive_spec.adapters.vllm.outcome import PlannedStep, Reading, build_outcome, read_results
+from adaptive_spec.adapters.vllm.outcome import Arrived, PlannedStep, build_outcome
+from adaptive_spec.adapters.vllm.planned_ahead import PlannedAhead, cut
 from adaptive_spec.adapters.vllm.requests import RequestReader
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.fail_open import Guarded, fail_open
@@ -55,16 +61,23 @@ class StepDriver(Guarded):
         self._exit = EarlyExit(scheduler, controller) if stops else None
         self._sets_depth = controller.capability.steers_depth
         self._engine_table = scheduler.dynamic_sd_lookup
+        self._unpadded = _Unpadded(self._kmax)
         self._step = 0
         self._planned: PlannedStep | None = None
+        self._ahead: PlannedAhead | None = None
+        self._launched: Any = None
+        """vLLM's SchedulerOutput of the last step, until `think`."""
         self._pending = PendingSteps[PlannedStep]()
+        self._arrived: list[Arrived] = []
+        """Results that have not been learned from."""
         self._ended: list[str] = []
         self._updating = False
 
     @fail_open
     def before_schedule(self) -> None:
-        """Decide, and trim the drafts at hand to what is to be verified."""
+        """Trim the drafts at hand to what is to be verified; plan, where no plan is ready."""
         self._planned = None
+        ahead, self._ahead = self._ahead, None
         scheduler = self._scheduler
         if self._exit is not None:
             self._exit.expect(None)
@@ -72,60 +85,103 @@ class StepDriver(Guarded):
                 self._builder.stops_no_more()
         if not scheduler.running and not scheduler.waiting:
             return
+        if self._launched is not None:  # vLLM did not reach `think`
+            self._take_launched()
+            self._learn()
+        if ahead is None or not self._fits(ahead):
+            planned = self._planned = self._plan(
+                self._builder.build(self._next_step(), time.monotonic(), self._signals)
+            )
+            cut(planned.cuts)
+        else:
+            planned = self._planned = ahead.step
+            ahead.apply()
+        if planned.cuts and self._engine_table is None:
+            scheduler.dynamic_sd_lookup = self._unpadded
+
+    def _fits(self, ahead: PlannedAhead) -> bool:
+        """Whether a plan made ahead holds for the step that comes now."""
+        controller = self.controller
+        return (
+            ahead.holds_for(controller.decides_since)
+            and not self._signals.at_hand
+            and not controller.drafts_stopped
+            and not self._builder.memory_is_tight(ahead.step.context.prefill_tokens)
+        )
+
+    def _next_step(self) -> int:
         self._step += 1
-        now = time.monotonic()
-        self.controller.poll_control_file(now)
-        batch = self._builder.build(self._step, now, self._signals)
-        plan = self.controller.plan(batch.context)
-        self._planned = PlannedStep(batch.context, plan)
-        if not plan.acts:
-            return
-        whole = True
-        for request, k in zip(batch.requests, plan.verify.tolist(), strict=True):
-            drafts = request.spec_token_ids
-            if len(drafts) > k:
-                # A new list: with async scheduling all requests share one.
-                request.spec_token_ids = drafts[:k]
-            whole = whole and k == self._kmax
-        if not whole and self._engine_table is None:
-            scheduler.dynamic_sd_lookup = _Unpadded(self._kmax)
+        return self._step
+
+    def _plan(self, batch: Batch) -> PlannedStep:
+        context, controller = batch.context, self.controller
+        plan = controller.plan(context)
+        cuts: list[tuple[Any, int]] = []
+        if plan.acts:
+            pairs = zip(batch.requests, plan.verify.tolist(), strict=True)
+            cuts = [pair for pair in pairs if pair[1] < self._kmax]
+        gave_up = self._exit is not None and self._exit.gave_up
+        wanted = Wanted.NOTHING
+        if self._signals.wanted(context, plan, gave_up):
+            wanted = Wanted.ENTROPY_TOO if controller.reads_entropy else Wanted.CONFIDENCE
+        return PlannedStep(context, plan, cuts, wanted)
 
     @fail_open
     def scheduled(self, output: Any) -> None:
         """The step is composed: set how deep to draft at its end."""
         planned = self._planned
+        preempted = getattr(output, "preempted_req_ids", None)
+        if preempted:
+            for pending in self._pending:
+                pending.lost |= preempted
         if planned is None:
             return
         self._planned = None
         if not output.total_num_scheduled_tokens:
             return
         planned.output = output
-        planned.not_before = self._clock.launched(planned.context.now, under_way=len(self._pending))
+        self._launched = output
+        planned.not_before = self._clock.launched(time.monotonic(), under_way=len(self._pending))
         self._pending.launched(planned)
         plan = planned.plan
         steers = self._sets_depth and plan.acts
         if steers:
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
-        gave_up = self._exit is not None and self._exit.gave_up
-        if not self._signals.wanted(planned.context, plan, gave_up):
-            setattr(output, WANTED, Wanted.NOTHING)
-        else:
-            if not self.controller.reads_entropy:
-                setattr(output, WANTED, Wanted.CONFIDENCE)
-            if self._exit is not None and steers:
-                self._exit.expect(planned)
-        if not self._goes_cold:
-            return
-        if steers and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
+        if planned.wanted is not Wanted.ENTROPY_TOO:
+            setattr(output, WANTED, planned.wanted)
+        if self._exit is not None and steers and planned.wanted is not Wanted.NOTHING:
+            self._exit.expect(planned)
+        if steers and self._goes_cold and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
             output.num_spec_tokens_to_schedule = LEAVE_OUT
-            self._drafter.left_out(output, self._scheduler.requests)
-        else:
-            self._drafter.ran(output)
 
     @fail_open
     def after_schedule(self) -> None:
         """Give vLLM its own table of K back."""
         self._scheduler.dynamic_sd_lookup = self._engine_table
+
+    @fail_open
+    def think(self) -> None:
+        """The device works: learn from what has arrived, and plan the step after this one."""
+        output = self._take_launched()
+        if output is None:
+            return
+        self._learn()
+        now = time.monotonic()
+        self.controller.poll_control_file(now)
+        if self._signals.expected:
+            return
+        depth = output.num_spec_tokens_to_schedule
+        depth = self._kmax if depth is None else int(depth)
+        batch = self._builder.build(self._next_step(), now, None, under_way=depth)
+        since = self.controller.decides_since
+        self._ahead = PlannedAhead(self._plan(batch), batch, since)
+
+    def _take_launched(self) -> Any:
+        """The step that has been launched since `think`, if any."""
+        output, self._launched = self._launched, None
+        if output is not None and self._goes_cold:
+            self._drafter.launched(output, self._scheduler.requests)
+        return output
 
     @fail_open
     def drafted(self, drafts: Any) -> None:
@@ -135,38 +191,49 @@ class StepDriver(Guarded):
         self._signals.arrived(drafts)
 
     @fail_open
-    def read(self, output: Any, results: Any) -> Reading | None:
+    def read(self, output: Any, results: Any) -> None:
         """Results have arrived and are not processed yet."""
         self._updating = True
         step = self._pending.take(lambda planned: planned.output is output)
-        now = time.monotonic()
-        seconds = math.nan if step is None else self._clock.completed(step.not_before, now)
-        # The next step verifies the drafts that this one has made.
-        self._signals.arrived_late(results, step, self._pending.oldest)
         if step is None:
-            return None
-        return read_results(step, results, self._scheduler.requests, seconds, now)
+            return
+        now = time.monotonic()
+        seconds = self._clock.completed(step.not_before, now)
+        generated = list(map(len, results.sampled_token_ids))
+        following = self._pending.oldest
+        self._arrived.append(Arrived(step, results, following, generated, seconds, now))
 
     @fail_open
-    def observe(self, reading: Reading | None) -> None:
-        """Results are processed: learn from them, then forget the requests that ended."""
+    def processed(self) -> None:
+        """Results are processed. An idle engine learns from them now, others in `think`."""
         self._updating = False
+        if not self._scheduler.running:
+            self._ahead = None
+            self._learn()
+
+    def _learn(self) -> None:
+        """Learn from the results that have arrived, then forget the requests they ended."""
+        arrived, self._arrived = self._arrived, []
+        ended, self._ended = self._ended, []
         try:
-            if reading is not None:
-                self.controller.observe(build_outcome(reading))
+            for one in arrived:
+                self._signals.arrived_late(one.results, one.step, one.following)
+                outcome = build_outcome(one)
+                if outcome is not None:
+                    self.controller.observe(outcome)
         finally:
-            if self._ended:
-                ended, self._ended = self._ended, []
+            if ended:
                 self.controller.finish(ended)
             self._publish()
 
     @fail_open
     def freed(self, request_id: str) -> None:
         """vLLM has ended a request: finished, aborted or failed."""
-        if self._updating:
-            self._ended.append(request_id)
-        else:
-            self.controller.finish((request_id,))
+        self._ended.append(request_id)
+        for pending in self._pending:
+            pending.lost.add(request_id)
+        if not self._updating:  # aborted; its name may be used again at once
+            self._learn()
 
     @fail_open
     def paused(self) -> None:

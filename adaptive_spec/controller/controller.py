@@ -93,6 +93,8 @@ class Controller:
         self._status = StatusFile.from_config(self.config.status_file, logger)
         self._saved = SavedState.from_config(self.config, identity, logger)
         self._saved.take_up(policy, self.config)
+        self.decides_since = 0
+        """Number of changes of mode, policy or learned state; a plan made before one is void."""
         self._now = 0.0
         """Time of the last context (seconds)."""
 
@@ -128,8 +130,8 @@ class Controller:
     def plan(self, context: StepContext) -> SpecPlan:
         """Return the decision for a step; on any fault the engine's own K, mode ENGINE."""
         self._now = context.now
-        engine = engine_plan(context)
         if self.mode == "off" or not self._faults.breaker.closed(context.now):
+            engine = engine_plan(context)
             return self._decided(StepInFlight(context, engine, context, engine))
         began = time.perf_counter()
         seen = context
@@ -144,14 +146,14 @@ class Controller:
         except Exception as error:
             fault = f"plan raised {type(error).__name__}: {error}"
         if fault:
-            wanted = engine
+            wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
         self.counters.decision_seconds(elapsed + self._live_stops.take_seconds())
         if not fault and elapsed * 1e3 > self.config.fail_open.max_decision_ms:
             fault = f"plan took: {elapsed * 1e3:.1f} ms"
         if fault:
             self.fault(fault, context.now)
-            return self._decided(StepInFlight(context, engine, seen, wanted))
+            return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         self._faults.breaker.succeeded()
         ran = engine_plan(context, mode=Mode.SHADOW) if self.mode == "shadow" else wanted
         return self._decided(StepInFlight(context, ran, seen, wanted))
@@ -189,6 +191,11 @@ class Controller:
         except Exception as error:
             self.fault(f"after_draft_pass raised {type(error).__name__}: {error}")
             return whole
+
+    @property
+    def drafts_stopped(self) -> bool:
+        """Whether the drafts at hand were stopped early; a plan must then verify all of them."""
+        return self._live_stops.stopped
 
     def drafted_whole(self) -> None:
         """Record that the drafts were made without early stops, so that a plan may trim them."""
@@ -238,6 +245,7 @@ class Controller:
             self._faults.new_policy(config.fail_open)
         self.config = config
         self.mode = config.mode
+        self.decides_since += 1
         self._operator.obey(config)
 
     def poll_control_file(self, now: float) -> None:
@@ -259,6 +267,7 @@ class Controller:
         try:
             self.policy = configured_policy(self.config)
             self._in_flight.change_policy()
+            self.decides_since += 1
             self._saved.drop()
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:

@@ -33,7 +33,9 @@ def affordable_drafts(context: StepContext) -> int:
     """
     kmax = context.capability.max_draft_tokens
     left = context.kv_free_tokens - context.batch_size
-    if context.waiting or left < 0 or left >= int(context.draft_available.sum()):
+    if context.waiting or left < 0 or left >= context.batch_size * kmax:
+        return kmax
+    if left >= int(context.draft_available.sum()):
         return kmax
     return min(left // max(context.batch_size, 1), kmax)
 

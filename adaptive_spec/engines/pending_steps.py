@@ -8,7 +8,7 @@ the match.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 _Step = TypeVar("_Step")
@@ -22,6 +22,9 @@ class PendingSteps(Generic[_Step]):
 
     def __len__(self) -> int:
         return len(self._steps)
+
+    def __iter__(self) -> Iterator[_Step]:
+        return iter(self._steps)
 
     @property
     def oldest(self) -> _Step | None:

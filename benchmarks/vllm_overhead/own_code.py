@@ -21,7 +21,8 @@ SCHEDULER_SIDE = tuple(
         "after_schedule",
         "drafted",
         "read",
-        "observe",
+        "processed",
+        "think",
         "freed",
     )
 )

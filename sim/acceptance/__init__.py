@@ -1,1 +1,1 @@
-"""What would be accepted: every source of it brought into one form, `AcceptanceData`."""
+"""Acceptance data: every source brought into one form, `AcceptanceData`."""

@@ -41,6 +41,8 @@ class AcceptanceData:
         confidence: [P, depth] float32, maximum probability of the draft distribution at each
             draft position of a step that starts here, nan where unknown; None without a signal.
         temperature: sampling temperature of the target the records were made with; the highest one.
+        drafter_list: list of a per-position file that the data were read from, such as ``ngram``;
+            "" for other sources.
         record_temperature: [R] that of each record, where they differ; None: `temperature`.
     """
 
@@ -56,6 +58,7 @@ class AcceptanceData:
     confidence: NDArray[np.float32] | None = None
     temperature: float = 0.0
     record_temperature: FloatArray | None = None
+    drafter_list: str = ""
 
     def __post_init__(self) -> None:
         records = len(self.offsets) - 1

@@ -1,4 +1,4 @@
-"""Loads acceptance data from files of any known format, told apart by content."""
+"""Loader of acceptance data from files of any known format, recognised by content."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from adaptive_spec.sim.acceptance.pool import pool
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.records import PREFIX as RECORD
 from adaptive_spec.sim.acceptance.records import shipped_record
-from adaptive_spec.sim.acceptance.rows import read_lines
 from adaptive_spec.sim.acceptance.step_lists import read_step_lists
+from adaptive_spec.sim.text_rows import read_lines
 
 _ZIP = b"PK"
 _FORMATS = (

@@ -1,4 +1,4 @@
-"""From recorded steps to per-position acceptance: what a step starting elsewhere would accept.
+"""Imputation of per-position acceptance from recorded steps.
 
 A recorded step says what was accepted from its own first position. The positions inside it, where
 a replay with another K will start steps, are imputed.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
-from adaptive_spec.sim.acceptance.rows import read_rows
+from adaptive_spec.sim.text_rows import read_rows
 
 _Lengths = Annotated[list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1)]
 
@@ -62,6 +62,7 @@ def read_per_position(
         prompt_tokens=np.array(prompts, dtype=np.int64),
         labels=tuple(labels),
         depth=depth,
+        drafter_list=drafter_list,
     )
 
 

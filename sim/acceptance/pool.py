@@ -36,6 +36,7 @@ def take(data: AcceptanceData, records: IntArray) -> AcceptanceData:
         tree_sizes=None if data.tree_sizes is None else data.tree_sizes[positions],
         confidence=None if data.confidence is None else data.confidence[positions],
         temperature=data.temperature,
+        drafter_list=data.drafter_list,
         record_temperature=(
             None if data.record_temperature is None else data.record_temperature[records]
         ),
@@ -88,11 +89,16 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
         depth=depth,
         proposed=_proposed(parts),
         tree_sizes=_tree_sizes(parts),
+        drafter_list=parts[0].drafter_list if len(_lists(parts)) == 1 else "",
         confidence=_confidence(parts, depth),
         temperature=max(part.temperature for part in parts),
         record_temperature=_record_temperature(parts),
     )
     return take(joined, np.random.default_rng(seed).permutation(joined.records))
+
+
+def _lists(parts: Sequence[AcceptanceData]) -> set[str]:
+    return {part.drafter_list for part in parts}
 
 
 def _proposed(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:

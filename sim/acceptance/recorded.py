@@ -9,75 +9,30 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.errors import AdaptiveSpecError, DataError
-from adaptive_spec.operation.trace import SCHEMA, read_trace
+from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
-from adaptive_spec.sim.acceptance.rows import read_rows
-from adaptive_spec.step import IntArray
-
-_Counts = list[Annotated[int, msgspec.Meta(ge=0)]]
+from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps
+from adaptive_spec.step import FloatArray, IntArray
 
 
-class _Step(msgspec.Struct):
-    """The columns of a step record that are used here."""
-
-    step: int
-    ids: list[str]
-    k: _Counts
-    accepted: _Counts
-    emitted: _Counts
-    confidence: list[list[float | None]] | None = None
-    late_confidence: list[list[float | None]] | None = None
-    temperature: list[float] | None = None
-
-    def __post_init__(self) -> None:
-        columns = (self.k, self.accepted, self.emitted, self.shown, self.temperature)
-        if any(column is not None and len(column) != len(self.ids) for column in columns):
-            raise ValueError(
-                "ids, k, accepted, emitted, confidence and temperature differ in length"
-            )
-        for name, k, accepted, emitted in zip(
-            self.ids, self.k, self.accepted, self.emitted, strict=True
-        ):
-            if accepted > k or emitted > accepted + 1:
-                raise ValueError(
-                    f"request {name!r} has k {k}, accepted {accepted}, emitted {emitted}"
-                )
-
-    @property
-    def shown(self) -> list[list[float | None]] | None:
-        """What the drafts showed, whenever it was known."""
-        return self.late_confidence if self.confidence is None else self.confidence
+def _temperature(step: RecordedStep, row: int) -> float:
+    return 0.0 if step.temperature is None else step.temperature[row]
 
 
-class _RequestStep(NamedTuple):
-    """A request's part of a step: K, accepted and emitted, and what its drafts showed."""
-
-    counts: tuple[int, int, int]
-    shown: list[float | None]
-    temperature: float
-
-
-def _of_request(step: _Step, row: int) -> _RequestStep:
-    return _RequestStep(
-        (step.k[row], step.accepted[row], step.emitted[row]),
-        [] if step.shown is None else step.shown[row],
-        0.0 if step.temperature is None else step.temperature[row],
-    )
-
-
-def _shown(source: Path, rows: list[list[float | None]]) -> NDArray[np.float32] | None:
+def _confidence(source: Path, steps: list[tuple[RecordedStep, int]]) -> NDArray[np.float32] | None:
     """[S, D] confidence of all steps, nan where a step has none; None if none has."""
+    rows = []
+    for step, row in steps:
+        signal = step.late_confidence if step.confidence is None else step.confidence
+        rows.append([] if signal is None else signal[row])
     width = max(map(len, rows))
     if not width:
         return None
@@ -107,36 +62,25 @@ def read_step_trace(
     Raises DataError naming file and row or step, and what is wrong.
     """
     source = Path(path)
-    by_request: dict[tuple[int, str], list[_RequestStep]] = {}
-    process, before = 0, -1
-    for number, record in _records(source):
-        try:
-            step = msgspec.convert(record, _Step)
-        except msgspec.ValidationError as error:
-            raise DataError(f"{source}: record {number}: {error}") from error
-        # Step numbers of a process ascend. Another process has requests of its own.
-        if step.step <= before:
-            process += 1
-        before = step.step
-        for row, name in enumerate(step.ids):
-            # Without a name the steps of different requests can't be told apart.
-            if name and step.emitted[row]:
-                by_request.setdefault((process, name), []).append(_of_request(step, row))
+    by_request: dict[int, list[tuple[RecordedStep, int]]] = {}
+    for request, step, row in read_request_steps(source):
+        if step.emitted[row]:
+            by_request.setdefault(request, []).append((step, row))
     if not by_request:
         raise DataError(f"{source}: no decode steps in this trace")
     every = [each for steps in by_request.values() for each in steps]
-    flat = np.array([each.counts for each in every], dtype=np.int64)
+    flat = np.array([(s.k[row], s.accepted[row], s.emitted[row]) for s, row in every])
     counts_of = [len(steps) for steps in by_request.values()]
     recorded = RecordedSteps(
         verified=np.ascontiguousarray(flat[:, 0]),
         accepted=np.ascontiguousarray(flat[:, 1]),
         emitted=np.ascontiguousarray(flat[:, 2]),
         offsets=np.concatenate([[0], np.cumsum(counts_of)]).astype(np.int64),
-        confidence=_shown(source, [each.shown for each in every]),
+        confidence=_confidence(source, every),
     )
     if not recorded.verified.any():
         raise DataError(f"{source}: no step verified a draft; record one with speculation on")
-    temperatures = np.array([steps[0].temperature for steps in by_request.values()])
+    temperatures = np.array([_temperature(*steps[0]) for steps in by_request.values()])
     data = _imputed(
         recorded,
         source,
@@ -150,24 +94,35 @@ def read_step_trace(
     return replace(data, record_temperature=temperatures)
 
 
-def read_recorded_npz(
-    path: str | os.PathLike[str], *, depth: int | None = None, seed: int = 0
-) -> AcceptanceData:
-    """Acceptance and confidence from an npz file of steps, one record per request.
+@dataclass(frozen=True, eq=False)
+class RecordedRows:
+    """Steps of an npz file, S of R requests with K drafts verified each, ordered by request.
 
-    Args:
-        path: npz with ``accepted`` [S] whole numbers 0..K, ``request`` [S] whole numbers (steps in
-            order within a request) and ``max_prob`` [S, K], the maximum draft probability at each
-            position; K drafts were verified at every step. ``label`` [R], if it is there, holds
-            the task labels of requests 0..R - 1. A name that ends in ``_t`` and a number, as in
-            ``code_t0.8.npz``, says the target's temperature.
-        depth: drafts known at each position; None: K.
-        seed: of the draws that continue runs past K.
+    Attributes:
+        name: of the file, without its temperature.
+        accepted: [S] 0..K.
+        request: [S] 0..R - 1.
+        confidence: [S, K] maximum draft probability.
+        entropy: [S, K] nats, nan where unknown; None if the file has none.
+        labels: [R] task labels; None if the file has none.
+        temperature: of the target, from a name that ends in ``_t`` and a number; else 0.
+    """
+
+    name: str
+    accepted: IntArray
+    request: IntArray
+    confidence: FloatArray
+    entropy: FloatArray | None
+    labels: tuple[str, ...] | None
+    temperature: float
+
+
+def load_recorded_npz(file: Path) -> RecordedRows:
+    """Read and check an npz file; arrays as `read_recorded_npz` describes them, or ``entropy``.
 
     Raises DataError naming file, row (from 0, as in the array) and what is wrong.
     """
-    file = Path(path)
-    arrays = _load_npz(file, ("accepted", "request", "max_prob"), optional=("label",))
+    arrays = _load_npz(file, ("accepted", "request", "max_prob"), optional=("label", "entropy"))
     accepted = _whole_numbers(file, "accepted", arrays["accepted"])
     request = _whole_numbers(file, "request", arrays["request"])
     confidence = arrays["max_prob"]
@@ -184,28 +139,61 @@ def read_recorded_npz(
     _first_bad(file, "accepted", (accepted < 0) | (accepted > draft_tokens), accepted)
     outside: NDArray[np.bool_] = np.any((confidence < 0) | (confidence > 1), axis=1)
     _first_bad(file, "max_prob", outside, confidence)
-
+    entropy = arrays.get("entropy")
+    if entropy is not None:
+        if entropy.shape != confidence.shape or entropy.dtype.kind != "f":
+            raise DataError(f"{file}: entropy must be floats {list(confidence.shape)}")
+        unusable: NDArray[np.bool_] = np.any((entropy < 0) | np.isinf(entropy), axis=1)
+        _first_bad(file, "entropy", unusable, entropy)
     order = np.argsort(request, kind="stable")
-    numbers, counts = np.unique(request, return_counts=True)
-    labels = _labels(file, arrays["label"], numbers) if "label" in arrays else None
-    accepted = accepted[order]
-    recorded = RecordedSteps(
-        verified=np.full(len(accepted), draft_tokens, dtype=np.int64),
-        accepted=accepted,
-        emitted=accepted + 1,
-        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        confidence=confidence[order].astype(np.float32),
+    numbers, numbered = np.unique(request[order], return_inverse=True)
+    named = re.search(r"^(.*)_t(\d+(?:\.\d+)?)$", file.stem)
+    return RecordedRows(
+        name=named[1] if named else file.stem,
+        accepted=accepted[order],
+        request=numbered.astype(np.int64),
+        confidence=confidence[order].astype(np.float64),
+        entropy=None if entropy is None else entropy[order].astype(np.float64),
+        labels=_labels(file, arrays["label"], numbers) if "label" in arrays else None,
+        temperature=float(named[2]) if named else 0.0,
     )
-    named = re.search(r"_t(\d+(?:\.\d+)?)$", file.stem)
+
+
+def read_recorded_npz(
+    path: str | os.PathLike[str], *, depth: int | None = None, seed: int = 0
+) -> AcceptanceData:
+    """Acceptance and confidence from an npz file of steps, one record per request.
+
+    Args:
+        path: npz with ``accepted`` [S] whole numbers 0..K, ``request`` [S] whole numbers (steps in
+            order within a request) and ``max_prob`` [S, K], the maximum draft probability at each
+            position; K drafts were verified at every step. ``label`` [R], if it is there, holds
+            the task labels of requests 0..R - 1. A name that ends in ``_t`` and a number, as in
+            ``code_t0.8.npz``, says the target's temperature.
+        depth: drafts known at each position; None: K.
+        seed: of the draws that continue runs past K.
+
+    Raises DataError as `load_recorded_npz` does.
+    """
+    file = Path(path)
+    rows = load_recorded_npz(file)
+    draft_tokens = rows.confidence.shape[1]
+    recorded = RecordedSteps(
+        verified=np.full(len(rows.accepted), draft_tokens, dtype=np.int64),
+        accepted=rows.accepted,
+        emitted=rows.accepted + 1,
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(rows.request))]).astype(np.int64),
+        confidence=rows.confidence.astype(np.float32),
+    )
     data = _imputed(
         recorded,
         file,
         f"recorded steps, K = {draft_tokens}",
         depth=depth,
         seed=seed,
-        temperature=float(named[1]) if named else 0.0,
+        temperature=rows.temperature,
     )
-    return data if labels is None else replace(data, labels=labels)
+    return data if rows.labels is None else replace(data, labels=rows.labels)
 
 
 def _imputed(
@@ -235,22 +223,6 @@ def _imputed(
     )
 
 
-def _records(source: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Step records with their number from 1, of a folder or of one segment."""
-    if source.is_dir():
-        try:
-            yield from enumerate(read_trace(source), start=1)
-        except (AdaptiveSpecError, OSError) as error:
-            raise DataError(str(error)) from error
-        return
-    for number, record in read_rows(source, last_may_be_cut=True):
-        if record.get("schema") != SCHEMA:
-            raise DataError(
-                f"{source}: row {number}: schema {record.get('schema')!r} is not {SCHEMA}"
-            )
-        yield number, record
-
-
 def _load_npz(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> dict[str, NDArray[Any]]:
@@ -273,7 +245,7 @@ def _load_npz(
 
 
 def _labels(file: Path, labels: NDArray[Any], numbers: IntArray) -> tuple[str, ...]:
-    """Of the requests with these numbers."""
+    """Return the labels of the requests with these numbers."""
     if labels.ndim != 1 or labels.dtype.kind != "U":
         raise DataError(f"{file}: label must be one text per request, is {labels.dtype}")
     if numbers[0] < 0 or numbers[-1] >= len(labels):

@@ -21,7 +21,7 @@ import numpy as np
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
-from adaptive_spec.sim.acceptance.rows import read_rows
+from adaptive_spec.sim.text_rows import read_rows
 from adaptive_spec.step import IntArray
 
 HEURISTIC_START = 5

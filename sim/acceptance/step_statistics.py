@@ -1,4 +1,4 @@
-"""What a replay with one fixed K sees in acceptance data."""
+"""Steps, accepted drafts and hazards of a replay of acceptance data with given K."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.step import FloatArray, IntArray
 
 
-def steps_of(data: AcceptanceData, k: int) -> tuple[IntArray, IntArray]:
-    """Replay every record with a fixed K.
+def steps_of(data: AcceptanceData, k: int | IntArray) -> tuple[IntArray, IntArray]:
+    """Replay every record with a fixed K, or with the K of the position where a step begins.
 
     Returns ([S] first position of each step, [S] drafts it accepts, 0..k), records in order.
     A step at the end of a record counts what it accepts, though fewer tokens may be left to emit.
     Raises ValueError for a K the data does not know.
     """
-    if not 0 <= k <= data.depth:
+    if np.min(k) < 0 or np.max(k) > data.depth:
         raise ValueError(f"K = {k} leaves 0..{data.depth}, what {data.name} knows")
-    accepted = np.minimum(data.accepted, k).tolist()
+    accepted = np.minimum(data.accepted, k).astype(np.int64)
+    emitted = (accepted + 1).tolist()
     starts: list[int] = []
-    bounds = data.offsets.tolist()
-    for position, end in itertools.pairwise(bounds):
+    for position, end in itertools.pairwise(data.offsets.tolist()):
         while position < end:
             starts.append(position)
-            position += accepted[position] + 1
+            position += emitted[position]
     first: IntArray = np.array(starts, dtype=np.int64)
-    return first, np.minimum(data.accepted[first], k).astype(np.int64)
+    return first, accepted[first]
 
 
 def mean_accepted(data: AcceptanceData, k: int) -> float:
@@ -46,14 +46,3 @@ def hazards(accepted: IntArray, depth: int) -> tuple[FloatArray, IntArray]:
     """
     reached = np.array([np.count_nonzero(accepted >= j) for j in range(depth + 1)], dtype=np.int64)
     return reached[1:] / np.maximum(reached[:-1], 1), reached[:-1]
-
-
-def between_request_variance(data: AcceptanceData) -> float:
-    """Variance between records of the share of positions whose first draft is accepted.
-
-    Records weigh by length; the sampling noise of short records is included.
-    """
-    first = (data.accepted > 0).astype(np.float64)
-    lengths = data.lengths
-    rate = np.add.reduceat(first, data.offsets[:-1]) / lengths
-    return float(np.average((rate - first.mean()) ** 2, weights=lengths))

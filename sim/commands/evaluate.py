@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json
+from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 _WIDE = 110
 
@@ -54,38 +53,30 @@ def evaluate(
 
 
 def _print_table(found: Evaluation, confidence: float) -> None:
-    from rich import box
-    from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    console = Console(file=sys.stdout)
+    console = standard_output()
     drawn = "one K for all" if found.draw == "batch" else "K per request"
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title=f"tokens per second, {confidence:.0%} intervals · {found.used:,} of "
-        f"{found.steps:,} steps · drawn: {drawn}",
-        title_justify="left",
+    title = (
+        f"tokens per second, {confidence:.0%} intervals · {found.used:,} of {found.steps:,} steps "
+        f"· drawn: {drawn}"
     )
     wide = console.width >= _WIDE
     names = ["DR", "gain", *(["SNIPS", "IPS"] if wide else []), "model", "samples", "support"]
-    table.add_column("policy", overflow="fold", min_width=11)
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_row("as recorded", _text(found.logged))
+    printed = table(title, "policy", *names, least=11)
+    printed.add_row("as recorded", _text(found.logged))
     for value in found.policies:
         weighted = [_text(value.doubly_robust), _percent(value.gain)]
         if wide:
             weighted += [_text(value.snips), _text(value.ips)]
-        table.add_row(
+        printed.add_row(
             escape(value.policy),
             *("–" if value.problem else text for text in weighted),
             f"{value.model.value:,.0f}",
             f"{value.effective_samples:,.0f}",
             f"{value.support.value:.2f}",
         )
-    console.print(table)
+    console.print(printed)
     for value in found.policies:
         if value.problem:
             console.print(f"{escape(value.policy)}: {value.problem}; `model` is only a prediction")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json
+from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from adaptive_spec.policies.regression.model_file import RegressionModel
     from adaptive_spec.sim.fit.calibration import PositionCalibration
 
@@ -91,11 +92,10 @@ def _write(out: Path, content: bytes) -> None:
 
 def _print_tables(model: RegressionModel, out: Path) -> None:
     import msgspec
-    from rich.console import Console
 
     from adaptive_spec.sim.fit.calibration import Calibration
 
-    console = Console(file=sys.stdout)
+    console = standard_output()
     found = msgspec.convert(model.calibration, Calibration)
     console.print(model.source, markup=False, highlight=False, soft_wrap=True)
     console.print(
@@ -127,20 +127,15 @@ def _print_tables(model: RegressionModel, out: Path) -> None:
 
 
 def _print_calibration(
-    console: object,
+    console: Console,
     title: str,
     rows: list[PositionCalibration],
     others: list[PositionCalibration],
 ) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    for column in ("position", "drafts", "accepted", "predicted", "ECE", "AUC", "AUC without"):
-        table.add_column(column, justify="right")
+    columns = "drafts", "accepted", "predicted", "ECE", "AUC", "AUC without"
+    printed = table(title, "position", *columns)
     for row, other in zip(rows, others, strict=True):
-        table.add_row(
+        printed.add_row(
             str(row.position) if row.position else "all",
             f"{row.drafts:,}",
             f"{row.accepted:.3f}",
@@ -149,8 +144,7 @@ def _print_calibration(
             _auc(row),
             _auc(other),
         )
-    assert isinstance(console, Console)
-    console.print(table)
+    console.print(printed)
 
 
 def _auc(row: PositionCalibration) -> str:

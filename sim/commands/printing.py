@@ -1,8 +1,13 @@
-"""How the commands of the simulator print."""
+"""Formatting of the commands' output."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def print_json(value: Any) -> None:
@@ -22,3 +27,29 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def standard_output() -> Console:
+    """Return the console that results are printed on."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout)
+
+
+def table(title: str, first: str, *figures: str, least: int = 0) -> Table:
+    """Return a table of a column of texts, at least `least` wide, and columns of figures."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title=escape(title),
+        title_justify="left",
+    )
+    made.add_column(first, overflow="fold", min_width=least)
+    for name in figures:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json
+from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.hardware.from_trace import TraceFit
@@ -49,19 +48,11 @@ def profile(
 
 
 def _print_table(fitted: HardwareProfile, fit: TraceFit, path: Path) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escape(fitted.name))
-    table.title_justify = "left"
-    table.add_column("part of a step")
-    table.add_column("milliseconds", justify="right")
+    printed = table(fitted.name, "part of a step", "milliseconds")
     for part, seconds in _parts(fitted):
-        table.add_row(part, f"{1e3 * seconds:.4g}")
-    console = Console(file=sys.stdout)
-    console.print(table)
+        printed.add_row(part, f"{1e3 * seconds:.4g}")
+    console = standard_output()
+    console.print(printed)
     skipped = f", {fit.skipped} not measured cleanly" if fit.skipped else ""
     console.print(
         f"{fit.steps} steps{skipped}; error of a step: median {fit.median_error:.1%}, "

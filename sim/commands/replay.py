@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from adaptive_spec.sim.commands.printing import number, print_json, ratio
+from adaptive_spec.sim.commands.printing import number, print_json, ratio, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.policy_choice import PolicyChoice
@@ -50,12 +50,12 @@ def replay(
         int | None,
         typer.Option(
             min=1,
-            help="Stop after so many emitted tokens. "
+            help="Stop after this many emitted tokens. "
             f"Default: the whole file; {ENDLESS_TOKENS:,} of an endless load.",
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1e-3, help="Stop after so many simulated seconds.")
+        float | None, typer.Option(min=1e-3, help="Stop after this many simulated seconds.")
     ] = None,
     confidence_auc: Annotated[
         float | None,
@@ -117,16 +117,18 @@ def replay(
     Without options: requests recorded from a real vLLM run, on an H100 profile.
     """
     from adaptive_spec.kernels import select_kernel
-    from adaptive_spec.sim.engine.options import EngineOptions
-    from adaptive_spec.sim.examples import EXAMPLE
     from adaptive_spec.sim.policy_choice import parse_policy
-    from adaptive_spec.sim.scenario import Scenario
-    from adaptive_spec.step import Level
 
     select_kernel(kernel)
     choices = [parse_policy(text) for text in policy or DEFAULT_POLICIES]
     for choice in choices:
-        choice.build(seed)  # an unknown name or option is said before anything runs
+        choice.build(seed)  # reports an unknown name or option before anything else is imported
+
+    from adaptive_spec.sim.engine.options import EngineOptions
+    from adaptive_spec.sim.examples import EXAMPLE
+    from adaptive_spec.sim.scenario import Scenario
+    from adaptive_spec.step import Level
+
     scenario = Scenario(
         load=load,
         acceptance=tuple(acceptance or [str(EXAMPLE)]),
@@ -153,6 +155,10 @@ def replay(
         tpot_limit_ms=tpot_limit,
     )
     scenario = _bounded(scenario, kmax)
+    for choice in choices:
+        choice.require_at_most(scenario.engine.max_draft_tokens)
+    if mismatch := scenario.acceptance_mismatch():
+        print(f"warning: {mismatch}", file=sys.stderr)
     asked = oracles == "always" or (
         oracles == "auto" and scenario.tokens is not None and scenario.tokens <= ORACLE_TOKENS
     )
@@ -160,7 +166,7 @@ def replay(
     if json:
         _print_json(results, timeline=timeline)
     else:
-        _print_table(scenario, results)
+        _print_table(scenario, results, left_out=oracles == "auto" and not asked)
 
 
 def _ladder(text: str) -> tuple[int, ...]:
@@ -220,29 +226,31 @@ def _print_json(results: list[Result], *, timeline: bool) -> None:
     print_json(built)
 
 
-def _print_table(scenario: Scenario, results: list[Result]) -> None:
-    from rich import box
-    from rich.console import Console
+def _print_table(scenario: Scenario, results: list[Result], *, left_out: bool) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
-    console = Console(file=sys.stdout)
-    shown = [column for column in _COLUMNS if column.always or console.width >= _WIDE]
+    console = standard_output()
+    wide = console.width >= _WIDE
+    shown = [column for column in _COLUMNS if column.always or wide]
     if results[0].goodput_req_s is not None:
         shown.append(_Column("good req/s", lambda result: number(result.goodput_req_s)))
     kmax = scenario.engine.max_draft_tokens
-    title = f"{scenario.load} · {scenario.drafter}, Kmax {kmax} · {scenario.hardware}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escape(title), title_justify="left")
-    table.add_column("policy", overflow="fold", min_width=7)
-    for column in shown:
-        table.add_column(column.name, justify="right")
+    load, hardware = _file_name(scenario.load), _file_name(scenario.hardware)
+    title = f"{load} · {scenario.drafter}, Kmax {kmax} · {hardware}"
+    printed = table(title, "policy", *(column.name for column in shown), least=7)
     for result in results:
-        table.add_row(escape(result.policy), *(column.text(result) for column in shown))
-    console.print(table)
+        printed.add_row(escape(result.policy), *(column.text(result) for column in shown))
+    console.print(printed)
     regret = results[0].regret
     if regret is not None:
         none = " (no speculation)" if regret.best_static_k == 0 else ""
         console.print(f"best fixed K on this load: {regret.best_static_k}{none}")
+        if regret.of_foresight is None and scenario.engine.level == 0:
+            console.print("no foresight: with one K for the batch it is no bound")
+    elif left_out:
+        console.print(
+            f"oracles are left out above {ORACLE_TOKENS:,} tokens; run them with --oracles always"
+        )
     for result in results:
         for count, what in (
             (result.rejected, "requests would never fit into the KV pool and were rejected"),
@@ -250,7 +258,7 @@ def _print_table(scenario: Scenario, results: list[Result]) -> None:
         ):
             if count:
                 console.print(f"{escape(result.policy)}: {count:,} {what}")
-    if console.width < _WIDE:
+    if not wide:
         console.print("more columns in a wider terminal; all of it with --json")
 
 
@@ -266,11 +274,11 @@ _COLUMNS = (
     _Column("tok/s", lambda result: f"{result.throughput_tok_s:,.0f}"),
     _Column("/ no spec.", lambda result: _ratio(result, "of_no_speculation")),
     _Column("/ best K", lambda result: _ratio(result, "of_best_static")),
-    _Column("/ foresight", lambda result: _ratio(result, "of_foresight"), always=False),
+    _Column("/ foresight", lambda result: _ratio(result, "of_foresight")),
     _Column("TTFT p50 p99 ms", lambda result: _pair(result.ttft_ms), always=False),
     _Column("TPOT p50 p99", lambda result: _pair(result.tpot_ms)),
     _Column("mean K", lambda result: f"{result.mean_k:.2f}"),
-    _Column("accepted", lambda result: f"{result.accepted_per_step:.2f}"),
+    _Column("accepted", lambda result: f"{result.accepted_per_step:.2f}", always=False),
     _Column("batch", lambda result: f"{result.mean_batch:.1f}", always=False),
     _Column("off", lambda result: f"{_off(result):.0%}", always=False),
     _Column("preempted", lambda result: f"{result.preemptions:,}", always=False),
@@ -281,6 +289,11 @@ _COLUMNS = (
 def _ratio(result: Result, name: str) -> str:
     value = None if result.regret is None else getattr(result.regret, name)
     return ratio(value)
+
+
+def _file_name(text: str) -> str:
+    """Return a load or profile without the folders of its path."""
+    return text.rpartition("/")[2]
 
 
 def _pair(percentiles: Percentiles) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import number, print_json, ratio
+from adaptive_spec.sim.commands.printing import number, print_json, ratio, standard_output, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,16 +122,12 @@ def _print_json(results: SweepResults, directory: Path) -> None:
 
 
 def _print_tables(results: SweepResults, directory: Path) -> None:
-    from rich.console import Console
-
     from adaptive_spec.sim.report.leaderboard import by_load
 
-    console = Console(file=sys.stdout)
+    console = standard_output()
     for condition in by_load(results):
         _print_table(console, condition)
-    console.print(
-        "Mean ratios of scores over the cells; worst, and / no spec., are those of the worst cell."
-    )
+    console.print("Ratios of scores: means over the cells, and behind each that of its worst cell.")
     console.print(f"results: {directory}", markup=False)
     console.print(f"page:    adaptive-spec report {directory}", markup=False)
     if results.failures:
@@ -144,36 +139,20 @@ def _print_tables(results: SweepResults, directory: Path) -> None:
 
 
 def _print_table(console: Console, condition: Condition) -> None:
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
     title = f"{condition.name} · {condition.cells} cells, {condition.seeds} seeds"
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        title=escape(title),
-        title_justify="left",
-    )
-    table.add_column("policy", overflow="fold", min_width=13)
-    for column in (
-        "/ best K",
-        "worst",
-        "/ no spec.",
-        "/ foresight",
-        "tok/s",
-        "TPOT ms",
-    ):
-        table.add_column(column, justify="right", no_wrap=True)
+    ratios = "/ best K", "worst", "/ no spec.", "worst", "/ foresight"
+    printed = table(title, "policy", *ratios, "tok/s", "TPOT ms", least=13)
     for line in condition.standings:
-        table.add_row(
+        printed.add_row(
             escape(line.policy),
             ratio(line.of_best_static),
             ratio(line.worst[0] if line.worst else None),
+            ratio(line.of_no_speculation),
             ratio(line.worst_of_no_speculation),
             ratio(line.of_foresight),
             number(line.throughput_tok_s),
             number(line.tpot_p50_ms),
         )
-    console.print(table)
+    console.print(printed)

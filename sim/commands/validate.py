@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json
+from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +21,9 @@ def validate(
         Path | None,
         typer.Option(help="Folder of public data. Default: ADAPTIVE_SPEC_DATA, ../shared/data."),
     ] = None,
-    table: Annotated[
-        list[str] | None, typer.Option(help="V1 ... V8; repeat for several. Default: all.")
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="V1 ... V8; repeat for several. Default: all."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -34,7 +34,7 @@ def validate(
     from adaptive_spec.sim.data_folder import data_folder
     from adaptive_spec.sim.validation.tables import table_names
 
-    names = table_names(table or [])
+    names = table_names(tables or [])
     verdicts = _reproduce(names, data_folder(data))
     if json:
         print_json(verdicts)
@@ -61,9 +61,7 @@ def _reproduce(names: list[str], folder: Path) -> list[Verdict]:
 
 
 def _print_tables(verdicts: list[Verdict]) -> None:
-    from rich.console import Console
-
-    console = Console(file=sys.stdout)
+    console = standard_output()
     for verdict in verdicts:
         _print_table(console, verdict)
     for verdict in verdicts:
@@ -71,19 +69,9 @@ def _print_tables(verdicts: list[Verdict]) -> None:
 
 
 def _print_table(console: Console, verdict: Verdict) -> None:
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title=escape(f"{verdict.table} · {verdict.title}"),
-        title_justify="left",
-    )
-    shown.add_column("row", overflow="fold")
-    for column in ("published", "simulated", "error"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    shown = table(f"{verdict.table} · {verdict.title}", "row", "published", "simulated", "error")
     shown.add_column("note", overflow="fold", style="dim")
     for row in verdict.rows:
         label = row.label if row.table == verdict.table else f"{row.table}: {row.label}"

@@ -1,4 +1,4 @@
-"""What the engine loop needs to know of a drafter."""
+"""Contract of a drafter: cost, memory and acceptance of its drafts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Drafter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Which list of a file with several drafters' acceptance is this one's: eagle, ngram, ..."""
 
     def cost_on(self, hardware: Hardware) -> DraftCost:
-        """What drafting costs there; by default nothing."""
+        """Cost of drafting on this hardware; by default nothing."""
         return DraftCost()
 
     def extra_tokens(self, k: int) -> int:

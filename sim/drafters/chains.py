@@ -15,7 +15,7 @@ from adaptive_spec.sim.hardware.base import Hardware
 
 
 class NoDrafter(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proposes nothing, costs nothing, takes no memory."""
+    """A drafter without drafts, cost or memory."""
 
     name: ClassVar[str] = "none"
     source: ClassVar[str] = "autoregressive decoding"
@@ -86,7 +86,7 @@ class EarlyExit(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stale_after_cold: ClassVar[bool] = False
 
     def cost_on(self, hardware: Hardware) -> DraftCost:
-        """That share of the layers, and the LM head, for each draft."""
+        """Cost of that share of the layers, and of the LM head, for each draft."""
         share = network_share(hardware, layers=self.layers * hardware.layers)
         return draft_cost(self.name, hardware, min(1.0, share))
 
@@ -113,7 +113,7 @@ class Mtp(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return draft_cost(self.name, hardware, network_share(hardware, layers=1))
 
     def most_drafts(self, depth: int) -> int:
-        """As many as the modules, unless they are run again."""
+        """The number of modules, unless they are run again."""
         return depth if self.reuse else min(depth, self.modules)
 
     def weight_bytes(self, hardware: Hardware) -> float:

@@ -43,7 +43,7 @@ REFERENCE = CHAIN_HAZARDS[0]
 
 
 def static_tree(nodes: int) -> Tree:
-    """The best tree of so many nodes for the published accuracies."""
+    """Return the best tree of this many nodes for the published accuracies."""
     return best_tree(rank_probabilities(HEAD_ACCURACY, HEAD_TAILS, WIDTH), nodes)
 
 

@@ -29,7 +29,7 @@ MANY_REQUESTS = 64
 
 
 class Ngram(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proposes K drafts where something matches, none elsewhere.
+    """A drafter of K drafts where the last tokens occurred before, of none elsewhere.
 
     Attributes:
         match: P(something matches | nothing would be accepted). Without it: by the data set's
@@ -61,7 +61,7 @@ class Ngram(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def shape(self, data: AcceptanceData, random: np.random.Generator) -> AcceptanceData:
-        """Adds where it proposes: wherever a draft is accepted, and by chance elsewhere."""
+        """Add the proposals: wherever a draft is accepted, and by chance elsewhere."""
         if data.proposed is not None:
             return data
         matches = random.random(len(data.accepted)) < self._match(data)

@@ -43,7 +43,7 @@ class TargetShape:
 
     @classmethod
     def of(cls, hardware: Hardware) -> TargetShape:
-        """From L layers and P parameters: h solves L 13 h^2 + 2 V h = P."""
+        """Hidden size from L layers and P parameters: h solves L 13 h^2 + 2 V h = P."""
         parameters = hardware.weight_bytes / BYTES_PER_PARAMETER
         a, b = LAYER_PARAMETERS * hardware.layers, 2.0 * VOCABULARY
         width = (math.sqrt(b * b + 4.0 * a * parameters) - b) / (2.0 * a)

@@ -1,4 +1,4 @@
-"""Where the target's own tokens stand among a drafter's candidates: the input of token trees.
+"""Ranks of the target's tokens among a drafter's candidates: the input of token trees.
 
 Chain data says how long the drafter's first choices stay right. A tree also needs to know, where
 the first choice is wrong, at which rank the right token stands, and how drafting goes on behind it.

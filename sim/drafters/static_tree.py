@@ -32,7 +32,7 @@ def rank_probabilities(first: Iterable[float], tails: Iterable[RankTail], width:
 
 
 def best_tree(probabilities: FloatArray, nodes: int) -> Tree:
-    """The tree of so many nodes with the highest sum of path probabilities, best node first.
+    """Return the tree of `nodes` nodes with the highest sum of path probabilities, best node first.
 
     Greedy is exact, since a child is never more probable than its parent. Ties: the shorter path,
     then the lower ranks.

@@ -39,7 +39,7 @@ tokens per proposal, 25 % of them with an accepted first token, come out (the sa
 
 
 class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proposes nearly always, but little where the match is short.
+    """A drafter that proposes nearly always, but little where the match is short.
 
     Attributes:
         factor: tokens proposed per token matched.
@@ -64,7 +64,7 @@ class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return DraftCost(proposal_per_request=SECONDS_PER_TOKEN * TYPICAL_PROPOSAL)
 
     def shape(self, data: AcceptanceData, random: np.random.Generator) -> AcceptanceData:
-        """Adds how many tokens are proposed at each position."""
+        """Add the number of tokens proposed at each position."""
         if data.proposed is not None:
             return data
         gains = data.accepted > 0

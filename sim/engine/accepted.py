@@ -53,7 +53,7 @@ class AcceptedDrafts:
 
     @property
     def next_change(self) -> float:
-        """When the next phase begins; inf after the last."""
+        """Start of the next phase, seconds; inf after the last."""
         return self._phases[0][0] if self._phases else math.inf
 
     def _read(self, data: AcceptanceData) -> None:
@@ -68,7 +68,7 @@ class AcceptedDrafts:
             self._confidence = np.full((self._length, self._kmax), np.nan)
 
     def _place(self, positions: IntArray) -> IntArray:
-        """Where the present data is read for these positions [B] of the requests' own."""
+        """Map positions [B] within requests to positions of the present data."""
         return positions % self._length if self._wraps else positions
 
     def count(self, batch: DecodeBatch, verify: IntArray, drafts: int) -> IntArray:

@@ -16,7 +16,7 @@ _ALL_REJECTED = 10_000
 
 
 class Arrivals:
-    """Gives requests that arrive their acceptance record and a place in the queue."""
+    """Intake of requests: acceptance record and place in the queue."""
 
     def __init__(
         self,

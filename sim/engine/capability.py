@@ -1,4 +1,4 @@
-"""What the simulated engine allows, as a real adapter would say it."""
+"""Capability of the simulated engine, as a real adapter would report it."""
 
 from __future__ import annotations
 

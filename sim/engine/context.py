@@ -1,4 +1,4 @@
-"""What the controller is told before a step, as a real adapter would tell it."""
+"""Step context of the simulated engine, as a real adapter would build it."""
 
 from __future__ import annotations
 

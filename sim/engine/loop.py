@@ -32,7 +32,7 @@ from adaptive_spec.sim.engine.early_stop import drafts_made
 from adaptive_spec.sim.engine.kv_pool import KvPool, pool_tokens
 from adaptive_spec.sim.engine.measurements import Limits, Measurements
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.engine.preemption import KvRoom
+from adaptive_spec.sim.engine.preemption import KvAllocator
 from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep
 from adaptive_spec.sim.engine.records import RecordChooser
 from adaptive_spec.sim.engine.running import Running
@@ -125,7 +125,9 @@ class Engine:
         )
         records = RecordChooser(acceptance, np.random.default_rng(record_seed))
         self._arrivals = Arrivals(load, records, self.pool, self.prompts, self.measurements)
-        self.room = KvRoom(options, self.pool, self.batch, self.prompts, self.measurements)
+        self.kv_blocks = KvAllocator(
+            options, self.pool, self.batch, self.prompts, self.measurements
+        )
         self._extra_tokens = [drafter.extra_tokens(k) for k in range(options.max_draft_tokens + 1)]
         self._tasks: dict[str, int] = {"": -1}
         self._step = 0
@@ -142,7 +144,7 @@ class Engine:
         warmup_seconds: float = 0.0,
         name: str | None = None,
     ) -> Result:
-        """Run until the load has ended, or so many tokens are emitted or seconds have passed.
+        """Run until the load has ended, or a number of tokens is emitted, or a time has passed.
 
         Args:
             max_tokens: emitted tokens after which the run stops; those of the warm-up not counted.
@@ -205,14 +207,14 @@ class Engine:
         )
         plan = self.controller.plan(context)
         decision = time.perf_counter() - began
-        verify = self.room.make(plan.verify)
+        verify = self.kv_blocks.reserve(plan.verify)
         batch, batch_size = self.batch, len(self.batch)
         drafts = int(verify.sum())
         depth, cold = self._depth(plan)
         batch_tokens = batch_size + drafts
         if drafts:
             batch_tokens += batch_size * self._extra_tokens[int(verify.max())]
-        prompt = self.room.run_prompts(batch_tokens, verify)
+        prompt = self.kv_blocks.run_prompts(batch_tokens, verify)
         ragged = bool(drafts) and int(verify.min()) != int(verify.max())
         context_total = batch.context_total
         seconds = self.step_time.verify(
@@ -272,7 +274,7 @@ class Engine:
     # ----------------------------------------------------------------- before a step
 
     def _depth(self, plan: SpecPlan) -> tuple[int, bool]:
-        """How deep the drafter runs, and whether it does not even run to stay in step."""
+        """Draft depth, and whether the drafter skips even the pass that keeps its state in step."""
         if plan.mode is Mode.OFF_COLD:
             return 0, True
         if plan.mode is not Mode.OFF_WARM and not self.capability.steers_depth:

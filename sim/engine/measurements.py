@@ -1,4 +1,4 @@
-"""Collects what a run measures, step by step, and makes a `Result` of it."""
+"""Measurements of a run, collected step by step into a `Result`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Measurements:
         piece[3] += off
 
     def step(self, now: float, seconds: float, batch_size: int, emitted: int) -> None:
-        """Any step, of so many seconds and decoding requests, has ended now."""
+        """Record a step that has ended now: its seconds, decoding requests and emitted tokens."""
         if self._segments is not None:
             self._segments.step(now, seconds, batch_size, emitted)
         self.steps += 1
@@ -126,7 +126,7 @@ class Measurements:
         self._good += good_ttft and good_tpot
 
     def result(self, policy: str, now: float, fail_opens: int) -> Result:
-        """Everything measured since the last reset."""
+        """Return everything measured since the last reset."""
         seconds = now - self._began
         request_steps = max(self._request_steps, 1)
         decode_steps = max(self._decode_steps, 1)

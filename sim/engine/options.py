@@ -1,4 +1,4 @@
-"""What can be set about the simulated engine, apart from load, drafter, hardware and policy."""
+"""Settings of the simulated engine, apart from load, drafter, hardware and policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room in the KV pool: who is preempted for a step, and what prompts may take of it."""
+"""Allocation of KV blocks to a step: preemption of requests, and the share of prompts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from adaptive_spec.step import IntArray
 _NO_PROMPTS = PromptStep(0, 0, [])
 
 
-class KvRoom:
-    """Shares the KV pool between the decoding batch, which goes first, and prompts.
+class KvAllocator:
+    """Allocator of KV blocks: the decoding batch goes first, then prompts.
 
     Attributes:
         preempted: somebody had to leave in this step.
@@ -36,7 +36,7 @@ class KvRoom:
         self._measurements = measurements
         self.preempted = False
 
-    def make(self, verify: IntArray) -> IntArray:
+    def reserve(self, verify: IntArray) -> IntArray:
         """Preempt the latest admitted until every request of the batch has its KV blocks.
 
         Args:
@@ -71,7 +71,7 @@ class KvRoom:
         decoding = pool.needed(batch.context(), verify)
         free = pool.blocks - decoding - prompts.blocks
         places = self._options.max_running - len(batch) - len(prompts.running)
-        if self.preempted:  # the room that was made is not for others
+        if self.preempted:  # the freed blocks are not for other prompts
             places = 0
         step = prompts.run(self._options.max_batch_tokens - batch_tokens, free, places)
         held = decoding + prompts.blocks + sum(each.blocks for each in step.ended)

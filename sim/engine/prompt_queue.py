@@ -9,7 +9,7 @@ from adaptive_spec.sim.engine.running import Running
 
 
 class PromptStep(NamedTuple):
-    """What a step does for prompts."""
+    """Prompt tokens of a step."""
 
     tokens: int
     """Prompt tokens that run."""

@@ -12,7 +12,7 @@ from adaptive_spec.step import IntArray
 
 
 class RecordChooser:
-    """Gives each request a record: the one it names, or the next of a seeded shuffle.
+    """Choice of a request's record: the one it names, or the next of a seeded shuffle.
 
     The shuffle depends on the seed and the order of arrival only, so every policy meets the same
     records.

@@ -1,4 +1,4 @@
-"""How long a step takes: the target's pass, graph padding, and drafting."""
+"""Duration of a step: the target's pass, graph padding, and drafting."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Fits the model of the `regression` policy to recorded steps; behind `adaptive-spec fit`."""
+"""Fit of the `regression` policy's model to recorded steps (`adaptive-spec fit`)."""

@@ -1,4 +1,4 @@
-"""How well predicted probabilities agree with what happened, by draft position."""
+"""Calibration and ranking quality of predicted probabilities, by draft position."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def ranking_quality(predicted: FloatArray, accepted: FloatArray) -> float | None
 def calibration_by_position(
     predicted: FloatArray, accepted: FloatArray, position: IntArray
 ) -> list[PositionCalibration]:
-    """Of all drafts together (position 0), then of each position from 1."""
+    """Return the calibration of all drafts together (position 0), then of each position from 1."""
     rows = [_calibration(0, predicted, accepted)]
     for each in range(int(position.max(initial=-1)) + 1):
         here = position == each

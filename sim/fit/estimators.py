@@ -1,4 +1,4 @@
-"""Fits a hazard head with scikit-learn and exports it as plain arrays.
+"""Fit of a hazard head with scikit-learn, exported as plain arrays.
 
 scikit-learn is imported in here only, when something is fitted: what runs in a server reads the
 arrays (`adaptive_spec.policies.regression.heads`).

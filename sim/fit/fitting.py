@@ -1,4 +1,4 @@
-"""Fits the model file of the `regression` policy, and measures it on held-out requests."""
+"""Fit of the `regression` policy's model file, measured on held-out requests."""
 
 from __future__ import annotations
 

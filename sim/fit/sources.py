@@ -1,21 +1,19 @@
-"""Reads steps to fit to: step traces, npz records and acceptance lists, told apart by content."""
+"""Reader of steps to fit to: step traces, npz records and acceptance lists."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
+from adaptive_spec.sim.acceptance.recorded import load_recorded_npz
+from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from adaptive_spec.sim.fit.steps import Steps
 from adaptive_spec.sim.fit.trace_steps import TracedSteps, is_trace, read_traced_steps
-from adaptive_spec.step import FloatArray, IntArray
+from adaptive_spec.step import IntArray
 
 _ZIP = b"PK"
 
@@ -55,16 +53,7 @@ def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
     drawn = random.integers(1, data.depth + 1, len(data.accepted)).astype(np.int64)
     if data.proposed is not None:
         drawn = np.minimum(drawn, data.proposed.astype(np.int64))
-    accepted = np.minimum(data.accepted.astype(np.int64), drawn)
-    starts: list[int] = []
-    after = (np.arange(len(accepted)) + accepted + 1).tolist()
-    bounds = data.offsets.tolist()
-    for begin, end in itertools.pairwise(bounds):
-        position = begin
-        while position < end:
-            starts.append(position)
-            position = after[position]
-    at: IntArray = np.array(starts, dtype=np.int64)
+    at, accepted = steps_of(data, drawn)
     request: IntArray = (np.searchsorted(data.offsets, at, side="right") - 1).astype(np.int64)
     prompts = np.where(data.prompt_tokens > 0, data.prompt_tokens, np.nan)
     labels = tuple(dict.fromkeys(label for label in data.labels if label))
@@ -74,7 +63,7 @@ def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
     return Steps(
         request=request,
         verified=drawn[at],
-        accepted=accepted[at],
+        accepted=accepted,
         temperature=data.temperatures[request],
         context=prompts[request] + (at - data.offsets[request]),
         load=np.full(len(at), np.nan),
@@ -86,42 +75,25 @@ def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
 
 
 def _npz_steps(file: Path) -> Steps:
-    read_recorded_npz(file)  # says what is wrong with it, if anything is
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-        arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
-    order = np.argsort(arrays["request"], kind="stable")
-    numbers, request = np.unique(arrays["request"][order], return_inverse=True)
-    confidence: FloatArray = arrays["max_prob"][order].astype(np.float64)
-    steps, positions = confidence.shape
-    entropy: FloatArray = np.full((steps, positions), np.nan)
-    if "entropy" in arrays:
-        entropy = _entropy(file, arrays["entropy"], (steps, positions))[order]
-    named = re.search(r"^(.*)_t(\d+(?:\.\d+)?)$", file.stem)
-    labels, task = (named[1] if named else file.stem,), np.zeros(steps, dtype=np.int64)
-    if "label" in arrays:
-        found, task = np.unique(arrays["label"].astype(str)[numbers[request]], return_inverse=True)
+    rows = load_recorded_npz(file)
+    steps, positions = rows.confidence.shape
+    unknown = np.full((steps, positions), np.nan)
+    labels, task = (rows.name,), np.zeros(steps, dtype=np.int64)
+    if rows.labels is not None:
+        found, task = np.unique(np.array(rows.labels)[rows.request], return_inverse=True)
         labels = tuple(found.tolist())
     return Steps(
-        request=request.astype(np.int64),
+        request=rows.request,
         verified=np.full(steps, positions, dtype=np.int64),
-        accepted=arrays["accepted"][order].astype(np.int64),
-        temperature=np.full(steps, float(named[2]) if named else 0.0),
+        accepted=rows.accepted,
+        temperature=np.full(steps, rows.temperature),
         context=np.full(steps, np.nan),
         load=np.full(steps, np.nan),
         task=task.astype(np.int64),
         labels=labels,
-        confidence=confidence,
-        entropy=entropy,
+        confidence=rows.confidence,
+        entropy=unknown if rows.entropy is None else rows.entropy,
     )
-
-
-def _entropy(file: Path, entropy: Any, shape: tuple[int, int]) -> FloatArray:
-    if entropy.shape != shape or entropy.dtype.kind != "f":
-        raise DataError(f"{file}: entropy must be floats {list(shape)}, is {list(entropy.shape)}")
-    values: FloatArray = entropy.astype(np.float64)
-    if (values < 0).any() or np.isinf(values).any():
-        raise DataError(f"{file}: entropy must be nats, 0 or more, nan where unknown")
-    return values
 
 
 def _first_bytes(file: Path) -> bytes:

@@ -44,7 +44,7 @@ class Steps:
         return int(self.request.max(initial=-1)) + 1
 
     def of_requests(self, chosen: IntArray) -> Steps:
-        """Only the steps of these requests, which are numbered anew in the order given."""
+        """Return the steps of these requests, numbered anew in the order given."""
         number = np.full(self.requests, -1, dtype=np.int64)
         number[chosen] = np.arange(len(chosen))
         rows = number[self.request] >= 0

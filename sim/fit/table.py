@@ -1,4 +1,4 @@
-"""From steps to a table of observed drafts, with the features the policy will compute online."""
+"""Table of observed drafts with the features that the policy computes online."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def observed_drafts(steps: Steps, average: FloatArray, task_effects: FloatArray)
 
 
 def _histories(steps: Steps, average: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """What the policy would have known before each step: [S] each.
+    """Histories of the requests as known before each step: [S] each.
 
     All requests at once: the first step of each, then the second of each, and so on.
     """

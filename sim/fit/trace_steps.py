@@ -6,21 +6,16 @@ A trace names task labels by number only; the numbers are its labels here. Where
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from adaptive_spec.errors import AdaptiveSpecError, DataError
-from adaptive_spec.operation.trace import SCHEMA, read_segment, read_trace
+from adaptive_spec.errors import DataError
+from adaptive_spec.operation.trace import read_segment
 from adaptive_spec.sim.fit.steps import Steps
+from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
 from adaptive_spec.step import FloatArray, Mode, StepOutcome
-
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_GZIP = b"\x1f\x8b"
 
 
 class TracedSteps(NamedTuple):
@@ -30,40 +25,6 @@ class TracedSteps(NamedTuple):
     times: list[StepOutcome]
 
 
-class _Record(msgspec.Struct):
-    """The columns of a step record that are used here."""
-
-    step: _Count
-    ids: list[str]
-    k: list[_Count]
-    accepted: list[_Count]
-    emitted: list[_Count]
-    mode: str
-    depth: _Count
-    seconds: float | None
-    batch_size: _Count
-    batch_tokens: _Count
-    context_tokens: _Count
-    prefill_tokens: _Count
-    contexts: list[float] | None = None
-    temperature: list[float] | None = None
-    task: list[int] | None = None
-    confidence: list[list[float | None]] | None = None
-    entropy: list[list[float | None]] | None = None
-
-    def __post_init__(self) -> None:
-        size = len(self.ids)
-        for name in ("k", "accepted", "emitted", *_OPTIONAL):
-            column = getattr(self, name)
-            if column is not None and len(column) != size:
-                raise ValueError(f"`{name}` has {len(column)} entries for {size} ids")
-        if any(a > k for a, k in zip(self.accepted, self.k, strict=True)):
-            raise ValueError("more drafts accepted than verified")
-
-
-_OPTIONAL = ("contexts", "temperature", "task", "confidence", "entropy")
-
-
 def is_trace(path: Path) -> bool:
     """A folder with segments, or a file whose first line is a step record."""
     if path.is_dir():
@@ -71,40 +32,23 @@ def is_trace(path: Path) -> bool:
             raise DataError(f"{path}: a folder without steps-*.jsonl; name a file in it")
         return True
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            line = stream.readline()
-        row = msgspec.json.decode(line)
-    except (OSError, EOFError, msgspec.DecodeError, UnicodeDecodeError):
+        row = next(read_segment(path), {})
+    except (DataError, UnicodeDecodeError):
         return False
-    return isinstance(row, dict) and {"schema", "ids", "k", "accepted"} <= row.keys()
+    return {"schema", "ids", "k", "accepted"} <= row.keys()
 
 
 def read_traced_steps(path: Path) -> TracedSteps:
     """All steps of a trace. Raises DataError naming file and record, and what is wrong."""
-    rows: list[tuple[int, _Record, int]] = []
-    times: list[StepOutcome] = []
-    number_of: dict[tuple[int, str], int] = {}
+    rows = list(read_request_steps(path))
+    times = [
+        _outcome(step)
+        for step in read_steps(path)
+        if step.seconds is not None and step.mode is not Mode.OFF_COLD
+    ]
     labels: dict[str, int] = {}
-    deepest, process, before = 1, 0, -1
-    for number, raw in enumerate(_records(path), start=1):
-        try:
-            record = msgspec.convert(raw, _Record)
-        except msgspec.ValidationError as error:
-            raise DataError(f"{path}: record {number}: {error}") from error
-        # Step numbers of a process ascend. Another process has requests of its own.
-        if record.step <= before:
-            process += 1
-        before = record.step
-        if record.seconds is not None and record.mode != Mode.OFF_COLD.value:
-            times.append(_outcome(record))
-        for place, name in enumerate(record.ids):
-            if name:
-                request = number_of.setdefault((process, name), len(number_of))
-                rows.append((request, record, place))
-                deepest = max(deepest, record.k[place])
-    if not any(record.k[place] for _, record, place in rows):
+    deepest = max((step.k[place] for _, step, place in rows), default=0)
+    if not deepest:
         raise DataError(f"{path}: no step verified a draft; record one with speculation on")
     for _, record, place in rows:
         if record.task is not None and record.task[place] >= 0:
@@ -148,7 +92,7 @@ def _put(row: FloatArray, values: list[float | None]) -> None:
             row[position] = value
 
 
-def _outcome(record: _Record) -> StepOutcome:
+def _outcome(record: RecordedStep) -> StepOutcome:
     nothing = np.zeros(0, dtype=np.int64)
     return StepOutcome(
         step=record.step,
@@ -164,12 +108,3 @@ def _outcome(record: _Record) -> StepOutcome:
         ragged=len(set(record.k)) > 1,
         seconds=float(record.seconds or 0.0),
     )
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        yield from read_trace(path) if path.is_dir() else read_segment(path)
-    except DataError:
-        raise
-    except (AdaptiveSpecError, OSError) as error:
-        raise DataError(f"{path}: {error}; expected a step trace of schema {SCHEMA}") from error

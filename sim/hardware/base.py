@@ -1,4 +1,4 @@
-"""What the engine loop needs to know of a model on a machine."""
+"""Step times, memory and layers of a model on a machine."""
 
 from __future__ import annotations
 

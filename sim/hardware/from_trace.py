@@ -16,16 +16,14 @@ is missing, since a profile that guesses would be believed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
 from adaptive_spec.sim.hardware.profile_file import (
@@ -34,6 +32,7 @@ from adaptive_spec.sim.hardware.profile_file import (
     HardwareProfile,
     MeasuredDraft,
 )
+from adaptive_spec.sim.step_trace import RecordedStep, read_steps, segment_folders
 from adaptive_spec.step import FloatArray, Mode
 
 _KNOTS = (
@@ -50,7 +49,7 @@ _NO_LIMIT = 1 << 39
 
 
 class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
-    """How well a profile agrees with the trace it was made from.
+    """Agreement of a profile with the trace it was made from.
 
     Attributes:
         steps: used.
@@ -178,7 +177,7 @@ class _Fit:
         )
 
     def quality(self) -> TraceFit:
-        """How well it fits."""
+        """Return how well the profile fits."""
         steps = self._steps
         warm = (steps.depth == 0) & (steps.cold == 0)
         return TraceFit(
@@ -192,12 +191,12 @@ class _Fit:
 
 
 def _undisturbed_mean(errors: FloatArray) -> float:
-    """Of the better nine tenths: what disturbed a step says nothing of the model."""
+    """Mean of the lower nine tenths: outliers say nothing of the model."""
     return float(np.sort(errors)[: max(1, int(0.9 * len(errors)))].mean()) if len(errors) else 0.0
 
 
 def _knots(tokens: FloatArray) -> FloatArray:
-    """Those of the ladder inside what was measured, and its two ends."""
+    """Return the knots of the ladder inside the measured range, and its two ends."""
     low, high = float(tokens.min()), float(tokens.max())
     inner = [knot for knot in _KNOTS if low < knot < high]
     return np.array([low, *inner, max(high, low + 1.0)])
@@ -234,15 +233,13 @@ def _read(directories: list[Path]) -> _Steps:
     for directory in directories:
         if not directory.is_dir():
             raise DataError(f"{directory}: no such directory")
-        for record in _records(directory):
-            row = _row(record, directory)
-            free = record.get("kv_free_tokens")
-            if isinstance(free, int) and free < _NO_LIMIT:
-                pool = max(pool or 0, free + int(record["context_tokens"]))
-            if row is None:
+        for step in itertools.chain.from_iterable(map(read_steps, segment_folders(directory))):
+            if step.kv_free_tokens < _NO_LIMIT:
+                pool = max(pool or 0, step.kv_free_tokens + step.context_tokens)
+            if step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1:
                 skipped += 1
             else:
-                rows.append(row)
+                rows.append(_row(step))
     if len(rows) < _FEWEST_STEPS:
         places = ", ".join(map(str, directories))
         raise DataError(
@@ -263,32 +260,10 @@ def _read(directories: list[Path]) -> _Steps:
     )
 
 
-def _records(directory: Path) -> Iterator[dict[str, Any]]:
-    """Steps of the directory, or of its folders if it has no segments itself."""
-    if any(directory.glob("steps-*.jsonl")):
-        yield from read_trace(directory)
-        return
-    for folder in sorted(each for each in directory.iterdir() if each.is_dir()):
-        yield from read_trace(folder)
-
-
-def _row(record: dict[str, Any], directory: Path) -> tuple[float, ...] | None:
-    """The columns of a step, or None if it was not measured cleanly."""
-    try:
-        seconds = record["seconds"]
-        requests, tokens = record["batch_size"], record["batch_tokens"]
-        context, prefill = record["context_tokens"], record["prefill_tokens"]
-        depth, cold = record["depth"], record["mode"] == Mode.OFF_COLD.value
-        if seconds is None or seconds <= 0 or tokens < 1:
-            return None
-        row = (seconds, requests, tokens, context, prefill, depth, cold)
-        return tuple(float(value) for value in row)
-    except KeyError as error:
-        raise DataError(
-            f"{directory}: step {record.get('step')} has no {error.args[0]!r}"
-        ) from error
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{directory}: step {record.get('step')}: {error}") from error
+def _row(step: RecordedStep) -> tuple[float, ...]:
+    assert step.seconds is not None
+    load = step.batch_size, step.batch_tokens, step.context_tokens, step.prefill_tokens
+    return step.seconds, *load, step.depth, float(step.mode is Mode.OFF_COLD)
 
 
 def _check_identifiable(steps: _Steps, place: str) -> None:

@@ -1,4 +1,4 @@
-"""Finds hardware by name: a shipped profile, a file, a roofline, or measured tables."""
+"""Hardware by name: a shipped profile, a file, or a roofline."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from adaptive_spec.sim.hardware.models import MODELS, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 
-_FORMS = "roofline:GPU:MODEL[:tpN][:fp8]", "table:GPU:MODEL"
+_ROOFLINE = "roofline:GPU:MODEL[:tpN][:fp8]"
 
 
 def hardware(name: str) -> Hardware:
     """The hardware of this name.
 
     Args:
-        name: a shipped profile such as ``h100-llama-8b``; a JSON file;
-            ``roofline:GPU:MODEL[:tpN][:fp8]``; or ``table:GPU:MODEL``, which reads
-            LLMServingSim's tables from the data folder (`adaptive_spec.sim.data_folder`).
+        name: a shipped profile such as ``h100-llama-8b``; a JSON file; or
+            ``roofline:GPU:MODEL[:tpN][:fp8]``.
 
-    Raises:
-        ConfigError: nothing of that name, or a file that is no profile.
-        DataError: tables that are missing or damaged.
+    Raises ConfigError if nothing has that name, or the file is no profile.
     """
     return Hardware(hardware_profile(name))
 
@@ -39,19 +36,13 @@ def hardware_profile(name: str) -> HardwareProfile:
         return roofline_profile(
             gpu_facts(gpu), model_facts(model), tensor_parallel=parallel, precision=precision
         )
-    if form == "table" and rest:
-        from adaptive_spec.sim.data_folder import data_folder
-        from adaptive_spec.sim.hardware.tables import table_profile
-
-        gpu, _, model = rest.partition(":")
-        return table_profile(gpu_facts(gpu), model_facts(model), data_folder())
     if name in hardware_names():
         return _shipped(name)
     if name.endswith(".json") or Path(name).is_file():
         return read_hardware_profile(name)
     raise ConfigError(
         f"unknown hardware {name!r}: one of {', '.join(hardware_names())}; a JSON file; or "
-        f"{' or '.join(_FORMS)} (GPU: {', '.join(GPUS)}; MODEL: {', '.join(MODELS)})"
+        f"{_ROOFLINE} (GPU: {', '.join(GPUS)}; MODEL: {', '.join(MODELS)})"
     )
 
 

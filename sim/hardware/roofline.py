@@ -45,7 +45,7 @@ _PRECISIONS = {"bf16": 2.0, "fp8": 1.0}
 
 
 class EngineOverhead(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine adds to a step.
+    """Host time that an engine adds to a step.
 
     Attributes:
         per_step: seconds a step, scheduling and sampling.

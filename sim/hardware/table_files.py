@@ -1,4 +1,4 @@
-"""Opens a public table as a polars frame, with errors that name file and column."""
+"""Public tables as polars frames, with errors that name file and column."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""When requests come and how long they are."""
+"""Loads: arrival and lengths of requests."""

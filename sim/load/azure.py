@@ -19,7 +19,7 @@ IN_SECONDS = ("arrival_s", "input_tokens", "output_tokens")
 
 
 def is_azure(header: Sequence[str]) -> bool:
-    """Whether a CSV file with these columns is of this format."""
+    """Return whether a CSV file with these columns is of this format."""
     return set(PUBLISHED) <= set(header) or set(IN_SECONDS) <= set(header)
 
 

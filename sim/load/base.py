@@ -1,4 +1,4 @@
-"""What the engine loop asks a load for."""
+"""Contract of a load, and the two plain loads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from adaptive_spec.sim.load.request import Request
 
 
 class Load(Protocol):
-    """Hands out requests as they arrive. Arrival times never go back."""
+    """A source of requests in order of arrival."""
 
     closed: bool
     """A request enters when another ends; throughput is then what the engine can do."""
@@ -50,7 +50,7 @@ class OpenLoad:
         self._next = next(requests, None)
 
     def next_arrival(self) -> float:
-        """When the next one arrives."""
+        """Arrival of the next request, seconds."""
         return math.inf if self._next is None else self._next.arrival
 
     def take(self) -> Request:
@@ -61,7 +61,7 @@ class OpenLoad:
         return request
 
     def finished(self, request: Request, now: float) -> None:
-        """Nothing follows from it."""
+        """Ignore the end of a request."""
 
 
 class ClosedLoad:
@@ -89,7 +89,7 @@ class ClosedLoad:
         self._due = deque([0.0] * concurrency)
 
     def next_arrival(self) -> float:
-        """When a client sends its next request."""
+        """Time of the next request of any client."""
         return self._due[0] if self._due and self._next is not None else math.inf
 
     def take(self) -> Request:

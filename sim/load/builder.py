@@ -1,4 +1,4 @@
-"""Builds loads from their words and descriptions."""
+"""Builder of loads from command-line texts and descriptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from adaptive_spec.sim.load.description import (
     Concurrency,
     Description,
     Rate,
-    Servegen,
     TenantText,
     read_description,
 )
@@ -48,7 +47,7 @@ class Open:
 
 @dataclass(frozen=True, eq=False)
 class Builder:
-    """Builds one load.
+    """Builder of one load.
 
     Attributes:
         data: whose records the requests follow, where no file gives lengths.
@@ -101,8 +100,6 @@ class Builder:
         """Its requests, if they come whatever the engine does; None otherwise."""
         if description.rate is not None:
             return self._rate(description.rate)
-        if description.servegen is not None:
-            return self._servegen(description.servegen)
         return None
 
     def _rate(self, rate: Rate) -> Open:
@@ -136,33 +133,14 @@ class Builder:
             temperature=tenant.temperature,
         )
 
-    def _servegen(self, servegen: Servegen) -> Open:
-        rates = self.folder / servegen.rates
-        if servegen.lengths is not None:
-            lengths: Path | None = self.folder / servegen.lengths
-        else:
-            lengths = lengths_beside(rates)
-        clients = read_clients(
-            rates,
-            start=servegen.start,
-            seconds=servegen.seconds,
-            window=servegen.window_seconds,
-            only=[str(name) for name in servegen.clients],
-        )
+    def _servegen(self, rates: Path) -> Open:
+        lengths = lengths_beside(rates)
         known: dict[str, ClientLengths] = {}
         otherwise: LengthSource = RecordLengths(self.data, self.task)
         if lengths is not None:
             known, otherwise = read_quantile_lengths(lengths)
-        requests = servegen_requests(
-            clients,
-            known,
-            otherwise,
-            seed=self._child(),
-            scale=servegen.scale,
-            window=servegen.window_seconds,
-        )
-        inside = self._with_laws(servegen.prompt_tokens, servegen.output_tokens)
-        return Open(inside._lengths(sliced(requests, first=servegen.seconds)))
+        requests = servegen_requests(read_clients(rates), known, otherwise, seed=self._child())
+        return Open(self._lengths(requests))
 
     def _steady(self, steady: Steady) -> Open:
         times = gamma_arrivals(steady.rate, steady.cv, self._random())
@@ -171,7 +149,7 @@ class Builder:
     def _file(self, path: Path) -> Open:
         kind = format_of(path)
         if kind is LoadFormat.SERVEGEN:
-            return self._servegen(Servegen(rates=str(path.resolve())))
+            return self._servegen(path)
         if kind is LoadFormat.AZURE:
             requests = read_azure(path)
         elif kind is LoadFormat.MOONCAKE:

@@ -51,7 +51,7 @@ class VaryingClosedLoad:
         self._reach(0.0)
 
     def next_arrival(self) -> float:
-        """When a client sends its next request, or a new one comes."""
+        """Time of the next request of a present or new client."""
         if self._next is None:
             return math.inf
         # Changes up to the latest of these times are reached: a new client comes later.
@@ -75,7 +75,7 @@ class VaryingClosedLoad:
             self._due.append(now)
 
     def _next_client(self) -> float:
-        """When the number of clients will next exceed those that are there."""
+        """Time at which the number of clients next exceeds those present."""
         if self._clients >= self._most:
             return math.inf
         for time, wanted in self._ahead:

@@ -1,6 +1,6 @@
-"""A load described in a YAML file: changing rates, changing concurrency, tenants, clients.
+"""A load described in a YAML file: changing rates, changing concurrency, tenants.
 
-Exactly one of the four keys at the top::
+Exactly one of the three keys at the top::
 
     rate:                       # an open load whose rate varies
       base: gamma:5:2           # any open load; a factor multiplies its rate
@@ -24,19 +24,11 @@ Exactly one of the four keys at the top::
         prompt_tokens: 2000
         output_tokens: {mean: 300, cv: 1.5, most: 4096}
 
-    servegen:
-      rates: client_rates.csv.gz
-      lengths: length_quantiles.csv
-      start: 86400
-      seconds: 3600
-      scale: 0.01
-
 Paths start from the folder of the YAML file.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -71,7 +63,7 @@ class PieceText(_Strict, frozen=True, kw_only=True):
 
     @property
     def piece(self) -> Piece:
-        """As a `Piece`."""
+        """The same as a `Piece`."""
         if self.at is not None:
             return Piece(self.seconds, self.at, self.at)
         assert self.start is not None
@@ -113,29 +105,6 @@ class Concurrency(_Lengths, frozen=True, kw_only=True):
     repeat: bool = False
 
 
-class Servegen(_Lengths, frozen=True, kw_only=True):
-    """Clients of a ServeGen table; see `servegen`.
-
-    Attributes:
-        rates: file with the clients' rates.
-        lengths: file with their length quantiles; None: the file of that name beside `rates`, or
-            without one the lengths of the acceptance records.
-        start: seconds of the table's own time; None: its first window.
-        seconds: how much of it.
-        scale: factor on every rate.
-        clients: names of those wanted; empty: all.
-        window_seconds: length of a window.
-    """
-
-    rates: str
-    lengths: str | None = None
-    start: NonNegative | None = None
-    seconds: Positive = math.inf
-    scale: Positive = 1.0
-    clients: tuple[str | int, ...] = ()
-    window_seconds: Positive = 600.0
-
-
 class TenantText(_Lengths, frozen=True, kw_only=True):
     """One of several tenants; see `tenants.Tenant`."""
 
@@ -152,7 +121,6 @@ class Description(_Strict, frozen=True, kw_only=True):
     rate: Rate | None = None
     concurrency: Concurrency | None = None
     tenants: tuple[TenantText, ...] | None = None
-    servegen: Servegen | None = None
 
     def __post_init__(self) -> None:
         if sum(getattr(self, name) is not None for name in self.__struct_fields__) != 1:
@@ -164,7 +132,6 @@ _STRUCTS: dict[str, type[msgspec.Struct]] = {
     "bursts": Bursts,
     "rate": Rate,
     "concurrency": Concurrency,
-    "servegen": Servegen,
     "tenants": TenantText,
     "load": Description,
     "prompt_tokens": LogNormalTokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ import msgspec
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.azure import is_azure
 from adaptive_spec.sim.load.servegen import COLUMNS as SERVEGEN_COLUMNS
-from adaptive_spec.sim.load.text_file import header_of, numbered_rows
+from adaptive_spec.sim.load.text_file import header_of
+from adaptive_spec.sim.text_rows import read_lines
 
 FORMATS = (
     "CSV with TIMESTAMP,ContextTokens,GeneratedTokens or arrival_s,input_tokens,output_tokens "
@@ -21,7 +23,7 @@ FORMATS = (
 
 
 class LoadFormat(enum.Enum):
-    """What can be read."""
+    """Formats of load files."""
 
     AZURE = "azure"
     MOONCAKE = "mooncake"
@@ -39,12 +41,10 @@ def format_of(path: Path) -> LoadFormat:
         return LoadFormat.STEP_TRACE
     if path.suffix in {".yaml", ".yml"}:
         return LoadFormat.DESCRIPTION
-    for number, row in numbered_rows(path):
-        if not row.strip():
-            continue
-        if row.lstrip().startswith("{"):
-            return _json_lines(path, number, row)
-        break
+    with closing(read_lines(path)) as lines:
+        number, row = next(lines, (0, b""))
+    if row.lstrip().startswith(b"{"):
+        return _json_lines(path, number, row)
     header = header_of(path)
     if is_azure(header):
         return LoadFormat.AZURE
@@ -53,10 +53,10 @@ def format_of(path: Path) -> LoadFormat:
     raise DataError(f"{path}, row 1: not a load that can be read; expected {FORMATS}")
 
 
-def _json_lines(path: Path, number: int, row: str) -> LoadFormat:
+def _json_lines(path: Path, number: int, row: bytes) -> LoadFormat:
     try:
         keys = set(msgspec.json.decode(row, type=dict[str, msgspec.Raw]))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}, row {number}: not a JSON object: {error}") from error
     if {"timestamp", "input_length", "output_length"} <= keys:
         return LoadFormat.MOONCAKE

@@ -35,7 +35,7 @@ TokenLaw: TypeAlias = Tokens | LogNormalTokens
 
 
 class LengthSource(Protocol):
-    """Gives requests their lengths."""
+    """A source of request lengths."""
 
     def pairs(self, random: np.random.Generator) -> Iterator[tuple[int, int]]:
         """Endless (prompt tokens, output tokens), each >= 1."""

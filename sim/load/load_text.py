@@ -10,9 +10,9 @@
 ``@`` and options may follow all but ``closed``, such as ``trace.csv@rate=1.3,first=600``:
 
 ======================  ====================================================================
-``rate=FACTOR``         so many times faster: arrival times are divided by it
+``rate=FACTOR``         faster by this factor: arrival times are divided by it
 ``skip=SECONDS``        leave out what arrives in these first seconds
-``first=SECONDS``       keep what arrives in so many seconds after that, by the load's own time
+``first=SECONDS``       keep what arrives in this many seconds after that, by the load's own time
 ``closed=N``            only the lengths, sent by N clients in a closed loop
 ======================  ====================================================================
 """
@@ -35,7 +35,7 @@ MOST_CLIENTS = 1_000_000
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows ``@``; see the module."""
+    """Options behind ``@``; see the module."""
 
     rate: float = 1.0
     skip: float = 0.0
@@ -68,7 +68,7 @@ class FromFile:
 
 
 def parse_text(text: str, folder: Path) -> Closed | Steady | FromFile:
-    """What a load given in words says.
+    """Parse the text of a load.
 
     Args:
         text: as in the module's table.
@@ -76,11 +76,9 @@ def parse_text(text: str, folder: Path) -> Closed | Steady | FromFile:
 
     Raises ConfigError naming the text and the forms there are.
     """
-    # A path may hold an @ of its own: the longest that exists is the path.
-    for end in range(len(text), 0, -1):
-        if (end == len(text) or text[end] == "@") and _exists(folder / text[:end]):
-            options = _options(text, text[end + 1 :]) if end < len(text) else LoadOptions()
-            return FromFile(folder / text[:end], options)
+    if found := existing_path(text, folder):
+        path, behind = found
+        return FromFile(path, _options(text, behind[1:]) if behind else LoadOptions())
     body, at, tail = text.partition("@")
     kind, _, arguments = body.partition(":")
     options = _options(text, tail) if at else LoadOptions()
@@ -96,11 +94,20 @@ def parse_text(text: str, folder: Path) -> Closed | Steady | FromFile:
     raise ConfigError(f"load {text!r}: neither a file nor one of the forms {FORMS}")
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that is too long
-        return False
+def existing_path(text: str, folder: Path) -> tuple[Path, str] | None:
+    """Return the path that a text begins with, and its options from the ``@`` on; None if none is.
+
+    A path may hold an ``@`` of its own: the longest one that exists counts.
+    """
+    end = len(text)
+    while end > 0:
+        try:
+            if (folder / text[:end]).exists():
+                return folder / text[:end], text[end:]
+        except OSError:  # such as a name that is too long
+            pass
+        end = text.rfind("@", 0, end)
+    return None
 
 
 def _options(text: str, tail: str) -> LoadOptions:

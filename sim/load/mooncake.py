@@ -15,7 +15,8 @@ import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.load.text_file import MOST_TOKENS, numbered_rows
+from adaptive_spec.sim.load.text_file import MOST_TOKENS
+from adaptive_spec.sim.text_rows import read_lines
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
@@ -34,12 +35,10 @@ def read_mooncake(path: Path) -> Iterator[Request]:
     decoder = msgspec.json.Decoder(_Line)
     first: float | None = None
     last = 0.0
-    for number, text in numbered_rows(path):
-        if not text.strip():
-            continue
+    for number, text in read_lines(path):
         try:
             line = decoder.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{path}, row {number}: {error}; expected "
                 '{"timestamp": ms, "input_length": tokens, "output_length": tokens}'
@@ -62,4 +61,4 @@ def read_mooncake(path: Path) -> Iterator[Request]:
             output_tokens=max(line.output_length, 1),
         )
     if first is None:
-        raise DataError(f"{path}: only blank rows")
+        raise DataError(f"{path}: empty, or only blank rows")

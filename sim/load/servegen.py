@@ -14,12 +14,12 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.arrivals import IntervalLaw, gamma_shape, unit_intervals
 from adaptive_spec.sim.load.lengths import LengthSource
 from adaptive_spec.sim.load.request import Request
@@ -54,32 +54,19 @@ class Client:
         """Start of the earliest window."""
         return self._windows[0]
 
-    def end_before(self, end: float) -> None:
-        """Drop the windows that begin at `end` or later."""
-        while self._windows and self._windows[-4] >= end:
-            del self._windows[-4:]
-
     def __len__(self) -> int:
         """Number of windows."""
         return len(self._windows) // 4
 
-    def arrivals(
-        self, random: np.random.Generator, *, scale: float, window: float
-    ) -> Iterator[float]:
+    def arrivals(self, random: np.random.Generator) -> Iterator[float]:
         """Arrival times in order, one window in memory at a time."""
         flat = self._windows
         for at in range(0, len(flat), 4):
             start, rate, law, shape = flat[at : at + 4]
-            expected = rate * scale * window
-            if expected > _MOST_IN_WINDOW:
-                raise ConfigError(
-                    f"scale {scale:g} gives client {self.name!r} over {_MOST_IN_WINDOW:,} requests "
-                    f"in the window at {start:g} s"
-                )
-            count = math.floor(expected + random.uniform())
+            count = math.floor(rate * WINDOW_SECONDS + random.uniform())
             if count:
                 within = spread(_ORDER[int(law)], shape, count, random)
-                yield from (start + window * within).tolist()
+                yield from (start + WINDOW_SECONDS * within).tolist()
 
 
 def spread(law: IntervalLaw, shape: float, count: int, random: np.random.Generator) -> FloatArray:
@@ -95,55 +82,31 @@ def spread(law: IntervalLaw, shape: float, count: int, random: np.random.Generat
     return np.sort((around + random.uniform()) % 1.0)
 
 
-def read_clients(
-    path: Path,
-    *,
-    start: float | None = None,
-    seconds: float = math.inf,
-    window: float = WINDOW_SECONDS,
-    only: Collection[str] = (),
-) -> list[Client]:
-    """Clients of a rate table, in order of first appearance; windows from `start` on.
+def read_clients(path: Path) -> list[Client]:
+    """Return the clients of a rate table, in order of first appearance.
 
-    The table is held in memory, 32 bytes a row; requests are not.
-
-    Args:
-        path: CSV, plain or gzip.
-        start: seconds of the table's own time, at a window's beginning; None: the first window.
-        seconds: windows that begin later than that after the first one are left out.
-        window: length of a window.
-        only: names of the clients wanted; empty: all.
-
-    Raises DataError with file and row, or if nothing is left; ConfigError for an unknown client.
+    The table (CSV, plain or gzip) is held in memory, 32 bytes a row; requests are not. Raises
+    DataError with file and row, or if no client sends anything.
     """
     clients: dict[str, Client] = {}
-    seen: set[str] = set()
     latest: dict[str, float] = {}
     for row in table_rows(path, COLUMNS):
         name = row.values["client"].strip()
         begin, rate = row.real("window_start_s"), row.real("rate_rps")
-        if begin < latest.get(name, -math.inf) + window:
+        if begin < latest.get(name, -math.inf) + WINDOW_SECONDS:
             row.wrong(
-                f"`window_start_s` of client {name!r} is less than {window:g} s after its last one"
+                f"`window_start_s` of client {name!r} is less than {WINDOW_SECONDS:g} s after its "
+                "last one"
             )
         latest[name] = begin
-        if rate * window > _MOST_IN_WINDOW:
+        if rate * WINDOW_SECONDS > _MOST_IN_WINDOW:
             row.wrong(f"`rate_rps` is {rate:g}: over {_MOST_IN_WINDOW:,} requests in a window")
         law, shape = _law(row)
-        seen.add(name)
-        if (not only or name in only) and begin >= (start or 0.0) and rate > 0:
+        if rate > 0:
             clients.setdefault(name, Client(name)).add(begin, rate, law, shape)
-    unknown = sorted(set(only) - seen)
-    if unknown:
-        raise ConfigError(f"{path}: no client {unknown[0]!r}; there are {', '.join(sorted(seen))}")
-    if clients:
-        end = min(client.first_start for client in clients.values()) + seconds
-        for client in clients.values():
-            client.end_before(end if start is None else start + seconds)
-    kept = [client for client in clients.values() if len(client)]
-    if not kept:
-        raise DataError(f"{path}: no client sends anything in the windows asked for")
-    return kept
+    if not clients:
+        raise DataError(f"{path}: no client sends anything")
+    return list(clients.values())
 
 
 def servegen_requests(
@@ -152,8 +115,6 @@ def servegen_requests(
     otherwise: LengthSource,
     *,
     seed: int | np.random.SeedSequence,
-    scale: float = 1.0,
-    window: float = WINDOW_SECONDS,
 ) -> Iterator[Request]:
     """Requests of all clients, merged in order of arrival; time 0 is the first window's start.
 
@@ -164,15 +125,13 @@ def servegen_requests(
         lengths: by client's name.
         otherwise: lengths of clients that are not in `lengths`.
         seed: of intervals and lengths.
-        scale: factor on every rate, to fit a cluster's load to one server.
-        window: length of a window, as given to `read_clients`.
     """
     root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     origin = min(client.first_start for client in clients)
     streams, pairs = [], []
     for index, (client, child) in enumerate(zip(clients, root.spawn(len(clients)), strict=True)):
         times_seed, lengths_seed = child.spawn(2)
-        times = client.arrivals(np.random.default_rng(times_seed), scale=scale, window=window)
+        times = client.arrivals(np.random.default_rng(times_seed))
         streams.append(_tagged(times, index))
         source = lengths.get(client.name, otherwise)
         pairs.append(source.pairs(np.random.default_rng(lengths_seed)))

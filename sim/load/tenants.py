@@ -68,11 +68,11 @@ class TenantMix:
         """By the id the server sees: whose it is, and the request as its load made it."""
 
     def next_arrival(self) -> float:
-        """When the next request of any tenant arrives."""
+        """Arrival of the next request of any tenant."""
         return min(tenant.load.next_arrival() for tenant in self._tenants)
 
     def take(self) -> Request:
-        """That request."""
+        """Return that request."""
         tenant = min(self._tenants, key=lambda each: each.load.next_arrival())
         own = tenant.load.take()
         request = tenant.sent(own)
@@ -80,6 +80,6 @@ class TenantMix:
         return request
 
     def finished(self, request: Request, now: float) -> None:
-        """Tells the tenant whose it was."""
+        """Report the end of a request to its tenant."""
         tenant, own = self._under_way.pop(request.id)
         tenant.load.finished(own, now)

@@ -1,53 +1,19 @@
-"""Text files, plain or gzip, read row by row; what is wrong is said with file and row."""
+"""CSV files of loads, read row by row; errors name file and row."""
 
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import NoReturn
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.text_rows import read_lines
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_LONGEST_ROW = 1 << 24
 MOST_TOKENS = 10**8
 """A length above this is taken for a damaged file."""
-
-
-def numbered_rows(path: Path) -> Iterator[tuple[int, str]]:
-    """Rows with their numbers, from 1; constant memory. Gzip is recognised by content.
-
-    Raises DataError if the file is missing, unreadable, empty, not UTF-8 text, or cut off gzip.
-    """
-    number = 0
-    try:
-        with path.open("rb") as file:
-            packed = file.peek(2)[:2] == _GZIP_MAGIC
-            data = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
-            text = io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
-            while row := text.readline(_LONGEST_ROW):
-                number += 1
-                if len(row) == _LONGEST_ROW:
-                    raise DataError(f"{path}, row {number}: no end of line; not a text file")
-                yield number, row
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, after row {number}: not UTF-8 text: a binary file?") from error
-    except EOFError as error:
-        raise DataError(
-            f"{path}, after row {number}: the gzip data ends in the middle; copy the file again"
-        ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}, after row {number}: damaged gzip data: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-    if number == 0:
-        raise DataError(f"{path}: the file is empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +65,8 @@ def table_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         path: the file; the header counts as a row.
         columns: columns that must be there.
 
-    Raises DataError for what `numbered_rows` does, for a missing column, for a row with more or
-    fewer cells than the header, and if there are no rows.
+    Raises DataError for what `read_lines` does, for a missing column, for a row with more or fewer
+    cells than the header, and if there are no rows.
     """
     header: list[str] | None = None
     found = False
@@ -118,17 +84,15 @@ def table_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         found = True
         yield Row(path, number, dict(zip(header, cells, strict=True)))
     if not found:
-        raise DataError(f"{path}: a header and no rows")
+        raise DataError(f"{path}: the file is empty" if header is None else f"{path}: no rows")
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(text for _, text in numbered_rows(path))
-    while True:
+    """Yield row number and cells of each row that is not blank."""
+    for number, line in read_lines(path):
         try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"{path}, row {reader.line_num}: not CSV: {error}") from error
-        if cells is None:
-            return
+            cells = next(csv.reader([line.decode("utf-8-sig")]))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"{path}, row {number}: not CSV text: {error}") from error
         if any(cell.strip() for cell in cells):
-            yield reader.line_num, cells
+            yield number, cells

@@ -1,4 +1,4 @@
-"""What another policy would have been worth, from a recorded trace with propensities.
+"""Off-policy evaluation: estimates of another policy's throughput from a recorded trace.
 
 `logged_steps` reads the trace, `draws` says what was randomised, `replayed` lets a policy plan
 every recorded step, `step_model` predicts tokens and seconds, `estimators` puts them together,

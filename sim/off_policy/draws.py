@@ -1,4 +1,4 @@
-"""What was randomised: the K of single requests, or one K for the batch."""
+"""Kind of a logged draw: the K of single requests, or one K for the batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adaptive_spec.step import IntArray, Level, StepContext
 
 
 class DrawKind(enum.StrEnum):
-    """What a propensity is the probability of."""
+    """The draw whose probability a propensity is."""
 
     REQUEST = "request"
     """Each request's K was drawn on its own."""

@@ -31,7 +31,7 @@ from adaptive_spec.step import FloatArray, IntArray
 
 
 class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What one recorded step says about a policy. Sums over its requests.
+    """Terms of the estimators from one recorded step, summed over its requests.
 
     Attributes:
         requests: decoding requests.

@@ -1,4 +1,4 @@
-"""From a trace with propensities to what each policy would have been worth."""
+"""Evaluation of policies on a trace with propensities."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEAST_SUPPORT = 0.95
 
 
 class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy would have been worth on the recorded steps. Estimates are tokens per second.
+    """Value of a policy on the recorded steps. Estimates are tokens per second.
 
     Attributes:
         policy: as it was asked for.
@@ -160,14 +160,14 @@ def _is_usable(step: LoggedStep) -> bool:
 
 
 class _Summary(NamedTuple):
-    """What the estimates of all policies on a trace have in common."""
+    """Settings that the estimates of all policies on a trace share."""
 
     kind: DrawKind
     block: IntArray
     confidence: float
 
     def value(self, policy: Replayed, time: StepTimeRegression) -> PolicyValue:
-        """What the terms of a policy come to."""
+        """Return the estimates of a policy from its terms."""
         columns = Columns(policy.terms, np.array(policy.shifts), time)
         found = estimate(columns, self.kind)
         support = self._interval(mean_weight(columns))

@@ -1,4 +1,4 @@
-"""How sure an estimate is, when steps that follow each other are alike.
+"""Confidence intervals of estimates from correlated steps.
 
 Neighbouring steps share requests, held draws and load, so their errors are correlated. Steps are
 cut into blocks longer than a request lives; what the blocks contribute is close to independent, and
@@ -52,7 +52,7 @@ class Linearised(NamedTuple):
         return Estimate(self.value, self.value - half, self.value + half)
 
     def with_added(self, cost: Linearised) -> Linearised:
-        """1 / (1 / self + cost): a rate of which every unit costs so many seconds more."""
+        """Return 1 / (1 / self + cost): the rate if every unit costs `cost` seconds more."""
         value = self.value / (1.0 + cost.value * self.value)
         influence = value**2 * (self.influence / self.value**2 - cost.influence)
         return Linearised(value, influence, (value / self.value) ** 4 * self.extra_variance)

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.sim.step_trace import RecordedStep, Signal, read_steps
 from adaptive_spec.step import (
     Capability,
     FloatArray,
@@ -21,62 +20,6 @@ from adaptive_spec.step import (
     Mode,
     StepContext,
     StepOutcome,
-)
-
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_NEEDED = ("available", "possible", "contexts", "engine_k")
-
-
-class _Record(msgspec.Struct):
-    """The columns that are used here."""
-
-    step: int
-    now: float
-    mode: Mode
-    depth: _Count
-    seconds: float | None
-    batch_size: _Count
-    batch_tokens: _Count
-    context_tokens: _Count
-    prefill_tokens: _Count
-    waiting: _Count
-    kv_free_tokens: _Count
-    ids: list[str]
-    k: list[_Count]
-    accepted: list[_Count]
-    emitted: list[_Count]
-    available: list[_Count]
-    possible: list[_Count]
-    contexts: list[_Count]
-    engine_k: _Count
-    propensity: list[Annotated[float, msgspec.Meta(gt=0, le=1.000001)]] | None = None
-    planned_k: list[_Count] | None = None
-    temperature: list[float] | None = None
-    task: list[int] | None = None
-    tpot_target: list[float | None] | None = None
-    confidence: list[list[float | None]] | None = None
-    entropy: list[list[float | None]] | None = None
-    capability: Capability | None = None
-    kv_total_tokens: _Count | None = None
-
-    def __post_init__(self) -> None:
-        columns = {
-            name: value for name in _PER_REQUEST if (value := getattr(self, name)) is not None
-        }
-        for name, column in columns.items():
-            if len(column) != len(self.ids):
-                raise ValueError(f"{len(column)} {name} for {len(self.ids)} ids")
-        for name in ("confidence", "entropy"):
-            if len({len(row) for row in getattr(self, name) or ()}) > 1:
-                raise ValueError(f"rows of {name} differ in length")
-        pairs = zip(self.accepted, self.k, self.emitted, strict=True)
-        if any(accepted > k or emitted > accepted + 1 for accepted, k, emitted in pairs):
-            raise ValueError("accepted must be within 0..k, emitted within 0..accepted + 1")
-
-
-_PER_REQUEST = (
-    *("k", "accepted", "emitted", "available", "possible", "contexts", "propensity", "planned_k"),
-    *("temperature", "task", "tpot_target", "confidence", "entropy"),
 )
 
 
@@ -123,7 +66,7 @@ class LoggedTrace:
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """Number of requests."""
         return len(self._last_step)
 
     def steps(self) -> Iterator[LoggedStep]:
@@ -143,63 +86,68 @@ class LoggedTrace:
             rows = np.array([slots.assign(name) for name in record.ids], dtype=np.int64)
             leaving = [name for name in record.ids if self._last_step[name] == at]
             ended = np.array([slots.get(name) for name in leaving], dtype=np.int64)
-            yield _step(record, at, rows, ended, capability, total)
+            context = self._context(record, at, rows, capability, total)
+            yield _logged(record, context, ended)
             for name in leaving:
                 slots.release(name)
 
-    def _records(self) -> Iterator[_Record]:
-        for record in read_trace(self.directory):
-            converted = _converted(self.directory, record)
-            if converted.ids and all(converted.ids):
-                yield converted
+    def _records(self) -> Iterator[RecordedStep]:
+        for step in read_steps(self.directory):
+            if step.ids and all(step.ids):
+                yield step
 
-
-def _converted(directory: Path, record: dict[str, Any]) -> _Record:
-    missing = [name for name in _NEEDED if name not in record]
-    if missing:
-        raise DataError(
-            f"{directory}, step {record.get('step')}: no column {missing[0]!r}: the trace is from "
-            "an older version; record it anew"
+    def _context(
+        self,
+        record: RecordedStep,
+        at: int,
+        slots: IntArray,
+        capability: Capability,
+        kv_total_tokens: int,
+    ) -> StepContext:
+        available, possible, engine_k = record.available, record.possible, record.engine_k
+        contexts = record.contexts
+        if available is None or possible is None or contexts is None or engine_k is None:
+            raise DataError(
+                f"{self.directory}, step {record.step}: no column `available`, `possible`, "
+                "`contexts` or `engine_k`: the trace is from an older version; record it anew"
+            )
+        batch = len(slots)
+        return StepContext(
+            step=at,  # ascending even where the recording process was started anew
+            capability=capability,
+            request_ids=record.ids,
+            slots=slots,
+            context_tokens=_integers(contexts),
+            draft_available=_integers(available),
+            draft_possible=_integers(possible),
+            engine_k=engine_k,
+            tpot_target=_numbers(record.tpot_target, math.inf, (batch,)),
+            task=np.full(batch, -1) if record.task is None else _integers(record.task),
+            temperature=_numbers(record.temperature, 0.0, (batch,)),
+            confidence=self._matrix(record, record.confidence),
+            entropy=self._matrix(record, record.entropy),
+            waiting=record.waiting,
+            prefill_tokens=record.prefill_tokens,
+            kv_free_tokens=record.kv_free_tokens,
+            kv_total_tokens=kv_total_tokens,
+            now=record.now,
         )
-    try:
-        return msgspec.convert(record, _Record)
-    except msgspec.ValidationError as error:
-        raise DataError(f"{directory}, step {record.get('step')}: {error}") from error
+
+    def _matrix(self, record: RecordedStep, rows: Signal | None) -> FloatArray | None:
+        if rows is None:
+            return None
+        if len(set(map(len, rows))) > 1:
+            raise DataError(
+                f"{self.directory}, step {record.step}: rows of a draft signal differ in length"
+            )
+        return np.array(rows, dtype=np.float64)
 
 
-def _step(
-    record: _Record,
-    at: int,
-    slots: IntArray,
-    ended: IntArray,
-    capability: Capability,
-    kv_total_tokens: int,
-) -> LoggedStep:
-    batch = len(slots)
-    context = StepContext(
-        step=at,  # ascending even where the recording process was started anew
-        capability=capability,
-        request_ids=record.ids,
-        slots=slots,
-        context_tokens=_integers(record.contexts),
-        draft_available=_integers(record.available),
-        draft_possible=_integers(record.possible),
-        engine_k=record.engine_k,
-        tpot_target=_numbers(record.tpot_target, math.inf, (batch,)),
-        task=np.full(batch, -1) if record.task is None else _integers(record.task),
-        temperature=_numbers(record.temperature, 0.0, (batch,)),
-        confidence=_matrix(record.confidence),
-        entropy=_matrix(record.entropy),
-        waiting=record.waiting,
-        prefill_tokens=record.prefill_tokens,
-        kv_free_tokens=record.kv_free_tokens,
-        kv_total_tokens=kv_total_tokens,
-        now=record.now,
-    )
+def _logged(record: RecordedStep, context: StepContext, ended: IntArray) -> LoggedStep:
     verified = _integers(record.k)
     outcome = StepOutcome(
-        step=at,
-        slots=slots,
+        step=context.step,
+        slots=context.slots,
         verified=verified,
         accepted=_integers(record.accepted),
         emitted=_integers(record.emitted),
@@ -229,7 +177,3 @@ def _numbers(values: Any, missing: float, shape: tuple[int, ...]) -> FloatArray:
         return np.full(shape, missing)
     numbers = np.array(values, dtype=np.float64)  # None becomes nan
     return np.where(np.isnan(numbers), missing, numbers)
-
-
-def _matrix(values: list[list[float | None]] | None) -> FloatArray | None:
-    return None if values is None else np.array(values, dtype=np.float64)

@@ -97,7 +97,7 @@ class StepTimeRegression:
         return self._coefficients
 
     def prompt_seconds(self, prefill_tokens: FloatArray) -> FloatArray:
-        """What prompt tokens add to steps, by the steps so far."""
+        """Return the seconds that prompt tokens add to steps, by the steps so far."""
         seconds: FloatArray = max(float(self.coefficients()[_PREFILL]), 0.0) * prefill_tokens
         return seconds
 

@@ -1,1 +1,1 @@
-"""What a sweep found, as one HTML page and pictures."""
+"""Report of a sweep: one HTML page and pictures."""

@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """Loads that differ in one number, or that have nothing in common.
+    """A family of loads that differ in one number, or that have nothing in common.
 
     Attributes:
         name: for people.
@@ -57,7 +57,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything of a cell but load and seed."""
+    """The axes of a cell without load and seed."""
 
     acceptance: str
     drafter: str
@@ -84,14 +84,18 @@ class Comparison:
             for entry in entries
         }
         self._rows: dict[tuple[Setting, str, str], list[Row]] = {}
+        # A policy that is always off is no speculation: one series is enough.
+        names = {parse_policy(entry.policy).name for entry in results.config.policy_entries()}
+        hidden = {NO_SPECULATION} if "off" in names else set()
         for row in results.rows:
             where = _setting(row), row.cell.load
             for name in _names(row):
-                self._rows.setdefault((*where, name), []).append(row)
+                if name not in hidden:
+                    self._rows.setdefault((*where, name), []).append(row)
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """In the order of the sweep."""
+        """Settings in the order of the sweep."""
         return tuple(dict.fromkeys(setting for setting, _, _ in self._rows))
 
     @cached_property
@@ -115,7 +119,7 @@ class Comparison:
 
     @property
     def seeds(self) -> int:
-        """How many."""
+        """Number of seeds."""
         return len(self.results.config.seed_list())
 
     def rows_of(self, policy: str) -> list[Row]:
@@ -201,7 +205,7 @@ def of_best_static(row: Row) -> float | None:
 
 
 def _names(row: Row) -> list[str]:
-    """Under which names a row is found."""
+    """Names under which a row is found."""
     if row.kind == "policy":
         return [row.result.policy]
     if row.kind == "foresight":

@@ -1,4 +1,4 @@
-"""Who stands where: every policy of each group of a sweep, on the cells that all of them have run.
+"""Leaderboards: every policy of each group of a sweep, on the cells that all of them have run.
 
 A cell here is one acceptance set, drafter, machine, engine and load; its seeds are averaged first.
 """
@@ -123,7 +123,7 @@ def by_load(results: SweepResults) -> list[Condition]:
 
 
 def place_of_row(row: Row) -> Place:
-    """Where a row belongs, seeds apart."""
+    """Place of a row, without its seed."""
     cell = row.cell
     return cell.acceptance, cell.drafter, cell.hardware, cell.engine, cell.load
 

@@ -1,4 +1,4 @@
-"""Makes the report: figures as files, and one page that holds them all."""
+"""Writer of the report: figures as files, and one page that holds them all."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _subtitle(comparison: Comparison) -> str:
 
 
 def _faults(results: SweepResults) -> list[str]:
-    """What went wrong in runs that did not fail, so that their figures are not taken for clean."""
+    """Faults of runs that did not fail, so that their figures are not taken for clean."""
     found = []
     rows = [row for row in results.rows if row.kind == "policy"]
     for policy in dict.fromkeys(row.result.policy for row in rows):

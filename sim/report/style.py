@@ -1,4 +1,4 @@
-"""How figures look: colours, markers and legends."""
+"""Style of figures: colours, markers and legends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DPI = 110
 
 @dataclass(frozen=True)
 class Look:
-    """How a policy or reference is drawn; without a label it is one of many in the background."""
+    """Style of a policy or reference; one without a label is drawn in the background."""
 
     label: str
     colour: str
@@ -78,12 +78,12 @@ class Looks:
             self._looks[name] = Look(name, colour, marker)
 
     def of(self, name: str) -> Look:
-        """Of a policy or reference."""
+        """Return the look of a policy or reference."""
         return self._looks.get(name) or Look("", OTHERS_COLOUR, width=0.9)
 
     @property
     def drawing_order(self) -> tuple[str, ...]:
-        """What stands in front comes last."""
+        """Names in drawing order; the front one comes last."""
         return (*self.others, *reversed(REFERENCES), *reversed(self.highlighted))
 
 

@@ -192,7 +192,7 @@ def winners(comparison: Comparison, setting: Setting, load: str) -> tuple[list[s
 
 
 def _leader(comparison: Comparison, setting: Setting, load: str) -> str:
-    """Who leads and by how much of the best fixed K's score, or how many are level."""
+    """Name the leader and its lead in the best fixed K's score, or count those that are level."""
     level, lead = winners(comparison, setting, load)
     if len(level) > 1:
         return f"{len(level)} level"

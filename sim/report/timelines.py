@@ -79,7 +79,7 @@ def draw_timeline(
 
 
 def _timelines(comparison: Comparison, setting: Setting, load: str) -> dict[str, Timeline]:
-    """Those that were kept, by policy and for the best fixed K."""
+    """Return the timelines that were kept, by policy and for the best fixed K."""
     found: dict[str, Timeline] = {}
     for name in (*comparison.policies, BEST_STATIC):
         for row in comparison.rows(setting, load, name):

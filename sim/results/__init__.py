@@ -1,1 +1,1 @@
-"""What a run measured: collected step by step, summed over the run and over its segments."""
+"""Results of a run, whole and by segment."""

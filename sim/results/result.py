@@ -1,4 +1,4 @@
-"""What a run measured."""
+"""Result of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from adaptive_spec.sim.results.segments import Recovery, Segment
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Of a set of values; nan of an empty one is written as null."""
+    """Percentiles and mean of a set of values; None for an empty set."""
 
     p50: float | None = None
     p90: float | None = None
@@ -45,7 +45,7 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
         of_best_static: score over that of the best fixed K.
         of_no_speculation: score over that of true no speculation.
         of_foresight: score over that of K_i and D chosen knowing every acceptance beforehand;
-            None for token trees.
+            None for token trees and with one K for the batch.
         recoveries: after each change of acceptance or load, in a closed loop.
     """
 
@@ -114,7 +114,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     timeline: Timeline = Timeline()
 
     def score(self, *, closed: bool) -> float:
-        """What oracles compare: throughput of a closed loop, else the inverse of mean TPOT."""
+        """Score of the oracles: throughput of a closed loop, else the inverse of mean TPOT."""
         if closed:
             return self.throughput_tok_s
         mean = self.tpot_ms.mean

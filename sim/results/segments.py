@@ -1,4 +1,4 @@
-"""What happened after each change of acceptance or load: the way back to the best throughput.
+"""Recovery after each change of acceptance or load: steps and seconds to the best throughput.
 
 A run with changes is cut into segments, one from each change to the next. A segment keeps its
 tokens and seconds in blocks of steps: every step by itself at first, later blocks of a fiftieth of
@@ -21,7 +21,7 @@ _RESOLUTION = 50
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """From a change to the next, or to the end of the run.
+    """The part of a run from a change to the next, or to its end.
 
     Attributes:
         at: seconds at which the change happened.
@@ -46,7 +46,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a policy came to the best throughput after a change.
+    """Recovery of a policy after a change.
 
     Attributes:
         at: seconds at which the change happened.
@@ -70,7 +70,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segments:
-    """Collects the segments of a run.
+    """Collector of the segments of a run.
 
     Args:
         changes: seconds at which something changes, ascending.
@@ -85,7 +85,7 @@ class Segments:
         self._left = 0
 
     def step(self, now: float, seconds: float, requests: int, tokens: int) -> None:
-        """A step of so many seconds has ended now."""
+        """Record a step that has ended now."""
         while self._next < len(self._changes) and now > self._changes[self._next]:
             self._close()
             self._next += 1

@@ -14,6 +14,7 @@ from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.sim.data_folder import data_folder
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.hardware.registry import hardware_profile
+from adaptive_spec.sim.load.load_text import existing_path
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario
 from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
@@ -26,7 +27,7 @@ Names: TypeAlias = tuple[str, ...] | None
 
 
 class CellName(msgspec.Struct, frozen=True, order=True):
-    """Where a cell stands on each axis, in the words of the configuration."""
+    """Position of a cell on each axis, in the words of the configuration."""
 
     acceptance: str
     drafter: str
@@ -51,7 +52,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Files:
-    """Turns texts of the configuration into files that can be opened from anywhere.
+    """Resolver of the configuration's texts to files that can be opened from anywhere.
 
     Args:
         folder: what relative paths start from: that of the configuration.
@@ -69,14 +70,9 @@ class Files:
         """
         if DATA in text:
             text = text.replace(DATA, str(data_folder().resolve()))
-        end = len(text)
-        while end > 0:
-            path = self._folder / text[:end]
-            if _exists(path):
-                return str(path.resolve()) + text[end:]
-            end = text.rfind("@", 0, end)
-        # What is not a file is a name, or an error that the reader of it reports.
-        return text
+        found = existing_path(text, self._folder)
+        # Other texts are names, or errors that their reader reports.
+        return text if found is None else str(found[0].resolve()) + found[1]
 
 
 def plan_cells(config: SweepConfig, files: Files) -> tuple[Cell, ...]:
@@ -150,11 +146,15 @@ def check_cells(
         raise ConfigError(
             f"{file}: nothing to run: no acceptance set, drafter and load may go together"
         )
-    for text in dict.fromkeys(policy_texts(config, cells, texts or PolicyTexts(file, None))):
+    texts = texts or PolicyTexts(file, None)
+    for text in dict.fromkeys(policy_texts(config, cells, texts)):
         try:
             parse_policy(text).build(cells[0].scenario.seed)
         except PolicyError as error:
             raise PolicyError(f"{file}: `policies`: {error}") from error
+    for cell in cells:
+        for text in policy_texts(config, (cell,), texts):
+            parse_policy(text).require_at_most(cell.scenario.engine.max_draft_tokens)
     for name in dict.fromkeys(cell.scenario.hardware for cell in cells):
         hardware_profile(name)
     engines: set[tuple[object, ...]] = set()
@@ -215,13 +215,6 @@ def _wanted(
         (hardware, load.hardware),
     )
     return all(_among(item, names) for item, names in allowed)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that is too long
-        return False
 
 
 def _first(value: Number | None, other: Number) -> Number:

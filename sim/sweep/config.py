@@ -32,7 +32,7 @@ class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """Name in results."""
         return self.name or self.policy
 
 
@@ -85,7 +85,7 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def label(self) -> str:
-        """What results call it."""
+        """Name in results."""
         return self.name or self.load
 
 
@@ -126,8 +126,8 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         seeds: a list, or how many (0, 1, ...).
         engine: settings of the simulated engine.
         engine_variants: named settings that differ from `engine`; empty: one, named `default`.
-        tokens: stop a run after so many emitted tokens.
-        seconds: stop after so many simulated seconds.
+        tokens: stop a run after this many emitted tokens.
+        seconds: stop after this many simulated seconds.
         warmup_steps, warmup_tokens, warmup_seconds: left out of the figures; all must be over.
         ttft_limit_ms, tpot_limit_ms: what a request must keep to count for goodput.
         oracles: run the fixed K of each cell.
@@ -162,7 +162,7 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kernel: Literal["auto", "numpy", "numba"] = "auto"
 
     def policy_entries(self) -> tuple[PolicyEntry, ...]:
-        """In order."""
+        """Entries in order."""
         return tuple(PolicyEntry(policy=x) if isinstance(x, str) else x for x in self.policies)
 
     def policies_of(self, group: Group) -> tuple[str, ...]:
@@ -176,11 +176,11 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return tuple(label for label in every if label in wanted)
 
     def acceptance_sets(self) -> dict[str, AcceptanceSet]:
-        """By name."""
+        """Acceptance sets by name."""
         return {name: _acceptance_set(value) for name, value in self.acceptance.items()}
 
     def load_entries(self) -> tuple[LoadEntry, ...]:
-        """In order."""
+        """Entries in order."""
         return tuple(LoadEntry(load=x) if isinstance(x, str) else x for x in self.loads)
 
     def seed_list(self) -> tuple[int, ...]:

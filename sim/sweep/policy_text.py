@@ -10,8 +10,8 @@
                      hardware, as JSON
 
 The file `tuned` is JSON: ``{"NAME": {"ACCEPTANCE / DRAFTER / HARDWARE": value}}``; ``*`` matches
-any name. So a peer that its makers tune, or that profiles its engine at start-up, gets here what
-it gets there.
+any name. A baseline that its authors tune, or that profiles its engine at start-up, gets the same
+values here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tuned = dict[str, dict[str, Any]]
 
 
 class PolicyTexts:
-    """Puts cells into policy texts.
+    """Substitution of a cell's values in policy texts.
 
     Args:
         file: of the configuration.

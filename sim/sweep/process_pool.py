@@ -1,4 +1,4 @@
-"""Runs tasks in processes of this machine, and survives the death of any of them."""
+"""Execution of tasks in processes of this machine, which survives the death of any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the same tasks on a Ray cluster.
+"""Execution of tasks on a Ray cluster.
 
 Each machine of the cluster needs this package and the data under the same paths.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.oracle import Oracles
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
 from adaptive_spec.sim.sweep.config import Group, SweepConfig
@@ -98,7 +96,9 @@ def collect(
                 kind=kind,
                 closed=closed,
                 gpus=machines[cell.scenario.hardware],
-                result=msgspec.structs.replace(held_against(oracles, result), segments=[]),
+                result=msgspec.structs.replace(
+                    result if oracles is None else oracles.held_against(result), segments=[]
+                ),
             )
             for kind, result in found
         ]
@@ -127,20 +127,6 @@ def _within(cell: CellName, group: Group) -> bool:
         (cell.seed, group.seeds),
     )
     return all(names is None or value in names for value, names in axes)
-
-
-def held_against(oracles: Oracles | None, result: Result) -> Result:
-    """The result with its regret; without, where there is nothing to divide by.
-
-    A run too short for any request to end has no TPOT, and an open load then no score.
-    """
-    if oracles is None:
-        return result
-    compared = (*oracles.static, result, *((oracles.foresight,) if oracles.foresight else ()))
-    scores = [each.score(closed=oracles.closed) for each in compared]
-    if not all(math.isfinite(score) and score > 0 for score in scores):
-        return result
-    return oracles.held_against(result)
 
 
 def write_results(results: SweepResults, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs a sweep from its configuration to its results."""
+"""Run of a sweep, from its configuration to its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep has finished, on disk: one JSON line per run, so that a killed sweep loses nothing.
+"""Finished runs of a sweep on disk: one JSON line each, so that a killed sweep loses nothing.
 
 A line is appended with one write and flushed to the disk before the run counts as finished. A
 process that dies in between leaves at most an incomplete last line; it is cut off on opening and
@@ -29,7 +29,7 @@ RESULTS_JSON, RESULTS_PARQUET = "results.json", "results.parquet"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs in a directory belong to.
+    """Identity of the sweep whose runs a directory holds.
 
     Attributes:
         schema: version of the format.

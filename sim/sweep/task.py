@@ -16,7 +16,7 @@ from adaptive_spec.sim.sweep.cells import CellName
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to run.
+    """One run of a sweep.
 
     Attributes:
         cell: where its result belongs.
@@ -51,7 +51,7 @@ RunKey = tuple[CellName, str | None]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task came to: a result, oracles, or one line that says what went wrong."""
+    """Outcome of a task: a result, oracles, or one line that says what went wrong."""
 
     cell: CellName
     policy: str | None = None
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> RunKey:
-        """Of its task."""
+        """Key of the task."""
         return self.cell, self.policy
 
     @property

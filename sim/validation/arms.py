@@ -20,7 +20,7 @@ from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
-from adaptive_spec.sim.load.base import Load
+from adaptive_spec.sim.load.base import ClosedLoad, Load
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Result
 
@@ -91,6 +91,21 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
         return simulated(self.load(), data, self.profile, k, drafter=self.drafter)
 
 
+def like_requests(
+    profile: HardwareProfile,
+    requests: int,
+    prompt_tokens: int,
+    output_tokens: int,
+) -> Arms:
+    """Return the arms of a closed loop whose requests all have the same lengths."""
+    lengths = (output_tokens,) * requests
+    return Arms(
+        load=lambda: ClosedLoad(one_per_record(lengths, prompt_tokens), 1),
+        lengths=lengths,
+        profile=profile,
+    )
+
+
 def constant_hazard(accepted_length: float, k: int) -> float:
     """The hazard h with 1 + h + ... + h^K = `accepted_length`; 0..1."""
     low, high = 0.0, 1.0
@@ -104,7 +119,7 @@ def constant_hazard(accepted_length: float, k: int) -> float:
 def one_per_record(
     lengths: Sequence[int], prompt_tokens: int | Sequence[int], copies: int = 1
 ) -> Iterator[Request]:
-    """So many requests in a row follow each record to its end.
+    """Yield `copies` requests in a row for each record, which they follow to its end.
 
     Args:
         lengths: output tokens of each record.
@@ -140,7 +155,7 @@ class Batches:
         self._begins = 0.0
 
     def next_arrival(self) -> float:
-        """When the next of this batch arrives: with the batch, or never before it has ended."""
+        """Arrival of the next request: with its batch, once the batch before has ended."""
         if self._next is None or self._taken == self._batch_size:
             return math.inf
         return self._begins

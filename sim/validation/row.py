@@ -79,7 +79,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def counted_of(rows: Sequence[Row]) -> list[Row]:
-    """Those that count."""
+    """Return the rows that count."""
     return [row for row in rows if row.counted]
 
 

@@ -13,14 +13,14 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.validation.row import Check, Row, cells_within
 
 MODULES = {
-    "V1": "v1_leviathan",
-    "V2": "v2_eagle3_batch",
-    "V3": "v3_vllm_h100_k_by_batch",
-    "V4": "v4_vllm_single",
-    "V5": "v5_specforge",
-    "V6": "v6_specdecodebench",
-    "V7": "v7_correlation",
-    "V8": "v8_no_speculation",
+    "V1": "leviathan",
+    "V2": "eagle3_by_batch",
+    "V3": "draft_length_audit",
+    "V4": "vllm_pull_request_16035",
+    "V5": "specforge",
+    "V6": "specdecode_bench",
+    "V7": "step_correlation",
+    "V8": "no_speculation",
 }
 INFORMATION = ("V5",)
 """Tables without a demand."""

@@ -50,7 +50,43 @@ def test_the_table_fits_a_terminal_of_80_characters():
     assert max(map(len, done.stdout.splitlines())) <= 80
     for policy in ("off", "static:k=3", "goodput"):
         assert policy in done.stdout
+    assert "/ foresight" in done.stdout
     assert "more columns in a wider terminal" in done.stdout
+
+
+def test_a_long_path_of_a_load_does_not_widen_the_table(tmp_path):
+    folder = tmp_path.joinpath(*["a-folder-with-a-long-name"] * 5)
+    folder.mkdir(parents=True)
+    load = folder / "arrivals.csv"
+    load.write_text("arrival_s,input_tokens,output_tokens\n" + "0,10,40\n" * 20)
+    done = replay("--load", load, "--acceptance", "model:good", "--policy", "off", columns=80)
+    assert done.stdout.splitlines()[0].startswith("arrivals.csv · eagle")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_oracles_that_are_left_out_are_mentioned_with_the_way_to_run_them():
+    short = ("--acceptance", "model:good", "--policy", "off", "--seconds", 0.2)
+    assert "run them with --oracles always" in replay(*short, "--tokens", 300_001).stdout
+    assert "oracles" not in replay(*short, "--tokens", 300_001, "--oracles", "never").stdout
+
+
+def test_with_one_k_for_the_batch_foresight_is_no_bound_and_left_out():
+    common = ("--acceptance", "model:good", "--policy", "static:k=2", "--tokens", 500)
+    [result] = results(*common, "--level", 0)
+    assert result["regret"]["of_foresight"] is None
+    assert result["regret"]["of_best_static"] > 0
+    assert "no foresight" in replay(*common, "--level", 0).stdout
+    [result] = results(*common)
+    assert result["regret"]["of_foresight"] > 0
+
+
+def test_acceptance_of_other_drafts_than_copied_ones_is_warned_of(tmp_path):
+    common = ("--policy", "static:k=2", "--tokens", 200, "--oracles", "never")
+    assert "not known to come from copied drafts" in replay("--drafter", "ngram", *common).stderr
+    assert replay("--drafter", "eagle", *common).stderr == ""
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text('{"ngram": [3, 2, 1, 1, 2, 1], "eagle": [3, 2, 1, 1, 2, 1]}\n' * 8)
+    assert replay("--drafter", "ngram", "--acceptance", lists, *common).stderr == ""
 
 
 def test_the_command_of_the_documentation(data):
@@ -134,6 +170,7 @@ def test_a_recorded_trace_is_replayed_as_load_and_as_acceptance(tmp_path):
     [
         (("--policy", "nonsense"), ("unknown policy", "goodput")),
         (("--policy", "static:q=1"), ("static", "`q`")),
+        (("--policy", "static:k=9"), ("static:k=9", "exceeds Kmax 8")),
         (("--hardware", "h999"), ("h999", "h100-llama-8b")),
         (("--drafter", "crystal-ball"), ("crystal-ball", "eagle")),
         (("--load", "closed:none"), ("closed:none",)),

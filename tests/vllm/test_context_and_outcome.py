@@ -7,59 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_scheduler import (
+    KMAX,
+    Request,
+    arrive,
+    hinted,
+    learn_at_once,
+    output_of,
+    results_of,
+    run_step,
+    scheduler_with,
+)
 
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import Capability, Level, StepOutcome
-
-KMAX = 4
-
-
-class Request(SimpleNamespace):
-    """The attributes of vLLM's request that we read."""
-
-    def __init__(self, name: str, **changes: Any) -> None:
-        values: dict[str, Any] = {
-            "request_id": name,
-            "is_prefill_chunk": False,
-            "num_tokens": 20,
-            "num_prompt_tokens": 10,
-            "num_computed_tokens": 19,
-            "num_output_placeholders": 0,
-            "num_stale_output_tokens": 0,
-            "max_tokens": 100,
-            "spec_token_ids": [7] * KMAX,
-            "sampling_params": SimpleNamespace(extra_args=None, temperature=0.8),
-            "lora_request": None,
-            "use_structured_output": False,
-        }
-        super().__init__(**(values | changes))
-
-    def is_finished(self) -> bool:
-        return False
-
-
-def scheduler_with(*requests: Request, **changes: Any) -> Any:
-    manager = SimpleNamespace(
-        block_pool=SimpleNamespace(get_num_free_blocks=lambda: 50),
-        coordinator=SimpleNamespace(single_type_managers=[SimpleNamespace(block_size=16)]),
-    )
-    values: dict[str, Any] = {
-        "running": list(requests),
-        "waiting": [],
-        "requests": {request.request_id: request for request in requests},
-        "block_size": 16,
-        "cache_config": SimpleNamespace(num_gpu_blocks=100),
-        "kv_cache_manager": manager,
-        "num_lookahead_tokens": KMAX,
-        "max_model_len": 1000,
-        "max_num_running_reqs": 8,
-        "max_num_scheduled_tokens": 256,
-        "dynamic_sd_lookup": None,
-    }
-    return SimpleNamespace(**(values | changes))
 
 
 def driver_for(scheduler: Any, *, k: int | None = None, level: Level = Level.FULL) -> StepDriver:
@@ -74,10 +38,6 @@ def context_of(*requests: Request, **changes: Any) -> Any:
     assert driver.controller.counters.failures == {}
     assert driver._planned is not None
     return driver._planned.context
-
-
-def hinted(**hints: Any) -> Any:
-    return SimpleNamespace(extra_args=hints, temperature=0.0)
 
 
 @pytest.mark.parametrize(
@@ -157,38 +117,15 @@ def test_placeholder_padding_is_off_only_while_drafts_are_trimmed(table: Any) ->
     assert scheduler.dynamic_sd_lookup is table
 
 
-def output_of(drafts: dict[str, int], extra: dict[str, int] | None = None, **changes: Any) -> Any:
-    """vLLM's SchedulerOutput: decoding requests with their drafts, others with their tokens."""
-    tokens = {name: 1 + count for name, count in drafts.items()} | (extra or {})
-    values = {
-        "num_scheduled_tokens": tokens,
-        "total_num_scheduled_tokens": sum(tokens.values()),
-        "scheduled_spec_decode_tokens": {n: [5] * count for n, count in drafts.items() if count},
-        "num_invalid_spec_tokens": None,
-        "num_spec_tokens_to_schedule": KMAX,
-    }
-    return SimpleNamespace(**(values | changes))
-
-
-def results_of(**sampled: int) -> Any:
-    names = list(sampled)
-    return SimpleNamespace(
-        req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=[[9] * sampled[name] for name in names],
-    )
-
-
 def outcome_of(scheduler: Any, output: Any, results: Any, appended: dict[str, int]) -> Any:
+    """Outcome of a step; vLLM appends so many of the tokens of each request, and cuts the rest."""
     driver = driver_for(scheduler)
     seen: list[StepOutcome] = []
     driver.controller.observe = seen.append
-    driver.before_schedule()
-    driver.scheduled(output)
+    run_step(driver, output)
     driver.after_schedule()
-    reading = driver.read(output, results)
-    for name, count in appended.items():
-        scheduler.requests[name].num_tokens += count
-    driver.observe(reading)
+    arrive(driver, output, results, appended)
+    learn_at_once(driver)
     assert driver.controller.counters.failures == {}
     assert len(driver._pending) == 0
     return seen[0] if seen else None
@@ -211,17 +148,16 @@ def test_labels_count_what_ran() -> None:
 
 
 def test_preempted_ended_and_unscheduled_requests_give_no_label() -> None:
-    preempted = Request("a", num_stale_output_tokens=0)
-    scheduler = scheduler_with(preempted, Request("b"), Request("c"))
+    scheduler = scheduler_with(Request("a"), Request("b"), Request("c"))
     output = output_of({"a": 2, "b": 2})
     driver = driver_for(scheduler)
     seen: list[StepOutcome] = []
     driver.controller.observe = seen.append
-    driver.before_schedule()
-    driver.scheduled(output)
-    preempted.num_stale_output_tokens = 3
-    del scheduler.requests["b"]
-    driver.observe(driver.read(output, results_of(a=2, b=1)))
+    run_step(driver, output)
+    run_step(driver, output_of({"c": 2}, preempted_req_ids={"a"}))
+    driver.freed("b")
+    arrive(driver, output, results_of(a=2, b=1))
+    learn_at_once(driver)
     assert len(seen[0].slots) == 0
     assert seen[0].batch_size == 2
     assert seen[0].batch_tokens == 6
@@ -262,24 +198,23 @@ def test_steps_that_never_ended_are_dropped() -> None:
     driver = driver_for(scheduler_with(Request("a")))
     lost, found = output_of({"a": 1}), output_of({"a": 1})
     for output in (lost, found):
-        driver.before_schedule()
-        driver.scheduled(output)
-    reading = driver.read(found, results_of(a=1))
-    assert reading is not None
+        run_step(driver, output)
+    driver.read(found, results_of(a=1))
     assert len(driver._pending) == 0
-    assert driver.read(lost, results_of(a=1)) is None
+    assert len(driver._arrived) == 1
+    driver.read(lost, results_of(a=1))
+    assert len(driver._arrived) == 1
 
 
 def test_ended_requests_are_forgotten_after_their_last_outcome() -> None:
     scheduler = scheduler_with(Request("a"))
     driver = driver_for(scheduler)
     output = output_of({"a": 2})
-    driver.before_schedule()
-    driver.scheduled(output)
-    reading = driver.read(output, results_of(a=1))
+    run_step(driver, output)
+    driver.read(output, results_of(a=1))
     driver.freed("a")
     assert len(driver.controller.slots) == 1
-    driver.observe(reading)
+    learn_at_once(driver)
     assert len(driver.controller.slots) == 0
     driver.freed("unknown")
     assert driver.controller.counters.failures == {}

@@ -12,7 +12,7 @@ from stopping_policies import StoppingPolicy
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
-from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
+from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.outcome import PlannedStep
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.step import Capability, Level
@@ -44,7 +44,7 @@ def asked_about(
     )
     scheduler = SimpleNamespace(running=running, vllm_config=SimpleNamespace(instance_id="made up"))
     plan: Any = None
-    return EarlyExit(scheduler, controller), PlannedStep(context, plan)
+    return EarlyExit(scheduler, controller), PlannedStep(context, plan, (), Wanted.ENTROPY_TOO)
 
 
 CERTAINTY = np.array([[0.9, 0.8, 0.7], [0.1, 0.2, 0.3]])

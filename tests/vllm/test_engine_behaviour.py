@@ -99,7 +99,8 @@ def test_drafter_passes_fall_with_depth(engine: Any) -> None:
         before, steps = engine.drafter_passes, engine.controller.counters.steps
         # One request at a time: every step decodes, except the one that reads the prompt.
         engine.run(few(1, max_tokens=24))
-        ran = engine.controller.counters.steps - steps
+        # The last plan was made ahead, for a step that never came.
+        ran = engine.controller.counters.steps - steps - 1
         passes[depth] = (engine.drafter_passes - before) / ran
     assert passes[KMAX] > 3.5
     assert passes[1] == pytest.approx(1.0)
@@ -165,7 +166,7 @@ def test_a_broken_policy_costs_nothing_but_its_gain(
     assert len(engine.controller.slots) == 0
 
 
-HOOKS = ["before_schedule", "scheduled", "after_schedule", "read", "observe", "freed"]
+HOOKS = ["before_schedule", "scheduled", "after_schedule", "think", "read", "processed", "freed"]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -179,15 +180,17 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
         raise ValueError("planned failure")
 
     if hook == "before_schedule":
-        monkeypatch.setattr(driver._builder, "build", broken)
+        monkeypatch.setattr(driver, "_fits", broken)
+    elif hook == "think":
+        monkeypatch.setattr(engine.controller, "poll_control_file", broken)
     elif hook == "scheduled":
         monkeypatch.setattr(driver._clock, "launched", broken)
     elif hook == "after_schedule":
         monkeypatch.setattr(type(driver), "_engine_table", property(broken), raising=False)
     elif hook == "read":
         monkeypatch.setattr(driver._clock, "completed", broken)
-    elif hook == "observe":
-        monkeypatch.setattr(engine.controller, "observe", broken)
+    elif hook == "processed":
+        monkeypatch.setattr(driver, "_learn", broken)
     else:
         monkeypatch.setattr(engine.controller, "finish", broken)
     answers = engine.run(SCENARIOS["with_aborts"]())
@@ -200,7 +203,7 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
     assert len([line for line in said() if f"hook {hook} " in line]) == 1
     engine.controller.finish(list(engine.controller.slots._slot_of))
     driver._pending.keep(0)
-    driver._ended = []
+    driver._ended, driver._arrived, driver._ahead = [], [], None
     driver._clock.reset()
 
 

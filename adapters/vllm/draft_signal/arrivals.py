@@ -26,6 +26,8 @@ class SignalArrivals:
         self._kmax = kmax
         self._for_next_plan: DraftSignals | None = None
         self._any_arrived = False
+        self._in_time = False
+        self._asked_for = False
         self._all_verified = 0
 
     def wanted(self, context: StepContext, plan: SpecPlan, gave_up: bool = False) -> bool:
@@ -33,6 +35,20 @@ class SignalArrivals:
 
         `gave_up`: the last round that was read was not drafted in full for all.
         """
+        self._asked_for = self._wanted(context, plan, gave_up)
+        return self._asked_for
+
+    @property
+    def at_hand(self) -> bool:
+        """The next plan may choose by the confidence of its drafts."""
+        return self._for_next_plan is not None
+
+    @property
+    def expected(self) -> bool:
+        """The drafts being made will arrive with their confidence."""
+        return self._in_time and self._asked_for
+
+    def _wanted(self, context: StepContext, plan: SpecPlan, gave_up: bool) -> bool:
         if not self._any_arrived:
             return True
         if gave_up or (plan.verify < context.draft_available).any():
@@ -45,7 +61,7 @@ class SignalArrivals:
         """Take the values off vLLM's DraftTokenIds: in time for the next plan."""
         signals = getattr(drafts, ATTRIBUTE, None)
         if signals is not None:
-            self._any_arrived = True
+            self._any_arrived = self._in_time = True
             self._for_next_plan = signals
 
     def arrived_late(self, results: Any, done: Any, following: Any) -> None:
@@ -55,13 +71,15 @@ class SignalArrivals:
 
         Args:
             results: of a step.
-            done: the planned step whose results they are; None if it was not planned.
+            done: the planned step whose results they are.
             following: the planned step that verifies the drafts which that step has made; None if
                 none is under way. Values that nobody waits for are dropped.
         """
         signals = getattr(results, ATTRIBUTE, None)
-        planned = done if getattr(signals, "verified", False) else following
-        if signals is not None and planned is not None:
+        if signals is None:
+            return
+        planned = done if signals.verified else following
+        if planned is not None:
             self._any_arrived = True
             self.late += 1
             planned.late_signals = signals

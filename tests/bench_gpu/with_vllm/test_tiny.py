@@ -156,7 +156,7 @@ def test_the_arms_run_the_k_they_are_named_after(finished: Path) -> None:
 def test_our_own_time_is_counted_in_the_engines_process(finished: Path) -> None:
     found = Results(finished / "results.jsonl").found["own/eagle-ours/2"]
     assert found["own_us"] > 0
-    assert {"StepDriver.before_schedule", "StepDriver.observe"} <= set(found["functions_us"])
+    assert {"StepDriver.before_schedule", "StepDriver.think"} <= set(found["functions_us"])
 
 
 @pytest.mark.engine

@@ -11,6 +11,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.models import shipped_model
 from adaptive_spec.sim.acceptance.step_statistics import mean_accepted
+from tests.sim.recorded_steps import step_row
 
 from .conftest import GSM8K
 from .fake_records import emitted_by_record
@@ -22,7 +23,7 @@ def load(*paths, seed=0, kmax=4, **options):
 
 LISTS = {"id": "1", "eagle": [3, 2, 1]}
 STEPS = {"question_id": 1, "new_tokens": [9], "steps": [3], "accept_lengths": [[3, 1, 5]]}
-TRACE = {"schema": 1, "step": 1, "ids": ["a"], "k": [3], "accepted": [2], "emitted": [3]}
+TRACE = step_row(1, ["a"], [3], [2])
 
 
 @pytest.fixture
@@ -32,8 +33,13 @@ def npz(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.dat"])
-@pytest.mark.parametrize("row", [LISTS, STEPS, TRACE])
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        *((name, row) for row in (LISTS, STEPS) for name in ("a.jsonl", "a.jsonl.gz", "a.dat")),
+        *((name, TRACE) for name in ("a.jsonl", "a.jsonl.gz")),
+    ],
+)
 def test_the_format_of_rows_is_told_by_content(rows_file, row, name):
     data = load(rows_file(row, name=name))
     assert data.accepted[:3].tolist() == [2, 1, 0]

@@ -17,11 +17,11 @@ from adaptive_spec.sim.acceptance.hazard import (
 )
 from adaptive_spec.sim.acceptance.models import model_names, shipped_model
 from adaptive_spec.sim.acceptance.step_statistics import (
-    between_request_variance,
     hazards,
     mean_accepted,
     steps_of,
 )
+from benchmarks.hazard_fit.fit import between_request_variance
 
 from .fake_records import emitted_by_record, step_correlation
 

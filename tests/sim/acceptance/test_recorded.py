@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import logging
 
 import numpy as np
@@ -14,26 +13,10 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.step_statistics import steps_of
+from tests.sim.recorded_steps import step_row as step
+from tests.sim.recorded_steps import write_steps as write
 
 from .fake_records import emitted_by_record
-
-
-def step(number, ids, k, accepted, emitted=None, **fields):
-    emitted = [a + 1 for a in accepted] if emitted is None else emitted
-    return {
-        "schema": 1,
-        "step": number,
-        "ids": ids,
-        "k": k,
-        "accepted": accepted,
-        "emitted": emitted,
-        **fields,
-    }
-
-
-def write(path, *records, end="\n"):
-    path.write_text("\n".join(json.dumps(record) for record in records) + end)
-    return path
 
 
 def test_steps_of_a_trace_are_gathered_by_request(tmp_path):
@@ -70,10 +53,10 @@ def test_tokens_that_a_stop_cut_off_are_left_out(tmp_path):
     [
         (step(2, ["a"], [2], [3]), "accepted 3"),
         (step(2, ["a"], [2], [1], [3]), "emitted 3"),
-        (step(2, ["a"], [2, 2], [1]), "differ in length"),
-        (step(2, ["a"], [-2], [1]), "record 2"),
+        (step(2, ["a"], [2, 2], [1]), "2 k for 1 ids"),
+        (step(2, ["a"], [-2], [1]), "step 2"),
         ({**step(2, ["a"], [2], [1]), "schema": 9}, "schema 9"),
-        ({"schema": 1, "step": 2}, "record 2"),
+        ({"schema": 1, "step": 2}, "step 2"),
     ],
 )
 def test_a_bad_step_is_named(tmp_path, record, said):
@@ -176,9 +159,9 @@ def test_a_trace_without_confidence_has_none(tmp_path):
     ("columns", "said"),
     [
         ({"confidence": [[0.5, 1.5]]}, "confidence leaves 0..1"),
-        ({"confidence": [[0.5], [0.5]]}, "differ in length"),
+        ({"confidence": [[0.5], [0.5]]}, "2 confidence for 1 ids"),
         ({"confidence": [["x"]]}, "confidence"),
-        ({"temperature": []}, "differ in length"),
+        ({"temperature": []}, "0 temperature for 1 ids"),
     ],
 )
 def test_a_bad_confidence_or_temperature_is_named(tmp_path, columns, said):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from adaptive_spec.sim.acceptance.step_statistics import (
-    between_request_variance,
     hazards,
     mean_accepted,
     steps_of,
 )
+from benchmarks.hazard_fit.fit import between_request_variance
 
 from .fake_records import data_of
 

@@ -182,16 +182,16 @@ def test_nobody_is_admitted_in_a_step_that_preempted():
         max_running=8,
         memory_guard=False,
     )
-    run_prompts, admitted = engine.room.run_prompts, []
+    run_prompts, admitted = engine.kv_blocks.run_prompts, []
 
     def watched(batch_tokens, verify):
         waiting = len(engine.prompts.waiting)
         step = run_prompts(batch_tokens, verify)
-        if engine.room.preempted:
+        if engine.kv_blocks.preempted:
             admitted.append(waiting - len(engine.prompts.waiting))
         return step
 
-    engine.room.run_prompts = watched
+    engine.kv_blocks.run_prompts = watched
     engine.run()
     assert admitted
     assert not any(admitted)

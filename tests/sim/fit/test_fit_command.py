@@ -18,6 +18,7 @@ from adaptive_spec.sim.commands.fit import fit
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.scenario import Scenario
+from tests.sim.recorded_steps import step_row, write_steps
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(fit)
@@ -158,7 +159,7 @@ def test_without_scikit_learn_it_says_what_to_install(
     ("content", "says"),
     [
         (None, "no such file"),
-        ('{"schema": 1, "ids": ["a"], "k": [1], "accepted": [2]}\n', "record 1"),
+        ('{"schema": 1, "ids": ["a"], "k": [1], "accepted": [2]}\n', "step None: .*`step`"),
         ("not json\n", "row 1"),
         ("", "empty"),
     ],
@@ -183,11 +184,7 @@ def test_an_empty_folder_and_a_place_that_cannot_be_written_are_said(tmp_path: P
 
 
 def test_a_trace_that_never_speculated_is_said(tmp_path: Path) -> None:
-    row = {
-        "schema": 1, "step": 0, "ids": ["a"], "k": [0], "accepted": [0], "emitted": [1],
-        "mode": "off_warm", "depth": 0, "seconds": 0.01, "batch_size": 1, "batch_tokens": 1,
-        "context_tokens": 5, "prefill_tokens": 0,
-    }  # fmt: skip
-    (tmp_path / "steps-1-000000.jsonl").write_text(json.dumps(row) + "\n")
+    row = step_row(0, ["a"], [0], [0], mode="off_warm")
+    write_steps(tmp_path / "steps-1-000000.jsonl", row)
     with pytest.raises(DataError, match="no step verified a draft"):
         run(tmp_path, "--out", tmp_path / "model.json")

@@ -66,7 +66,9 @@ def write_trace(
                 "batch_tokens": tokens,
                 "context_tokens": context,
                 "prefill_tokens": prompt,
+                "waiting": 0,
                 "kv_free_tokens": 40_000 - context,
+                **dict.fromkeys(("ids", "k", "accepted", "emitted"), ()),
             }
             file.write(json.dumps(record) + "\n")
     return folder
@@ -170,7 +172,7 @@ def test_a_damaged_trace_names_file_and_line(tmp_path):
 def test_a_step_without_a_column_names_it(tmp_path):
     path = tmp_path / "steps-1-000000.jsonl"
     path.write_text('{"schema": 1, "step": 5, "seconds": 0.1, "batch_size": 1}\n')
-    with pytest.raises(DataError, match="step 5 has no 'batch_tokens'"):
+    with pytest.raises(DataError, match=r"step 5: .*`now`"):
         profile_from_trace([tmp_path], name="run")
 
 

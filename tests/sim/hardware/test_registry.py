@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.profile_file import write_hardware_profile
 from adaptive_spec.sim.hardware.registry import hardware, hardware_names, hardware_profile
 
@@ -47,14 +47,6 @@ def test_a_roofline_is_found_by_gpu_and_model():
 def test_unknown_hardware_is_refused_with_what_there_is(name, message):
     with pytest.raises(ConfigError, match=message):
         hardware(name)
-
-
-def test_tables_need_the_data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("ADAPTIVE_SPEC_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="no such table"):
-        hardware("table:rtx4090:llama-3.1-8b")
-    with pytest.raises(ConfigError, match=r"not a100:llama-3\.1-8b"):
-        hardware("table:a100:llama-3.1-8b")
 
 
 def test_names_are_sorted_and_unique():

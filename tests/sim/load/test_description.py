@@ -5,7 +5,6 @@ import math
 import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
-from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.tenants import TenantMix
 
@@ -90,36 +89,6 @@ def test_described_tenants_have_loads_lengths_tasks_and_targets(acceptance, tmp_
     assert len({each.id for each in requests}) == len(requests)
 
 
-def test_a_scale_beyond_memory_is_refused(acceptance, tmp_path):
-    (tmp_path / "rates.csv").write_text(
-        "client,window_start_s,rate_rps,cv,iat_dist\n0,0,1,1,Exponential\n"
-    )
-    text = described(tmp_path, "servegen: {rates: rates.csv, scale: 1000000000}")
-
-    with pytest.raises(ConfigError, match=r"scale 1e.09 gives client '0' over 10,000,000"):
-        parse_load(text, acceptance, seed=0)
-
-
-def test_described_clients(acceptance, tmp_path):
-    (tmp_path / "rates.csv").write_text(
-        "client,window_start_s,rate_rps,cv,iat_dist\n"
-        + "".join(f"{who},{at},1,1,Exponential\n" for who in (0, 1) for at in (0, 600, 1200))
-    )
-    text = described(
-        tmp_path,
-        "servegen: {rates: rates.csv, start: 600, seconds: 300, scale: 0.5, clients: [1],"
-        " prompt_tokens: 7, output_tokens: {mean: 3}}",
-    )
-    load = parse_load(text, acceptance, seed=0)
-    requests = taken(load)
-
-    assert isinstance(load, OpenLoad)
-    assert {each.tenant for each in requests} == {"client-1"}
-    assert {each.prompt_tokens for each in requests} == {7}
-    assert len(requests) == pytest.approx(150, abs=60)
-    assert requests[-1].arrival < 300
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -127,8 +96,8 @@ def test_described_clients(acceptance, tmp_path):
         ("[1, 2]", "Expected `object`"),
         ("a: b: c", "not YAML"),
         ("\x07", "not YAML"),
-        ("{}", "give exactly one of rate, concurrency, tenants, servegen"),
-        ("speed: 3", "unknown field `speed`; keys are rate, concurrency, tenants, servegen"),
+        ("{}", "give exactly one of rate, concurrency, tenants"),
+        ("speed: 3", "unknown field `speed`; keys are rate, concurrency, tenants"),
         ("rate: {pices: []}", "unknown field `pices`"),
         ("rate: {pices: []}", "keys are prompt_tokens, output_tokens, base, pieces"),
         ("rate: {}", "either `pieces` or `bursts`"),
@@ -144,8 +113,6 @@ def test_described_clients(acceptance, tmp_path):
         ("tenants: [{name: a, load: 'closed:1', tpot: 3}]", "unknown field `tpot`"),
         ("tenants: [{name: a, load: 'closed:1', tpot_ms: 0}]", "tpot_ms"),
         ("tenants: [{name: a, load: {rate: {}}}]", "$.tenants[0].load.rate"),
-        ("servegen: {}", "missing required field `rates`"),
-        ("servegen: {rates: gone.csv}", "gone.csv: No such file"),
         ("tenants: [{name: a, load: load.yaml}]", "more than 8 deep"),
     ],
 )

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.load_text import parse_text
+from tests.sim.recorded_steps import step_row, write_steps
 
 AZURE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{at + 1},2\n" for at in range(9))
 
@@ -102,17 +102,8 @@ def test_the_format_of_a_file_is_found_from_its_content(acceptance, tmp_path):
         found[name] = taken(parse_load(str(path), acceptance, seed=0))
     traced = tmp_path / "traces"
     traced.mkdir()
-    record = {
-        "schema": 1,
-        "step": 0,
-        "now": 1.0,
-        "seconds": 0.1,
-        "batch_size": 1,
-        "context_tokens": 3,
-        "ids": ["a"],
-        "emitted": [3],
-    }
-    (traced / "steps-1-000000.jsonl").write_text(json.dumps(record))
+    record = step_row(0, ["a"], [2], [2], context_tokens=3)
+    write_steps(traced / "steps-1-000000.jsonl", record)
     found["traced"] = taken(parse_load(str(traced), acceptance, seed=0))
 
     for name in ("azure", "mooncake", "traced"):

@@ -56,7 +56,7 @@ def test_a_trace_that_is_too_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"available": None}, "'available'.*record it anew"),
+        ({"available": None}, "`available`.*record it anew"),
         ({"capability": None}, "capability"),
         ({"k": [1]}, r"step \d+: .*1 k for"),
         ({"propensity": "high"}, "propensity"),
@@ -82,7 +82,7 @@ def test_confidences_of_different_numbers_of_positions(tmp_path: Path) -> None:
     for line in records:
         line["confidence"] = [[0.5] * (1 + row % 2) for row in range(len(line["ids"]))]
     segment.write_text("".join(json.dumps(line) + "\n" for line in records))
-    with pytest.raises(DataError, match=r"step \d+: rows of confidence differ in length"):
+    with pytest.raises(DataError, match=r"step \d+: rows of a draft signal differ in length"):
         list(LoggedTrace(tmp_path).steps())
 
 

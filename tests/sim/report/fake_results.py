@@ -10,7 +10,7 @@ from adaptive_spec.sim.oracle import Oracles
 from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.sweep.cells import CellName
 from adaptive_spec.sim.sweep.config import SweepConfig
-from adaptive_spec.sim.sweep.results import Row, SweepResults, held_against
+from adaptive_spec.sim.sweep.results import Row, SweepResults
 
 
 def result(policy: str, throughput: float, **more: object) -> Result:
@@ -83,7 +83,7 @@ def results(
                 found += [("static", each) for each in static]
                 found += [("foresight", best)] if best else []
                 rows += [
-                    Row(cell=cell, kind=kind, closed=True, gpus=2, result=held_against(oracles, r))
+                    Row(cell=cell, kind=kind, closed=True, gpus=2, result=oracles.held_against(r))
                     for kind, r in found
                 ]
     return SweepResults(version="0", config=config, rows=tuple(rows))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.sim.sweep.cells import Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.run import plan_sweep
@@ -89,3 +89,10 @@ def test_confidence_is_hidden_recorded_or_made(tmp_path):
     assert found["poor"].hide_confidence
     with pytest.raises(ConfigError, match="confidence"):
         cells_of(tmp_path, CONFIG.replace('"model:good"', "{files: [a], confidence: seen}"))
+
+
+def test_a_static_k_beyond_kmax_of_a_cell_is_refused(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG.replace("static:k=2", "static:k=3"))
+    with pytest.raises(PolicyError, match="'static:k=3': K 3 exceeds Kmax 2"):
+        plan_sweep(file)

@@ -64,7 +64,7 @@ def with_policy(policy: str) -> str:
         pytest.param(
             with_load("clients.yaml"),
             "x_length_quantiles.csv",
-            {"clients.yaml": "servegen: {rates: x_client_rates.csv.gz}"},
+            {"clients.yaml": "rate: {base: x_client_rates.csv.gz}"},
             id="lengths beside the rates of clients",
         ),
         pytest.param(CONFIG.replace("h100-llama-8b", "mine.json"), "mine.json", {}, id="hardware"),

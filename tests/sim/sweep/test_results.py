@@ -135,3 +135,11 @@ def test_a_directory_that_is_no_sweep_is_told_from_an_unfinished_one(finished, t
     shutil.copy(finished / "sweep.json", tmp_path)
     with pytest.raises(DataError, match="has not finished"):
         read_results(tmp_path)
+
+
+def test_the_summary_shows_means_and_worst_cells_beside_each_other(finished):
+    text = (finished.parent / "output.txt").read_text()
+    header = next(line for line in text.splitlines() if "/ best K" in line)
+    names = " ".join(header.split())
+    assert names == "policy / best K worst / no spec. worst / foresight tok/s TPOT ms"
+    assert "means over the cells, and behind each that of its worst cell" in " ".join(text.split())

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.commands.validate import validate
-from adaptive_spec.sim.validation import v4_vllm_single
+from adaptive_spec.sim.validation import vllm_pull_request_16035
 
 app = typer.Typer()
 app.command()(validate)
@@ -39,7 +39,7 @@ def test_the_table_shows_the_rows_and_the_verdict(tmp_path: Path) -> None:
 
 
 def test_a_missed_bound_is_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(v4_vllm_single, "ANY_DRAFT", 9e-3)
+    monkeypatch.setattr(vllm_pull_request_16035, "ANY_DRAFT", 9e-3)
     result = run("--table", "V4", folder=tmp_path)
     assert result.exit_code == 1
     assert "MISSED" in result.stdout

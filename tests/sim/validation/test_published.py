@@ -8,10 +8,10 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.validation import (
-    v1_leviathan,
-    v2_eagle3_batch,
-    v6_specdecodebench,
-    v7_correlation,
+    eagle3_by_batch,
+    leviathan,
+    specdecode_bench,
+    step_correlation,
 )
 from adaptive_spec.sim.validation.tables import Verdict, judged, reproduce
 
@@ -25,23 +25,23 @@ def test_leviathans_expected_speed_ups_come_out_of_the_engine_loop(data: Path) -
 
 def test_the_engine_loop_agrees_with_leviathans_formula() -> None:
     for alpha, gamma, cost in ((0.5, 1, 0.0), (0.8, 4, 0.1)):
-        expected = v1_leviathan.formula(alpha, gamma, cost)
-        assert v1_leviathan.speed_up(alpha, gamma, cost, 10_000) == pytest.approx(expected, 0.03)
+        expected = leviathan.formula(alpha, gamma, cost)
+        assert leviathan.speed_up(alpha, gamma, cost, 10_000) == pytest.approx(expected, 0.03)
 
 
 def test_a_wrong_acceptance_misses_leviathans_table(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = v1_leviathan.speed_up
-    monkeypatch.setattr(v1_leviathan, "speed_up", lambda a, g, c: right(a - 0.1, g, c, 2_000))
+    right = leviathan.speed_up
+    monkeypatch.setattr(leviathan, "speed_up", lambda a, g, c: right(a - 0.1, g, c, 2_000))
     assert reproduce("V1", data).passed is False
 
 
 @pytest.fixture(scope="module")
 def eagle_by_batch_size(data: Path) -> Verdict:
     # Batch 2 is left out, since it takes as long as all the others: the command runs it too.
-    rows = v2_eagle3_batch.rows(data, (4, 8, 16, 24, 32, 48, 56, 64))
-    return judged("V2", v2_eagle3_batch.TITLE, rows, v2_eagle3_batch.checks(rows))
+    rows = eagle3_by_batch.rows(data, (4, 8, 16, 24, 32, 48, 56, 64))
+    return judged("V2", eagle3_by_batch.TITLE, rows, eagle3_by_batch.checks(rows))
 
 
 def test_eagle_by_batch_size_is_reproduced(eagle_by_batch_size: Verdict) -> None:
@@ -54,7 +54,7 @@ def test_fitted_hazards_and_host_time_solve_the_rows_fitted_on(
     eagle_by_batch_size: Verdict,
 ) -> None:
     fitted = [row for row in eagle_by_batch_size.rows if not row.counted]
-    assert len(fitted) == 3 * len(v2_eagle3_batch.MACHINES)
+    assert len(fitted) == 3 * len(eagle3_by_batch.machines())
     assert all(abs(row.error) < 0.005 for row in fitted)
 
 
@@ -71,7 +71,7 @@ def test_one_request_at_a_time_is_reproduced(data: Path) -> None:
 
 
 def test_specdecodebench_and_its_simulator_are_reproduced(data: Path) -> None:
-    found = v6_specdecodebench.rows(data, (3,))
+    found = specdecode_bench.rows(data, (3,))
     assert all(row.within for row in found)
     assert found[0].simulated == pytest.approx(1.19, abs=0.01)
 
@@ -85,7 +85,7 @@ def test_correlation_of_held_out_requests_is_reproduced(data: Path) -> None:
 
 def test_independent_acceptance_has_no_correlation(data: Path) -> None:
     del data
-    found = v7_correlation.observed(v7_correlation.made(2.0, 0.0))
+    found = step_correlation.observed(step_correlation.made(2.0, 0.0))
     assert found.after_all == pytest.approx(found.after_none, abs=0.05)
 
 
@@ -94,12 +94,12 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
         reproduce("V1", tmp_path)
     with pytest.raises(DataError, match="specbench_vicuna7b"):
         reproduce("V2", tmp_path)
-    answers = tmp_path / v2_eagle3_batch.ANSWERS
+    answers = tmp_path / eagle3_by_batch.ANSWERS
     answers.parent.mkdir()
     answers.write_bytes(b"no gzip")
     with pytest.raises(DataError, match=r"specbench_vicuna7b.*cannot be read"):
         reproduce("V2", tmp_path)
-    table = tmp_path / v1_leviathan.FILE
+    table = tmp_path / leviathan.FILE
     table.parent.mkdir()
     header = "task,draft,temp,gamma,alpha,c,speedup_expected,speedup_measured\n"
     table.write_text(header + "EnDe,T5,0,7,much,.02,3.2,3.4\n")

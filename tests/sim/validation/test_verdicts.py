@@ -4,10 +4,10 @@ import pytest
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.validation import (
+    draft_length_audit,
+    eagle3_by_batch,
+    no_speculation,
     tables,
-    v2_eagle3_batch,
-    v3_vllm_h100_k_by_batch,
-    v8_no_speculation,
 )
 from adaptive_spec.sim.validation.row import Row, cells_within, compared, mean_within
 
@@ -61,8 +61,8 @@ def line(simulated_at_32: float) -> list[Row]:
 
 
 def test_a_cell_on_the_wrong_side_of_one_fails() -> None:
-    assert all(check.passed for check in v2_eagle3_batch.checks(line(0.97)))
-    failed = [check for check in v2_eagle3_batch.checks(line(1.0)) if not check.passed]
+    assert all(check.passed for check in eagle3_by_batch.checks(line(0.97)))
+    failed = [check for check in eagle3_by_batch.checks(line(1.0)) if not check.passed]
     assert len(failed) == 1
     assert "batch 32" in failed[0].found
 
@@ -79,8 +79,8 @@ def by_k(simulated: dict[int, float]) -> list[Row]:
 def test_a_best_k_that_costs_too_much_fails() -> None:
     right = by_k({1: 1.30, 2: 1.40, 3: 1.30, 4: 1.20})
     wrong = by_k({1: 1.40, 2: 1.39, 3: 1.30, 4: 1.20})
-    assert all(check.passed for check in v3_vllm_h100_k_by_batch.checks(right))
-    assert [check.passed for check in v3_vllm_h100_k_by_batch.checks(wrong)] == [
+    assert all(check.passed for check in draft_length_audit.checks(right))
+    assert [check.passed for check in draft_length_audit.checks(wrong)] == [
         True,
         False,
         False,
@@ -97,7 +97,7 @@ def pairs(medians: list[float]) -> list[Row]:
 
 def test_three_pairs_within_the_median_are_needed_and_no_pair_may_miss_it() -> None:
     def passed(medians: list[float]) -> bool:
-        return all(check.passed for check in v8_no_speculation.checks(pairs(medians)))
+        return all(check.passed for check in no_speculation.checks(pairs(medians)))
 
     assert passed([0.01, 0.05, 0.09])
     assert not passed([0.01, 0.05])

@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.validation.arms import Arms, one_per_record
+from adaptive_spec.sim.validation.arms import like_requests
 from adaptive_spec.sim.validation.row import Row, compared
 
 TITLE = "vLLM pull request 16035, Llama-3-8B, EAGLE, MT-Bench, one request at a time"
@@ -37,7 +36,8 @@ _FITTED_K = 2
 def rows(data_folder: Path) -> list[Row]:
     """Throughput without and with drafts. The figures stand in this file."""
     del data_folder
-    arms = _arms(ANY_DRAFT)
+    profile = msgspec.structs.replace(hardware_profile("h100-llama-8b"), any_draft=ANY_DRAFT)
+    arms = like_requests(profile, _QUESTIONS, _PROMPT_TOKENS, _OUTPUT_TOKENS)
     found = [
         compared(
             "V4",
@@ -65,12 +65,3 @@ def rows(data_folder: Path) -> list[Row]:
             )
         )
     return found
-
-
-def _arms(any_draft: float) -> Arms:
-    lengths = (_OUTPUT_TOKENS,) * _QUESTIONS
-    return Arms(
-        load=lambda: ClosedLoad(one_per_record(lengths, _PROMPT_TOKENS), 1),
-        lengths=lengths,
-        profile=msgspec.structs.replace(hardware_profile("h100-llama-8b"), any_draft=any_draft),
-    )

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.rows import read_rows
+from adaptive_spec.sim.text_rows import read_rows
 
 
 def test_rows_are_numbered_from_one_and_blank_lines_counted(tmp_path):
@@ -52,14 +52,6 @@ def test_a_row_that_is_not_an_object_is_named(tmp_path, line):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n' + line + b"\n")
     with pytest.raises(DataError, match="row 2: not a JSON object"):
-        list(read_rows(path))
-
-
-def test_an_unfinished_last_line_may_be_allowed(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": 1}\n{"a": ')
-    assert list(read_rows(path, last_may_be_cut=True)) == [(1, {"a": 1})]
-    with pytest.raises(DataError, match="row 2"):
         list(read_rows(path))
 
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -56,93 +55,86 @@ _SGLANG_PLAIN = 158.34
 """Tokens per second of one request: SGLang's documentation of EAGLE-3, one H100."""
 
 
-class Fitted(msgspec.Struct, frozen=True):
-    """What is fitted for one machine.
-
-    Attributes:
-        host_per_request: seconds per request of a step with drafts.
-        eagle3, eagle: probability that a draft is accepted, given the ones before it.
-    """
-
-    host_per_request: float
-    eagle3: float
-    eagle: float
-
-    def hazard(self, method: str) -> float:
-        """Of EAGLE or EAGLE-3."""
-        return self.eagle3 if method == "EAGLE-3" else self.eagle
-
-
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two experiments.
 
     Attributes:
         name: in labels, and in the table's column ``gpu``.
+        profile: step times without the fitted figures.
         k: length of the chain.
-        steady: eight conversations in each place; else all 80, once.
-        fitted: see there.
+        steady: eight conversations in each place of the batch; otherwise all 80, once.
+        host_per_request: seconds per request of a step with drafts, fitted.
+        hazards: probability that a draft is accepted, given the ones before it; by method, fitted.
     """
 
     name: str
+    profile: HardwareProfile
     k: int
     steady: bool
-    fitted: Fitted
+    host_per_request: float
+    hazards: dict[str, float]
 
-    @property
-    def profile(self) -> HardwareProfile:
-        """Step times without what is fitted."""
-        if self.name == "RTX3090":
-            return hardware_profile("rtx3090-llama-8b")
-        profile = hardware_profile("h100-llama-8b")
-        pass_seconds = profile.fixed + profile.per_token
-        return msgspec.structs.replace(profile, overhead=1.0 / _SGLANG_PLAIN - pass_seconds)
-
-    def arms(self, batch: int, conversations: Sequence[int], host_per_request: float) -> Arms:
-        """Both arms at this batch size."""
-        lengths = tuple(conversations)
+    def arms(self, batch: int, conversations: tuple[int, ...]) -> Arms:
+        """Return both arms at this batch size."""
+        lengths = conversations
         if self.steady:
             needed = max(_FEWEST, _WAVES * batch)
             lengths = (lengths * (needed // len(lengths) + 1))[:needed]
         return Arms(
             load=lambda: ClosedLoad(one_per_record(lengths, _PROMPT_TOKENS), batch),
             lengths=lengths,
-            profile=msgspec.structs.replace(self.profile, any_draft_per_request=host_per_request),
+            profile=msgspec.structs.replace(
+                self.profile, any_draft_per_request=self.host_per_request
+            ),
         )
 
-    def ratio(
-        self, batch: int, conversations: Sequence[int], hazard: float, host_per_request: float
-    ) -> float:
-        """Throughput with drafts over that without."""
-        arms = self.arms(batch, conversations, host_per_request)
-        length = sum(hazard**j for j in range(self.k + 1))
-        speculating = arms.speculating(self.k, length).throughput_tok_s
-        return speculating / _plain(self.name, batch, tuple(conversations))
 
-
-MACHINES = (
-    Machine(name="H100", k=3, steady=False, fitted=Fitted(0.176e-3, 0.740, 0.516)),
-    Machine(name="RTX3090", k=2, steady=True, fitted=Fitted(0.049e-3, 0.645, 0.339)),
-)
+def machines() -> tuple[Machine, ...]:
+    """Return the two experiments."""
+    vllm_h100 = hardware_profile("h100-llama-8b")
+    overhead = 1.0 / _SGLANG_PLAIN - (vllm_h100.fixed + vllm_h100.per_token)
+    return (
+        Machine(
+            name="H100",
+            profile=msgspec.structs.replace(vllm_h100, overhead=overhead),
+            k=3,
+            steady=False,
+            host_per_request=0.176e-3,
+            hazards={"EAGLE-3": 0.740, "EAGLE": 0.516},
+        ),
+        Machine(
+            name="RTX3090",
+            profile=hardware_profile("rtx3090-llama-8b"),
+            k=2,
+            steady=True,
+            host_per_request=0.049e-3,
+            hazards={"EAGLE-3": 0.645, "EAGLE": 0.339},
+        ),
+    )
 
 
 def rows(data_folder: Path, batches: Sequence[int] | None = None) -> list[Row]:
     """All 34 cells, or those of some batch sizes. Raises DataError."""
     conversations = answers(data_folder)
     found = []
-    for machine in MACHINES:
-        fitted = machine.fitted
-        for method, batch, published in _cells(data_folder, machine):
+    for machine in machines():
+        plain: dict[int, float] = {}
+        for method, batch, published in _cells(data_folder, machine.name):
             if batches is not None and batch not in batches:
                 continue
-            hazard = fitted.hazard(method)
+            arms = machine.arms(batch, conversations)
+            if batch not in plain:
+                plain[batch] = arms.plain().throughput_tok_s
+            hazard = machine.hazards[method]
+            length = sum(hazard**j for j in range(machine.k + 1))
             counted = (method, batch) not in FITTED_ROWS
-            note = f"hazard {hazard:g}, host {1e6 * fitted.host_per_request:.0f} us per request"
+            note = f"hazard {hazard:g}, host {1e6 * machine.host_per_request:.0f} us per request"
             found.append(
                 compared(
                     "V2",
                     f"{machine.name} {method}, batch {batch}",
                     published,
-                    machine.ratio(batch, conversations, hazard, fitted.host_per_request),
+                    arms.speculating(machine.k, length).throughput_tok_s / plain[batch],
                     counted=counted,
                     bound=BOUND,
                     note=note if counted else f"one of three rows fitted on: {note}",
@@ -173,35 +165,25 @@ def _crossover(rows: list[Row], line: str) -> Check:
     )
 
 
-@lru_cache(maxsize=64)
-def _plain(machine: str, batch: int, conversations: tuple[int, ...]) -> float:
-    """Throughput without drafts, which no fitted figure moves."""
-    (found,) = (each for each in MACHINES if each.name == machine)
-    return found.arms(batch, conversations, 0.0).plain().throughput_tok_s
-
-
-def _cells(data_folder: Path, machine: Machine) -> list[tuple[str, int, float]]:
+def _cells(data_folder: Path, gpu: str) -> list[tuple[str, int, float]]:
     """(method, batch, published ratio) in the order of the file."""
     path = data_folder / FILE
     columns = ("batch_size", "throughput_ratio_vs_nospec")
     frame = read_table(path, ("gpu", "method", *columns))
-    words = frame.select("gpu", "method").rows()
-    figures = numbers(frame, path, *columns).tolist()
-    found = [
+    chosen = frame.filter(frame["gpu"] == gpu)
+    if chosen.is_empty():
+        raise DataError(f"{path}: no rows of gpu {gpu}")
+    figures = numbers(chosen, path, *columns).tolist()
+    return [
         (method, round(batch), ratio)
-        for (gpu, method), (batch, ratio) in zip(words, figures, strict=True)
-        if gpu == machine.name
+        for method, (batch, ratio) in zip(chosen["method"].to_list(), figures, strict=True)
     ]
-    if not found:
-        raise DataError(f"{path}: no rows of gpu {machine.name}")
-    return found
 
 
 class _Answers(msgspec.Struct):
     new_tokens: list[int]
 
 
-@lru_cache(maxsize=2)
 def answers(data_folder: Path) -> tuple[int, ...]:
     """Output tokens of each MT-Bench conversation, both turns. Raises DataError."""
     path = data_folder / ANSWERS

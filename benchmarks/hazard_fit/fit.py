@@ -1,4 +1,4 @@
-"""Fits a hazard model to acceptance data.
+"""Fits a hazard model to acceptance data: `python -m benchmarks.hazard_fit.fit FILE --out MODEL`.
 
 Matched are: the correlation along positions (a hidden Markov chain fitted to where the first draft
 is accepted), the variance between requests beyond what that chain explains, and the hazard of
@@ -8,22 +8,22 @@ draws and correcting. Lengths are drawn from the data's quantiles, independently
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import HazardModel, generate, logit
-from adaptive_spec.sim.acceptance.markov_fit import fit_hidden_markov
-from adaptive_spec.sim.acceptance.pool import take
-from adaptive_spec.sim.acceptance.step_statistics import (
-    between_request_variance,
-    hazards,
-    steps_of,
-)
+from adaptive_spec.sim.acceptance.per_position import read_per_position
+from adaptive_spec.sim.acceptance.pool import halves, take
+from adaptive_spec.sim.acceptance.step_statistics import hazards, steps_of
 from adaptive_spec.step import FloatArray, IntArray
+
+from .hidden_markov import fit_hidden_markov
 
 _CORRECTIONS = 8
 _ENOUGH = 30
@@ -131,3 +131,33 @@ def _rounded(model: HazardModel) -> HazardModel:
         transitions=tuple(map(tuple, np.clip(np.round(transitions, 5), 0, 1).tolist())),
         request_deviation=round(model.request_deviation, 4),
     )
+
+
+def between_request_variance(data: AcceptanceData) -> float:
+    """Variance between records of the share of positions whose first draft is accepted.
+
+    Records weigh by length; the sampling noise of short records is included.
+    """
+    first = (data.accepted > 0).astype(np.float64)
+    lengths = data.lengths
+    rate = np.add.reduceat(first, data.offsets[:-1]) / lengths
+    return float(np.average((rate - first.mean()) ** 2, weights=lengths))
+
+
+def main() -> None:
+    """Fit to half of the requests of a file of per-position lists, and write the model."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--drafter", default="eagle", help="which list")
+    parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=3, help="of the halves and of the draws")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    data = read_per_position(given.file, given.drafter, depth=given.depth)
+    training, _ = halves(data, given.seed)
+    model = fit_hazard_model(training, iterations=30, seed=given.seed)
+    given.out.write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

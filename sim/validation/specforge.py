@@ -15,8 +15,7 @@ from pathlib import Path
 
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
-from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.validation.arms import Arms, one_per_record
+from adaptive_spec.sim.validation.arms import Arms, like_requests
 from adaptive_spec.sim.validation.row import Row, compared
 
 TITLE = "For information: SpecForge on H200, and accepted length by K (InferenceX)"
@@ -95,9 +94,5 @@ def _golden(data_folder: Path) -> list[Row]:
 
 
 def _arms() -> Arms:
-    lengths = (_OUTPUT_TOKENS,) * _REQUESTS
-    return Arms(
-        load=lambda: ClosedLoad(one_per_record(lengths, _PROMPT_TOKENS), 1),
-        lengths=lengths,
-        profile=hardware_profile("h200-llama-8b"),
-    )
+    profile = hardware_profile("h200-llama-8b")
+    return like_requests(profile, _REQUESTS, _PROMPT_TOKENS, _OUTPUT_TOKENS)

@@ -3,8 +3,9 @@
 *Silicon samples*: mean TPOT of closed loops, worked out from step times.
 *Request times*: three real vLLM runs of 300 requests, replayed through the engine loop.
 
-Parameters are those of `adaptive_spec.sim.hardware`: data sheets, kernel tables, and figures
-fitted on rows that say so and are not counted.
+What is compared stands in `no_speculation.json`. Parameters are those of
+`adaptive_spec.sim.hardware`: data sheets, kernel tables, and figures fitted on rows that say so and
+are not counted.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+import msgspec
+
+from adaptive_spec.sim.validation.aiconfigurator_silicon import SiliconPair, silicon_rows
+from adaptive_spec.sim.validation.llmservingsim_requests import RequestReplay, request_rows
 from adaptive_spec.sim.validation.row import Check, Row, counted_of
-from adaptive_spec.sim.validation.v8_requests import request_rows
-from adaptive_spec.sim.validation.v8_silicon import silicon_rows
 
 TITLE = "Time per output token without speculation"
 
@@ -22,9 +25,15 @@ _PAIRS_WANTED = 3
 _MEDIAN_BOUND = 0.10
 
 
+class _Sets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    silicon: tuple[SiliconPair, ...]
+    requests: tuple[RequestReplay, ...]
+
+
 def rows(data_folder: Path) -> list[Row]:
     """All rows of both sets. Raises DataError if a file is missing or damaged."""
-    return [*silicon_rows(data_folder), *request_rows(data_folder)]
+    sets = msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=_Sets)
+    return [*silicon_rows(data_folder, sets.silicon), *request_rows(data_folder, sets.requests)]
 
 
 def checks(rows: list[Row]) -> list[Check]:

@@ -4,20 +4,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.sim.acceptance.fit import fit_hazard_model
 from adaptive_spec.sim.acceptance.hazard import (
     constant_model,
     generate,
     load_hazard_model,
 )
-from adaptive_spec.sim.acceptance.markov_fit import fit_hidden_markov
 from adaptive_spec.sim.acceptance.models import shipped_model
-from adaptive_spec.sim.acceptance.step_statistics import (
-    between_request_variance,
-    mean_accepted,
-)
-
-from .fake_records import step_correlation
+from adaptive_spec.sim.acceptance.step_statistics import mean_accepted
+from benchmarks.hazard_fit.fit import between_request_variance, fit_hazard_model
+from benchmarks.hazard_fit.hidden_markov import fit_hidden_markov
+from tests.sim.acceptance.fake_records import step_correlation
 
 
 def test_a_hidden_chain_is_found_again():

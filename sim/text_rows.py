@@ -17,14 +17,11 @@ from adaptive_spec.errors import DataError
 _GZIP = b"\x1f\x8b"
 
 
-def read_rows(
-    path: str | os.PathLike[str], *, last_may_be_cut: bool = False
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Row number (from 1) and JSON object of each line; empty lines are passed over.
 
     Args:
         path: the file; gzip is recognised by its first bytes, not by its name.
-        last_may_be_cut: pass over a last line without a line end, which a killed process left.
 
     Raises DataError for a file that is missing, empty, cut short, or not JSON lines.
     """
@@ -35,8 +32,6 @@ def read_rows(
         try:
             row = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if last_may_be_cut and not line.endswith(b"\n"):
-                break
             raise DataError(
                 f"{file}: row {number}: not a JSON object ({error}); expected one object per line"
             ) from error

@@ -7,9 +7,9 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.registry import hardware
+from adaptive_spec.sim.validation.aiconfigurator_silicon import steady_tpot
+from adaptive_spec.sim.validation.no_speculation import rows
 from adaptive_spec.sim.validation.row import Row
-from adaptive_spec.sim.validation.v8_no_speculation import rows
-from adaptive_spec.sim.validation.v8_silicon import steady_tpot
 
 
 @pytest.fixture(scope="module")

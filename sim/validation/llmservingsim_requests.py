@@ -16,9 +16,9 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.roofline import VLLM_ASYNC, roofline_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
-from adaptive_spec.sim.hardware.tables import table_profile
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Percentiles
@@ -27,16 +27,15 @@ from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FloatArray
 
 
-class _Replay(msgspec.Struct, frozen=True, kw_only=True):
+class RequestReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run of LLMServingSim's benchmark, and what the engine was."""
 
     table: str
     file: str
-    gpu: str
-    model: str
-    tensor_parallel: int = 1
+    profile: str = ""
+    """A shipped profile; empty: a roofline of Qwen3-32B on two GPUs."""
     kv_tokens: int | None = None
-    tables: bool = True
+    """Contexts of the requests in the first four seconds over `kv_cache_pct` of the run."""
     fitted_on: str = ""
 
 
@@ -44,44 +43,19 @@ class _Replay(msgspec.Struct, frozen=True, kw_only=True):
 _MAX_RUNNING = 128
 _MAX_BATCH_TOKENS = 2048
 
-_REPLAYS = (
-    _Replay(
-        table="Llama-3.1-8B BF16, RTX PRO 6000, vLLM",
-        file="RTXPRO6000_Llama-3.1-8B",
-        gpu="rtxpro6000",
-        model="llama-3.1-8b",
-        fitted_on="a second of this run: vLLM's overhead with asynchronous scheduling",
-    ),
-    _Replay(
-        table="Llama-3.1-8B BF16, RTX 4090, vLLM",
-        file="RTX4090_Llama-3.1-8B",
-        gpu="rtx4090",
-        model="llama-3.1-8b",
-        # Contexts of the requests in the first four seconds over `kv_cache_pct` of the run.
-        kv_tokens=41_900,
-    ),
-    _Replay(
-        table="Qwen3-32B BF16, 2 x RTX PRO 6000, vLLM",
-        file="RTXPRO6000_Qwen3-32B",
-        gpu="rtxpro6000",
-        model="qwen3-32b",
-        tensor_parallel=2,  # meta.json
-        tables=False,  # they are of one GPU
-        fitted_on="seconds of this run without prompts: all-reduces over PCI Express",
-    ),
-)
 
-
-def request_rows(data_folder: Path) -> list[Row]:
+def request_rows(data_folder: Path, replays: tuple[RequestReplay, ...]) -> list[Row]:
     """Mean, median and 90th percentile of TPOT over 300 requests, replayed."""
     found = []
-    for replay in _REPLAYS:
-        gpu, model = gpu_facts(replay.gpu), model_facts(replay.model)
-        if replay.tables:
-            profile = table_profile(gpu, model, data_folder, engine=VLLM_ASYNC)
-        else:
+    for replay in replays:
+        if replay.profile:
+            profile = hardware_profile(replay.profile)
+        else:  # operators were measured on one GPU only; meta.json says 2
             profile = roofline_profile(
-                gpu, model, tensor_parallel=replay.tensor_parallel, engine=VLLM_ASYNC
+                gpu_facts("rtxpro6000"),
+                model_facts("qwen3-32b"),
+                tensor_parallel=2,
+                engine=VLLM_ASYNC,
             )
         path = data_folder / "validation" / f"llmservingsim_vllm_requests_{replay.file}.csv"
         columns = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "last_token_s")
@@ -112,7 +86,7 @@ def request_rows(data_folder: Path) -> list[Row]:
 
 def _replayed(
     profile: HardwareProfile,
-    replay: _Replay,
+    replay: RequestReplay,
     arrival: FloatArray,
     prompt: FloatArray,
     output: FloatArray,

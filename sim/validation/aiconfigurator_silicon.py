@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,11 +27,9 @@ from adaptive_spec.sim.validation.row import Row, compared
 _SILICON = "aiconfigurator_silicon_agg_ttft_tpot.csv.gz"
 _CHUNK = 8192
 _USABLE = 0.9
-_INFERENCEX_LENGTHS = 0.9
-"""InferenceX draws lengths uniformly between .8 and 1 of the nominal ones."""
 
 
-class _Pair(msgspec.Struct, frozen=True, kw_only=True):
+class SiliconPair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One set of silicon rows: which they are, how they are simulated, what was fitted on them.
 
     Rows in fp8 have that precision in the file, rows in bf16 none.
@@ -44,66 +41,16 @@ class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     weights: str = "bf16"
     kv: str = "bf16"
+    """fp8 on B200: InferenceX's recipe of that time, benchmarks/70b_fp8_b200_docker.sh."""
     backend: str = "vllm"
     lengths: float = 1.0
+    """Mean over nominal lengths: InferenceX draws them uniformly between 0.8 and 1."""
     fitted: dict[str, float] = {}
     """Columns and values of the rows fitted on; none if empty."""
     fitted_on: str = ""
 
 
-_LLAMA_70B: dict[str, Any] = {
-    "model_path": "meta-llama/Llama-3.1-70B",
-    "model": "llama-3.1-70b",
-    "weights": "fp8",
-    "lengths": _INFERENCEX_LENGTHS,
-    "fitted": {"tp_size": 4},
-}
-_PAIRS = (
-    _Pair(
-        table="Llama-3.1-70B FP8, H100, vLLM",
-        gpu="h100",
-        fitted_on="TP 4: layers, links, fp8 products, vLLM's overhead",
-        **_LLAMA_70B,
-    ),
-    _Pair(
-        table="Llama-3.1-70B FP8, H200, vLLM",
-        gpu="h200",
-        fitted_on="TP 4: layers, links, fp8 products",
-        **_LLAMA_70B,
-    ),
-    _Pair(
-        table="Llama-3.1-70B FP8, B200, vLLM",
-        gpu="b200",
-        kv="fp8",  # InferenceX's recipe of that time, benchmarks/70b_fp8_b200_docker.sh
-        fitted_on="TP 4: layers, links, memory, fp8 products",
-        **_LLAMA_70B,
-    ),
-    _Pair(
-        table="Qwen3-32B BF16, H100, vLLM",
-        model_path="Qwen/Qwen3-32B",
-        gpu="h100",
-        model="qwen3-32b",
-    ),
-    _Pair(
-        table="Llama-3.1-8B BF16, H100, TensorRT-LLM",
-        backend="trtllm",
-        model_path="meta-llama/Llama-3.1-8B-Instruct",
-        gpu="h100",
-        model="llama-3.1-8b",
-        fitted={"tp_size": 1, "isl": 1024},
-        fitted_on="TP 1, 1,024 prompt tokens: TensorRT-LLM's overhead",
-    ),
-    _Pair(
-        table="Llama-3.1-8B FP8, H200, vLLM",
-        model_path="nvidia/Llama-3.1-8B-Instruct-FP8",
-        gpu="h200",
-        model="llama-3.1-8b",
-        weights="fp8",
-    ),
-)
-
-
-def silicon_rows(data_folder: Path) -> list[Row]:
+def silicon_rows(data_folder: Path, pairs: tuple[SiliconPair, ...]) -> list[Row]:
     """The silicon samples of dense models whose shape is known here."""
     import polars as pl
 
@@ -111,7 +58,7 @@ def silicon_rows(data_folder: Path) -> list[Row]:
     path = data_folder / "cost" / _SILICON
     frame = read_table(path, (*columns, "concurrency", "silicon_ttft_ms", "silicon_tpot_ms"))
     found: list[Row] = []
-    for pair in _PAIRS:
+    for pair in pairs:
         precision = pl.col("precision")
         chosen = frame.filter(
             (pl.col("backend") == pair.backend)
@@ -144,7 +91,7 @@ def steady_tpot(
     return decode + (batch - 1) / output_tokens * chunks * (mixed - decode)
 
 
-def _silicon_pair(pair: _Pair, samples: list[dict[str, float]]) -> Iterator[Row]:
+def _silicon_pair(pair: SiliconPair, samples: list[dict[str, float]]) -> Iterator[Row]:
     gpu, model = gpu_facts(pair.gpu), model_facts(pair.model)
     machines: dict[int, Hardware] = {}
     peak, reached = gpu.bf16_flops, gpu.compute_efficiency
@@ -186,9 +133,9 @@ def _silicon_pair(pair: _Pair, samples: list[dict[str, float]]) -> Iterator[Row]
 
 
 def _share_of_peak(
-    sample: dict[str, float], operations_per_token: float, pair: _Pair, peak: float
+    sample: dict[str, float], operations_per_token: float, pair: SiliconPair, peak: float
 ) -> float:
-    """Of the GPUs' peak, were every token of every request computed."""
+    """Share of the GPUs' peak, were every token of every request computed."""
     output = sample["osl"] * pair.lengths
     tokens = sample["isl"] * pair.lengths + output
     seconds = (sample["silicon_ttft_ms"] + output * sample["silicon_tpot_ms"]) / 1e3

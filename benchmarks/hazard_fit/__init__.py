@@ -1,0 +1,1 @@
+"""Fits hazard models (`adaptive_spec.sim.acceptance.hazard`) to recorded acceptance."""
