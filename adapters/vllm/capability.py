@@ -19,9 +19,9 @@ DEPTH_FOLLOWS = {
 """Methods that draft as many tokens as the scheduler asks for, by model runner. Of the others, V1's
 assert that they are asked for the configured number, V2's draft that many and drop the rest."""
 
-RUN_ON_V2 = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
-"""Methods whose V2 speculator was executed: `StandaloneARSpeculator` with draft_model, and
-`TargetDependentARSpeculator`, which eagle shares with eagle3 and single-module mtp, with eagle."""
+RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"})
+"""Methods of model runner V2 whose speculators have a model of their own. The runner masks drafts
+beyond the scheduler's number for all of them; those of the others were not executed."""
 
 WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
 """Methods that draft without running a model: K = 0 costs them nothing."""
@@ -54,7 +54,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             with captured graphs, each request may have its own K only if that is known.
     """
     model, speculation = vllm_config.model_config, vllm_config.speculative_config
-    inert = _inert_reason(model, speculation)
+    inert = _inert_reason(model, speculation, vllm_config.kv_transfer_config)
     if inert:
         return Support(capability=None, inert=inert)
     method = str(speculation.method)
@@ -107,13 +107,15 @@ def ragged_refusal(vllm_config: Any) -> str:
     return ""
 
 
-def _inert_reason(model: Any, speculation: Any) -> str:
+def _inert_reason(model: Any, speculation: Any, kv_transfer: Any) -> str:
     if speculation is None:
         return "no speculation is configured: add --speculative-config"
     if model.runner_type == "pooling":
         return "a pooling model does not decode"
     if model.is_diffusion:
         return "a diffusion model has no draft tokens to choose"
+    if kv_transfer is not None and kv_transfer.kv_role == "kv_producer":
+        return "a prefill instance (kv_role=kv_producer) generates one token per request"
     return ""
 
 
@@ -127,8 +129,13 @@ def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
         reason = f"{method} on model runner {runner}"
     elif speculation.parallel_drafting:
         reason = "parallel drafting"
-    elif _multi_module_mtp(speculation):
+    elif runner == "V2" and _multi_module_mtp(speculation):  # V1 repeats the first module
         reason = "several MTP modules"
+    elif runner == "V1" and _step3p5(speculation):
+        reason = "the draft loop of step3p5, which drafts one token where none is wanted"
+    elif vllm_config.parallel_config.pipeline_parallel_size > 1:
+        # Steps of other requests are under way, and the worker remembers one depth for all.
+        reason = "pipeline parallelism"
     elif vllm_config.parallel_config.data_parallel_size > 1:
         # Of a dense model each rank is an engine of its own, which says 1 here.
         reason = "data parallelism of a mixture of experts"
@@ -198,18 +205,10 @@ def _uniform_reason(vllm_config: Any, ragged_penalty: float | None) -> str:
 
 def _shadow_reasons(vllm_config: Any, method: str, runner: str) -> list[str]:
     """Set-ups in which acting has not been tested."""
-    speculation, model = vllm_config.speculative_config, vllm_config.model_config
+    speculation = vllm_config.speculative_config
     reasons = []
-    if runner == "V2" and (
-        method not in RUN_ON_V2 or _multi_module_mtp(speculation) or speculation.use_gemma4_mtp()
-    ):
-        reasons.append(f"this {method} on model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
-    if vllm_config.parallel_config.pipeline_parallel_size > 1:
-        reasons.append("pipeline parallelism")
-    if model.is_hybrid or model.has_inner_state:
-        reasons.append("hybrid or state-space model")
-    if vllm_config.kv_transfer_config is not None:
-        reasons.append("KV connector or prefill/decode disaggregation")
+    if runner == "V2" and method not in RUN_ON_V2:
+        reasons.append(f"{method} on model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
     if speculation.rejection_sample_method != "standard":
         reasons.append(f"rejection_sample_method={speculation.rejection_sample_method}")
     if getattr(speculation, "enable_adaptive_verification", False):

@@ -185,9 +185,30 @@ class TestGate:
         from adaptive_spec.adapters.vllm.capability import detect
 
         config = self.configure(models, method="draft_model")
-        config.parallel_config.pipeline_parallel_size = 2
         config.speculative_config.rejection_sample_method = "synthetic"
-        config.kv_transfer_config = object()
-        shadow = " ".join(detect(config).shadow)
-        for part in ("pipeline", "KV connector", "synthetic"):
-            assert part in shadow
+        assert "synthetic" in " ".join(detect(config).shadow)
+
+    def test_pipeline_parallelism_fixes_the_depth(self, models: dict[str, Path]) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+        from adaptive_spec.step import Level
+
+        config = self.configure(models, method="draft_model")
+        config.parallel_config.pipeline_parallel_size = 2
+        found = detect(config)
+        assert found.capability is not None
+        assert found.capability.level is Level.VERIFY
+        assert not found.capability.cold_off
+        assert "pipeline parallelism" in " ".join(found.notes)
+        assert not found.shadow
+
+    @pytest.mark.parametrize("role", ["kv_producer", "kv_consumer", "kv_both"])
+    def test_only_a_prefill_instance_is_inert(self, models: dict[str, Path], role: str) -> None:
+        from vllm.config import KVTransferConfig
+
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        transfer = KVTransferConfig(kv_connector="ExampleConnector", kv_role=role)
+        config = self.configure(models, method="draft_model", kv_transfer_config=transfer)
+        found = detect(config)
+        assert ("prefill instance" in found.inert) == (role == "kv_producer")
+        assert not found.shadow

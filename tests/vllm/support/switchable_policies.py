@@ -62,6 +62,23 @@ class FixedPolicy(RandomPolicy):
         )
 
 
+class AlternatingPolicy(RandomPolicy):
+    """Verifies all drafts in one step and none in the next."""
+
+    name: ClassVar[str] = "alternating"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        none = bool(context.step % 2)
+        steers = context.capability.level is not Level.VERIFY
+        return SpecPlan(
+            step=context.step,
+            verify=context.draft_available * (not none),
+            draft_depth=0 if steers and not none else context.capability.max_draft_tokens,
+            mode=Mode.ON,
+            reason="alternating",
+        )
+
+
 class RaisingPolicy(RandomPolicy):
     """Raises in every method."""
 

@@ -1,0 +1,89 @@
+"""A prefill instance writes its KV cache to files, a decode instance reads it and steers K.
+
+vLLM's ExampleConnector stands in for NIXL and LMCache: the scheduler treats all of them alike.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import Job
+from recording import record_steps
+from scenarios import prompts
+
+pytestmark = pytest.mark.engine
+
+ROOMY = {
+    "num_gpu_blocks_override": 64,
+    "max_num_batched_tokens": 512,
+    "enable_prefix_caching": False,
+}
+"""The connector wants each prompt in one step."""
+
+
+def crowd(tokens: int | None = None) -> list[Job]:
+    return [
+        Job(f"text-{place}", text * 3, 2 * place, {"max_tokens": tokens or 12 + 3 * place})
+        for place, text in enumerate(prompts(6, 17))
+    ]
+
+
+def connected(folder: Path, role: str) -> Any:
+    from vllm.config import KVTransferConfig
+
+    return KVTransferConfig(
+        kv_connector="ExampleConnector",
+        kv_role=role,
+        kv_connector_extra_config={"shared_storage_path": str(folder)},
+    )
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_decode_instance_continues_what_the_prefill_instance_began(
+    shelf: Any, random_policy: dict[str, Any], tmp_path: Path, asynchronous: bool
+) -> None:
+    expected = shelf.get(**ROOMY).run(crowd())
+    prefill = shelf.get(
+        "eagle",
+        adaptive=random_policy,
+        kv_transfer_config=connected(tmp_path, "kv_producer"),
+        **ROOMY,
+    )
+    assert not hasattr(prefill.scheduler, "adaptive_spec"), "a prefill instance is left alone"
+    prefill.run(crowd(tokens=1))
+    assert any(tmp_path.iterdir()), "nothing was handed over"
+
+    decode = shelf.get(
+        "eagle",
+        adaptive=random_policy,
+        asynchronous=asynchronous,
+        kv_transfer_config=connected(tmp_path, "kv_consumer"),
+        **ROOMY,
+    )
+    read = count_read_tokens(decode)
+    record = record_steps(decode)
+    answers = decode.run(crowd())
+    assert {name: answer.tokens for name, answer in answers.items()} == {
+        name: answer.tokens for name, answer in expected.items()
+    }
+    assert sum(read) > 0, "no prompt was read from the prefill instance"
+    outcomes = [outcome for _, _, outcome in record if outcome is not None]
+    assert {int(k) for outcome in outcomes for k in outcome.verified} >= {0, 1, 2}
+    assert any(outcome.accepted.sum() for outcome in outcomes)
+    assert decode.controller.counters.failures == {}
+
+
+def count_read_tokens(engine: Any) -> list[int]:
+    """Prompt tokens that the connector finds, per question of the scheduler."""
+    connector, read = engine.scheduler.connector, []
+    original = connector.get_num_new_matched_tokens
+
+    def counted(*args: Any) -> Any:
+        found = original(*args)
+        read.append(found[0] or 0)
+        return found
+
+    connector.get_num_new_matched_tokens = counted
+    return read
