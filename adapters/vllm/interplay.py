@@ -103,9 +103,28 @@ INTERPLAY: tuple[Interplay, ...] = (
         "decisions reach all ranks in vLLM's own message",
         "test_parallelism: two ranks on a CPU",
     ),
-    Interplay("pipeline parallelism", SHADOW, "not tested"),
-    Interplay("hybrid and state-space models", SHADOW, "not tested"),
-    Interplay("KV connector, prefill/decode disaggregation", SHADOW, "not tested"),
+    Interplay(
+        "pipeline parallelism",
+        TRIMMING,
+        "steps of other requests are under way, so that depth stays Kmax; read in the source, not "
+        "executed",
+        "test_start_up",
+    ),
+    Interplay(
+        "hybrid and state-space models",
+        SUPPORTED,
+        "K = 0 included; executed on a CPU whose operators the tests mend",
+        "test_families: Qwen3-Next with MTP, Falcon-H1",
+    ),
+    Interplay(
+        "KV connector",
+        SUPPORTED,
+        "steers on the decode side",
+        "test_kv_connector: prefill and decode instance, files between them",
+    ),
+    Interplay(
+        "prefill instance (kv_role kv_producer)", INERT, "one token each", "test_kv_connector"
+    ),
     Interplay(
         "rejection_sample_method other than standard",
         SHADOW,

@@ -17,6 +17,7 @@ import msgspec
 import typer
 
 from adaptive_spec import __version__
+from adaptive_spec.bounded_read import read_small_file
 from adaptive_spec.config import load_config_file
 from adaptive_spec.errors import AdaptiveSpecError
 
@@ -93,9 +94,13 @@ def doctor(
     vllm_tree: Annotated[
         Path | None, typer.Option(help="Check this vLLM source tree instead of the environment.")
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Say what would be steered under this `vllm serve` command, or file."),
+    ] = None,
 ) -> None:
     """Report what is installed, what is supported and what is switched on."""
-    from adaptive_spec.commands.doctor import examine, source_report
+    from adaptive_spec.commands.doctor import examine, recipe_report, source_report
 
     trees = {"sglang": sglang_tree, "tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
     sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
@@ -108,6 +113,13 @@ def doctor(
             _print_source(source)
     if sources:
         raise typer.Exit(1 if any(source.problems for source in sources) else 0)
+    if recipe is not None:
+        judged = recipe_report(_text_of(recipe))
+        if json:
+            _print_json(judged)
+        else:
+            _print_table(("recipe", "answer"), judged.rows)
+        raise typer.Exit(0 if judged.steered else 1)
     report = examine()
     if json:
         _print_json(report)
@@ -155,6 +167,17 @@ def config(
         _print_json(loaded)
     else:
         print(msgspec.yaml.encode(loaded).decode(), end="")
+
+
+def _text_of(recipe: str) -> str:
+    """Return the content of the file that is named, or the command itself."""
+    path = Path(recipe)
+    if " " in recipe.strip() or not path.is_file():
+        return recipe
+    try:
+        return read_small_file(path, 1 << 20).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AdaptiveSpecError(f"--recipe {recipe}: {error}") from None
 
 
 def _print_report(report: Report) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 import adaptive_spec
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
-from adaptive_spec.engines.doctor_rows import EngineReport
+from adaptive_spec.engines.doctor_rows import EngineReport, RecipeReport
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.kernels import numba_available
 from adaptive_spec.policy import (
@@ -32,6 +32,10 @@ ENGINE_REPORTS_GROUP = "adaptive_spec.engine_reports"
 
 SOURCE_CHECKS_GROUP = "adaptive_spec.source_checks"
 """Entry-point group of functions that check an engine's source tree against the adapter's facts."""
+
+RECIPES_GROUP = "adaptive_spec.recipes"
+"""Entry-point group of functions that take a command which starts a server and return what an
+adapter would steer there, a `RecipeReport`."""
 
 
 class SourceReport(Protocol):
@@ -130,6 +134,17 @@ def source_report(engine: str, tree: Path) -> SourceReport:
         report: SourceReport = point.load()(tree)
         return report
     raise ConfigError(f"no source check for {engine!r} is installed; reinstall adaptive-spec")
+
+
+def recipe_report(command: str, engine: str = "vllm") -> RecipeReport:
+    """Return what an engine's adapter would steer on a server started by this command.
+
+    Raises ConfigError, one line, for a command without a valid configuration.
+    """
+    for point in entry_points(group=RECIPES_GROUP, name=engine):
+        report: RecipeReport = point.load()(command)
+        return report
+    raise ConfigError(f"nothing judges a recipe of {engine!r}; reinstall adaptive-spec")
 
 
 def installed_policies() -> list[PolicyReport]:

@@ -50,6 +50,18 @@ class EngineReport(msgspec.Struct, frozen=True):
     interplay: tuple[Interplay, ...] = ()
 
 
+class RecipeReport(msgspec.Struct, frozen=True):
+    """Control that an engine started by a given command would leave to the plugin.
+
+    Attributes:
+        steered: decisions would act.
+        rows: question and answer, in a few words each.
+    """
+
+    steered: bool
+    rows: list[tuple[str, str]]
+
+
 def installed_version(distributions: Iterable[str]) -> str | None:
     """Return the version of the first installed distribution; None if none is installed."""
     for name in distributions:

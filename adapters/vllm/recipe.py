@@ -1,0 +1,100 @@
+"""Answer of `adaptive-spec doctor --recipe`: what would be steered under a `vllm serve` command.
+
+vLLM's own code parses the command and resolves the configuration, the model's included; names of
+models decide nothing. Model runner, graphs and ranks are those that vLLM chooses on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Any
+
+from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.versions import VERSIONS
+from adaptive_spec.engines.doctor_rows import RecipeReport
+from adaptive_spec.errors import ConfigError, UnsupportedEngineError
+from adaptive_spec.step import Level
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_SERVERS = ("serve", "vllm.entrypoints.openai.api_server")
+_STEERED = {
+    Level.FULL: "K per request, and draft depth",
+    Level.VERIFY: "K per request; the draft depth stays Kmax",
+    Level.UNIFORM: "one K per batch",
+}
+
+
+def judge(command: str) -> RecipeReport:
+    """Return what the plugin would do under this command.
+
+    Args:
+        command: a shell command such as ``NAME=value vllm serve MODEL --flag value``, or its
+            arguments alone; lines may end in a backslash.
+
+    Raises ConfigError if vLLM cannot make a configuration of it, UnsupportedEngineError without
+    vLLM.
+    """
+    try:
+        import vllm
+    except ImportError as error:
+        raise UnsupportedEngineError(
+            f"--recipe needs vLLM, which makes the configuration: {error}; install it here, or "
+            "call doctor where the server runs"
+        ) from None
+    config = _configuration(command)
+    found = detect(config)
+    tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
+    device = config.device_config.device_type
+    rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
+    rows.append(("steered", _steered(found)))
+    if found.capability is not None:
+        speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
+        rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
+        rows += [("note", note) for note in found.notes]
+    return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
+
+
+def _steered(found: Support) -> str:
+    if found.capability is None:
+        return f"nothing: {found.inert}"
+    if found.shadow:
+        return f"nothing, decisions are recorded only: {', '.join(found.shadow)}"
+    return _STEERED[found.capability.level]
+
+
+def _configuration(command: str) -> Any:
+    """Let vLLM parse the command and resolve its configuration."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    words = _words(command)
+    parser = FlexibleArgumentParser(exit_on_error=False)
+    parser.add_argument("model_tag", nargs="?")
+    try:
+        # What belongs to the HTTP server alone is left over.
+        known, _ = AsyncEngineArgs.add_cli_args(parser).parse_known_args(words)
+        if known.model_tag is not None:
+            known.model = known.model_tag
+        return AsyncEngineArgs.from_cli_args(known).create_engine_config()
+    except (SystemExit, Exception) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ConfigError(
+            f"--recipe: vLLM makes no configuration of it on this machine: {reason}"
+        ) from error
+
+
+def _words(command: str) -> list[str]:
+    """The command's arguments after the server's name; assignments go to the environment."""
+    try:
+        words = shlex.split(command.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise ConfigError(f"--recipe: {error}; paste the whole command") from None
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        os.environ[name] = value
+    for server in _SERVERS:
+        if server in words:
+            return words[words.index(server) + 1 :]
+    return words

@@ -1,0 +1,65 @@
+"""`doctor --recipe`: a serve command in, what would be steered out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adaptive_spec.errors import ConfigError
+
+pytestmark = pytest.mark.engine
+
+NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 4}'"""
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> None:
+    from engines import prepare_environment
+
+    prepare_environment()
+
+
+def answers(command: str) -> tuple[bool, dict[str, str]]:
+    from adaptive_spec.adapters.vllm.recipe import judge
+
+    report = judge(command)
+    return report.steered, dict(report.rows)
+
+
+def test_a_whole_command_is_understood(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOME_VARIABLE", raising=False)
+    command = (
+        f"SOME_VARIABLE=1 vllm serve {models['target']} --max-model-len 256 \\\n"
+        f"  --enforce-eager --port 8123 {NGRAM}  # a comment"
+    )
+    steered, rows = answers(command)
+    assert steered
+    assert rows["steered"] == "K per request, and draft depth"
+    assert rows["speculation"] == "ngram, Kmax 4, model runner V1"
+    assert "cpu" in rows["engine"]
+
+
+def test_without_speculation_nothing_is_steered(models: dict[str, Path]) -> None:
+    steered, rows = answers(f"--model {models['target']} --max-model-len 256")
+    assert not steered
+    assert "add --speculative-config" in rows["steered"]
+
+
+def test_the_reason_for_watching_only_is_named(models: dict[str, Path]) -> None:
+    lossy = NGRAM.replace("}", ', "rejection_sample_method": "synthetic"}')
+    lossy = lossy.replace("}", ', "synthetic_acceptance_rates": [0.5, 0.4, 0.3, 0.2]}')
+    steered, rows = answers(f"vllm serve {models['target']} --max-model-len 256 {lossy}")
+    assert not steered
+    assert "rejection_sample_method=synthetic" in rows["steered"]
+
+
+@pytest.mark.parametrize(
+    "command", ["vllm serve /no/such/model", "vllm serve 'half quoted", "serve --max-model-len x"]
+)
+def test_a_bad_command_is_one_line(command: str) -> None:
+    with pytest.raises(ConfigError, match="--recipe") as caught:
+        answers(command)
+    assert "\n" not in str(caught.value)
