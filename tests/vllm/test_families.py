@@ -17,6 +17,7 @@ from engines import Answer, Engine, Job
 from family_checkpoints import FAMILIES, VOCABULARY, build
 from recording import record_steps
 from switchable_policies import AlternatingPolicy
+from v2_engines import V2Engines
 
 from adaptive_spec import check_adapter
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.engine
 KMAX = 3
 HYBRIDS = ("qwen3_next_mtp", "falcon_h1")
 ON_V1 = tuple(name for name in FAMILIES if name != "dspark")
-"""vLLM runs dspark on model runner V2 only."""
+"""Families that model runner V1 runs."""
 FIXED_DEPTH = ("dflash",)
 TIE = 2e-2
 """Difference of log-probability below which the gated delta rule's bfloat16 may choose either."""
@@ -136,6 +137,52 @@ def test_tokens_are_those_without_speculation(
     assert engine.preemptions > 0 or family.name in HYBRIDS
     assert engine.controller.counters.failures == {}
     check_adapter(record, live_requests=len(engine.controller.slots))
+
+
+@pytest.fixture(scope="module")
+def v2(models: dict[str, Path], shelf: Any) -> Iterator[V2Engines]:
+    shelf.clear()
+    engines = V2Engines(models)
+    yield engines
+    engines.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "depth_follows"),
+    [
+        ("dspark", False),
+        pytest.param("dflash", False, marks=pytest.mark.long),
+        pytest.param("gemma4", True, marks=pytest.mark.long),
+        pytest.param("several_mtp_modules", False, marks=pytest.mark.long),
+    ],
+)
+def test_tokens_on_model_runner_v2(
+    v2: V2Engines,
+    checkpoints: Path,
+    random_policy: dict[str, Any],
+    name: str,
+    depth_follows: bool,
+) -> None:
+    folder = build(checkpoints, name)
+    small: dict[str, Any] = dict(
+        model=str(folder / "target"), max_model_len=160, max_num_seqs=6, skip_tokenizer_init=True
+    )
+    jobs = [
+        Job(job.name, job.prompt[:60], job.arrives // 3, {"max_tokens": 14}) for job in crowd()[:5]
+    ]
+    expected = v2.run(jobs, **small)
+    assert expected.runner == "vllm.v1.worker.cpu.model_runner"
+    speculation = FAMILIES[name].speculation(folder, KMAX)
+    seen = v2.run(
+        jobs, FAMILIES[name].method, adaptive=random_policy, speculation=speculation, **small
+    )
+    assert {name: answer.tokens for name, answer in seen.answers.items()} == {
+        name: answer.tokens for name, answer in expected.answers.items()
+    }
+    assert seen.capability[1:] == (depth_follows, "")
+    assert set(seen.verified) == set(range(KMAX + 1))
+    assert seen.ragged_steps > 0
+    assert seen.failures == {}
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
