@@ -109,7 +109,7 @@ class CostModel:
     @property
     def ready(self) -> bool:
         """There is something to predict from."""
-        return self.samples >= 4 or self._profile is not None or self.changes > 0
+        return self.samples > 0 or self._profile is not None or self.changes > 0
 
     def verify_seconds(
         self, batch_size: int, context_tokens: int, prefill_tokens: int
