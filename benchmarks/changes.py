@@ -175,6 +175,11 @@ def run(
     return Trace(*rows)
 
 
+def always(value: Any) -> Callable[[int], Any]:
+    """The same in every step."""
+    return lambda _: value
+
+
 def goodput(seed: int) -> Policy:
     """The policy under test."""
     return build_policy("goodput", {}, seed=seed)
@@ -221,7 +226,7 @@ def steady(seeds: int, quick: bool) -> list[dict[str, Any]]:
         for batch in (16,) if quick else (1, 16, 64, 256):
             for seed in range(seeds):
                 steps = 4000 if batch < 256 else 2500
-                trace = run(goodput(seed), lambda _, w=world: w, lambda _, b=batch: b, steps, seed)
+                trace = run(goodput(seed), always(world), always(batch), steps, seed)
                 best = world.best(batch)[1]
                 rows.append({"world": name, "batch": batch, "best k": best})
                 rows[-1] |= {"score": trace.score(1000, steps), "mean k": float(trace.k.mean())}
@@ -237,11 +242,11 @@ def cold(seeds: int, quick: bool) -> list[dict[str, Any]]:
                 row: dict[str, Any] = {"world": name, "batch": batch}
                 row["best k"] = world.best(batch)[1]
                 policy = goodput(seed)
-                trace = run(policy, lambda _, w=world: w, lambda _, b=batch: b, 500, seed)
+                trace = run(policy, always(world), always(batch), 500, seed)
                 row |= {"first 500": trace.score(0, 500), "worst 100": trace.worst(500)}
                 again = goodput(seed + 1)
                 again.restore(json.loads(json.dumps(policy.state())))
-                trace = run(again, lambda _, w=world: w, lambda _, b=batch: b, 500, seed + 99)
+                trace = run(again, always(world), always(batch), 500, seed + 99)
                 rows.append(row | {"restarted": trace.score(0, 500)})
     return rows
 
@@ -253,11 +258,9 @@ def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
         for seed in range(seeds):
             random = np.random.default_rng(seed)
             walk = np.cumsum(0.06 * random.standard_normal(4000)) + 4.0
-            sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int)
+            sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int).tolist()
             steps = 2000 if quick else 4000
-            trace = run(
-                goodput(seed), lambda _, w=world: w, lambda n, s=sizes: int(s[n]), steps, seed
-            )
+            trace = run(goodput(seed), always(world), sizes.__getitem__, steps, seed)
             rows.append({"world": name, "score": trace.score(1000, steps)})
     return rows
 
