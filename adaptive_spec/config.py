@@ -14,9 +14,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_document, read_small_file
 from adaptive_spec.errors import ConfigError
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
+_LARGEST_BYTES = 1 << 20
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -25,7 +27,8 @@ class FailOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Limits after which a failing policy is benched."""
 
     max_decision_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
-    """Longest decision that is used (ms); a slower one counts as a failure."""
+    """CPU time of the longest decision that is used (ms); a slower one counts as a failure, and so
+    does one that takes ten times as long by the clock."""
     failures_to_bench: Annotated[int, msgspec.Meta(ge=1)] = 5
     """Failures, without 100 good decisions in between, after which the policy is benched."""
     bench_seconds: Seconds = 60.0
@@ -39,7 +42,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     segment_mb: Annotated[float, msgspec.Meta(gt=0)] = 64.0
     """Size at which a new segment begins (MB)."""
     max_segments: Annotated[int, msgspec.Meta(ge=1)] = 8
-    """Segments kept per process; the oldest is deleted first."""
+    """Segments kept in the directory; the oldest that no process writes is deleted first."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -133,18 +136,12 @@ def load_config_file(path: str | os.PathLike[str]) -> Config:
     """
     file = Path(path)
     try:
-        data = file.read_bytes()
+        value = decode_document(file, read_small_file(file, _LARGEST_BYTES))
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"configuration file {str(file)!r}: {reason}") from error
-    try:
-        if file.suffix == ".json":
-            value = msgspec.json.decode(data)
-        else:
-            value = msgspec.yaml.decode(data)
-    except msgspec.DecodeError as error:
-        first_line = str(error).splitlines()[0]
-        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {first_line}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {error}") from error
     return parse_config(value, source=str(file))
 
 
