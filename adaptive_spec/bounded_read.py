@@ -45,7 +45,7 @@ def decode_json(content: bytes | str, type_: Any = Any) -> Any:
         raise ValueError(f"nested deeper than {MOST_DEPTH}") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise ValueError(_one_line(error)) from error
-    _check_plain(value)
+    check_plain(value)
     return value
 
 
@@ -58,7 +58,7 @@ def decode_yaml(content: bytes) -> Any:
         value = msgspec.yaml.decode(content)
     except (msgspec.DecodeError, yaml.YAMLError, ValueError) as error:
         raise ValueError(_one_line(error)) from error
-    _check_plain(value)
+    check_plain(value)
     return value
 
 
@@ -94,7 +94,7 @@ def _check_yaml(content: bytes) -> None:
             raise ValueError(f"more than {_MOST_NODES} values")
 
 
-def _check_plain(value: Any) -> None:
+def check_plain(value: Any) -> None:
     """Raise ValueError for values that JSON or a float cannot hold, and for deep nesting."""
     level = [value]
     for _ in range(MOST_DEPTH + 1):

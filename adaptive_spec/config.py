@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from adaptive_spec.bounded_read import decode_document, read_small_file
+from adaptive_spec.bounded_read import check_plain, decode_document, read_small_file
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.validation import explained
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
 _LARGEST_BYTES = 1 << 20
@@ -109,24 +110,18 @@ def parse_config(value: object, *, source: str) -> Config:
     if value.get("policy") is False:
         value["policy"] = "off"
     try:
+        check_plain(value)
         config = msgspec.convert(value, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}; {_known_keys(str(error))}") from error
-    for key, path in (("profile", config.profile),):
-        if path is not None and not Path(path).is_file():
-            raise ConfigError(
-                f"{source}: `{key}`: no file {path!r}; give an existing file or drop it"
-            )
+        raise ConfigError(f"{source}: {explained(error, Config)}") from error
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    path = config.profile
+    if path is not None and not Path(path).is_file():
+        raise ConfigError(
+            f"{source}: `profile`: no file {path!r}; give an existing file or drop it"
+        )
     return config
-
-
-def _known_keys(message: str) -> str:
-    """List the keys of the object that a msgspec message refers to."""
-    struct: type[msgspec.Struct] = Config
-    for key, nested in (("$.trace", Trace), ("$.fail_open", FailOpen)):
-        if key in message:
-            struct = nested
-    return "keys are " + ", ".join(field.name for field in msgspec.structs.fields(struct))
 
 
 def load_config_file(path: str | os.PathLike[str]) -> Config:

@@ -31,6 +31,7 @@ from adaptive_spec.policy import (
     Policy,
     configured_policy,
     reads_entropy,
+    reads_profile,
     refuse_biased,
     stopper,
 )
@@ -292,6 +293,7 @@ class Controller:
             "mode": self.mode,
             "policy": self.policy.name,
             "options": self.config.options,
+            "profile_ignored": bool(self.config.profile) and not reads_profile(self.policy),
             "only_watch": self._operator.only_watch,
             "max_draft_tokens": self.capability.max_draft_tokens,
             "switches": self._operator.obeyed,

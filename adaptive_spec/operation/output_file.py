@@ -97,8 +97,10 @@ class OwnedFile:
 
     def replace(self, content: bytes) -> None:
         """Write the file anew. Raises OSError, also while another process owns the file."""
-        if not self._owned() and in_use(self._path):
-            raise OSError(errno.EBUSY, "another process writes it; put {pid} in the name")
+        if not self._owned():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if in_use(self._path):
+                raise OSError(errno.EBUSY, "another process writes it; put {pid} in the name")
         handle, self._handle = self._handle, _replaced(self._path, content)
         if handle >= 0:
             os.close(handle)
