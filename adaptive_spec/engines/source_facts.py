@@ -1,7 +1,8 @@
 """Facts about an engine's source, looked up in the syntax trees of the files that they name.
 
-A fact is a function with its parameters, a set of names, an order of calls, or a choice between such
-facts where versions differ. The engine is never imported: the tree may be a checkout, an unpacked wheel or the installed package.
+A fact is a function with its parameters, a set of names, an order of calls, or a choice between
+such facts where versions differ. The engine is never imported: the tree may be a checkout, an
+unpacked wheel or the installed package.
 """
 
 from __future__ import annotations
