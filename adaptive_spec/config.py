@@ -75,6 +75,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         allow_untested: run on a version of the engine that is outside of the tested range
             (compatibility.md) if its source has what the adapter needs; without it, the server
             refuses to start.
+        take_over: switch off vLLM's `enable_adaptive_verification`, which leaves the plugin in
+            shadow mode, and steer instead of it.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -92,6 +94,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     state_directory: str | None = None
     ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
     allow_untested: bool = True
+    take_over: bool = False
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 

@@ -52,6 +52,8 @@ def install() -> None:
         # Out of sight while vLLM resolves its configuration: additional_config enters the hash
         # of its compile cache.
         self.additional_config = _without_key(given)
+        if config is not None and config.mode == "on" and config.take_over:
+            self.speculative_config = _without_adaptive_verification(self.speculative_config)
         try:
             vllm_config = original(self, *args, **kwargs)
         finally:
@@ -186,6 +188,14 @@ def _require_usable(config: Config) -> None:
 @functools.cache
 def _require_known_source() -> None:
     SOURCE.require(FACTS)
+
+
+def _without_adaptive_verification(speculation: Any) -> Any:
+    """The user's --speculative-config, in which vLLM trims nothing by itself."""
+    if isinstance(speculation, Mapping) and speculation.get("enable_adaptive_verification"):
+        _LOG.info("adaptive_spec: takes over from enable_adaptive_verification, which is off")
+        return {**speculation, "enable_adaptive_verification": False}
+    return speculation
 
 
 def _without_key(additional_config: Any) -> Any:

@@ -131,7 +131,12 @@ INTERPLAY: tuple[Interplay, ...] = (
         "lossy or synthetic acceptance is nothing to learn from",
         "test_start_up",
     ),
-    Interplay("enable_adaptive_verification", SHADOW, "vLLM trims already"),
+    Interplay(
+        "enable_adaptive_verification",
+        SHADOW,
+        "vLLM trims already; with `take_over` the plugin switches it off and steers",
+        "test_start_up",
+    ),
     Interplay(
         "num_speculative_tokens_per_batch_size",
         SUPPORTED,

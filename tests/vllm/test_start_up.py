@@ -191,6 +191,32 @@ class TestGate:
         config.speculative_config.rejection_sample_method = "synthetic"
         assert "synthetic" in " ".join(detect(config).shadow)
 
+    @pytest.mark.parametrize("mode", ["on", "shadow"])
+    def test_adaptive_verification_is_taken_over_on_request_only(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, mode: str
+    ) -> None:
+        from adaptive_spec.adapters.vllm import gate
+
+        asked: list[bool] = []
+        users = {"method": "dspark", "enable_adaptive_verification": True}
+
+        class Arguments:
+            def __init__(self) -> None:
+                self.additional_config = {"adaptive_spec": {"mode": mode, "take_over": True}}
+                self.speculative_config = dict(users)
+
+            def create_engine_config(self) -> Any:
+                asked.append(self.speculative_config["enable_adaptive_verification"])
+                raise KeyboardInterrupt
+
+        import vllm.engine.arg_utils as module
+
+        monkeypatch.setattr(module, "EngineArgs", Arguments)
+        gate.install()
+        with pytest.raises(KeyboardInterrupt):
+            Arguments().create_engine_config()
+        assert asked == [mode != "on"]
+
     def test_pipeline_parallelism_fixes_the_depth(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect
         from adaptive_spec.step import Level
