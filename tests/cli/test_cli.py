@@ -58,6 +58,15 @@ def test_outputs_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_recipe_where_vllm_is_missing_is_one_line(tmp_path: Path) -> None:
+    for recipe in ("vllm serve MODEL", write(tmp_path, "vllm serve MODEL", "serve.sh")):
+        done = call("doctor", "--recipe", recipe)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert "vllm" in done.stderr.lower()
+        assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.fixture
 def other_package(tmp_path):
     """A package of somebody else's with a policy and two reports, one of each broken."""
