@@ -68,12 +68,12 @@ class AlternatingPolicy(RandomPolicy):
     name: ClassVar[str] = "alternating"
 
     def plan(self, context: StepContext) -> SpecPlan:
-        none = bool(context.step % 2)
-        steers = context.capability.level is not Level.VERIFY
+        none = bool(context.step % 2)  # what such a step drafts, the next one verifies
+        fixed = context.capability.level is Level.VERIFY
         return SpecPlan(
             step=context.step,
             verify=context.draft_available * (not none),
-            draft_depth=0 if steers and not none else context.capability.max_draft_tokens,
+            draft_depth=context.capability.max_draft_tokens if none or fixed else 0,
             mode=Mode.ON,
             reason="alternating",
         )
