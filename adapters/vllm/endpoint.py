@@ -13,6 +13,7 @@ import json
 from argparse import Namespace
 from typing import Any
 
+from adaptive_spec.adapters.vllm.compat import call_all_engines
 from adaptive_spec.adapters.vllm.control import METHOD
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 
@@ -62,7 +63,7 @@ async def _ask(request: Any, *body: dict[str, Any]) -> Any:
     if client is None:
         return _error(409, _NOT_ON)
     try:
-        engines = await client.call_utility_all_async(METHOD, *body)
+        engines = await call_all_engines(client, METHOD, *body)
     except Exception as error:
         return _error(502, f"the engines do not answer: {error}")
     refused = sorted({engine["error"] for engine in engines if "error" in engine})

