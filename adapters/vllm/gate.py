@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from adaptive_spec.adapters.vllm import graph_ladder
@@ -181,14 +182,14 @@ def _require_usable(config: Config) -> tuple[str, dict[str, str]]:
     import vllm
 
     warning = VERSIONS.admit(vllm.__version__, allow_untested=config.allow_untested)
-    missing = _missing_features()
+    missing = _missing_features(SOURCE.installed_folder())
     configured_policy(config)
     return warning, missing
 
 
 @functools.cache
-def _missing_features() -> dict[str, str]:
-    return SOURCE.require([BASE]).missing
+def _missing_features(package: Path | None) -> dict[str, str]:
+    return SOURCE.require([BASE], package).missing
 
 
 def _without_key(additional_config: Any) -> Any:

