@@ -1,4 +1,4 @@
-"""Wheels of engines, unzipped into folders that stand in front of PYTHONPATH or are only read.
+"""Wheels and sources of engines, unpacked to be read or to stand in front of PYTHONPATH.
 
 The folders lie beside the virtual environments. Nothing is installed: an environment whose packages
 fit lends torch and the rest.
@@ -6,9 +6,11 @@ fit lends torch and the rest.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -58,14 +60,57 @@ def unpacked(
     return folder
 
 
+def source_distribution(distribution: str, version: str, part: str) -> Path:
+    """Folder with one top-level folder of a source distribution, downloaded once.
+
+    Raises DownloadError.
+    """
+    folder = environments_folder() / "wheels" / f"{distribution}-{version}.{part}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        tools, into = Path(temporary) / "tools", Path(temporary) / "into"
+        # pip prepares metadata before it hands a source distribution over.
+        _pip("install", "--target", tools, "setuptools-rust", "setuptools-scm", "packaging")
+        environment = {
+            "PYTHONPATH": str(tools),
+            "VLLM_TARGET_DEVICE": "empty",
+            "VLLM_VERSION_OVERRIDE": version,
+        }
+        _pip(
+            *("download", "--no-deps", "--no-build-isolation", "--no-binary", distribution),
+            *("--dest", temporary, f"{distribution}=={version}"),
+            env=environment,
+        )
+        [archive] = Path(temporary).glob("*.tar.gz")
+        with tarfile.open(archive) as source:
+            inside = f"{archive.name.removesuffix('.tar.gz')}/{part}/"
+            members = [one for one in source.getmembers() if one.name.startswith(inside)]
+            source.extractall(into, members, filter="data")
+        next(into.iterdir()).rename(folder)
+    return folder
+
+
 def _download(distribution: str, version: str, platform: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--only-binary=:all:", "--implementation", "cp", "--abi", "abi3", "--abi", "none"]
-    command += ["--python-version", "3.11", "--platform", platform, "--platform", "any"]
-    command += ["--dest", str(folder), f"{distribution}=={version}"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if ran.returncode or len(wheels) != 1:
-        said = ran.stderr.strip().splitlines() or ["no wheel"]
-        raise DownloadError(f"pip could not download {distribution} {version}: {said[-1]}")
-    return wheels[0]
+    _pip(
+        *("download", "--no-deps", "--only-binary=:all:", "--implementation", "cp"),
+        *("--abi", "abi3", "--abi", "none", "--python-version", "3.11"),
+        *("--platform", platform, "--platform", "any"),
+        *("--dest", folder, f"{distribution}=={version}"),
+    )
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def _pip(what: str, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pip", what, "--quiet", *arguments],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        said = ran.stderr.strip().splitlines() or ["it does not say why"]
+        raise DownloadError(f"pip {what} {arguments[-1]}: {said[-1]}")

@@ -6,7 +6,12 @@ looks for them in a source tree.
 
 from __future__ import annotations
 
-from adaptive_spec.adapters.vllm.worker_facts import OUTPUT, SCHEDULER, V2, WORKER_FACTS
+from adaptive_spec.adapters.vllm.worker_facts import (
+    OUTPUT,
+    SCHEDULER,
+    V2,
+    WORKER_FACTS,
+)
 from adaptive_spec.engines.source_check import EngineSource
 from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
 

