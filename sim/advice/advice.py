@@ -196,9 +196,7 @@ def _predicted(
     ]
     for set_up, clients in itertools.product(chosen, loads):
         runs[set_up.name, clients] = run(set_up, clients, found)
-    predictions = [
-        _prediction(set_up, runs, loads, shares) for set_up in (none, *static, *chosen)
-    ]
+    predictions = [_prediction(set_up, runs, loads, shares) for set_up in (none, *static, *chosen)]
     by_clients = [_best_fixed(runs, static, clients) for clients in (*loads, *beyond)]
     left_out = list(itertools.takewhile(lambda each: each.gain.value <= 1.0, by_clients[::-1]))
     verdict, recommended = _verdict(predictions)
