@@ -13,8 +13,8 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
 from adaptive_spec.sim.advice.observed import KindFacts, LoadFacts, Observed, observe
 from adaptive_spec.sim.advice.setups import SetUp
-from adaptive_spec.sim.advice.worlds import Outcome, World, worlds
-from adaptive_spec.sim.hardware.from_trace import TimedSteps, TraceFit, read_timed_steps
+from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, Outcome, World, worlds
+from adaptive_spec.sim.hardware.from_trace import TraceFit, read_timed_steps
 from adaptive_spec.sim.off_policy.intervals import Estimate, student_t
 
 CONFIDENCE = 0.95
@@ -99,6 +99,7 @@ def advise(
     *,
     drafter: str = "",
     resamplings: int = 4,
+    tokens: int = FEWEST_TOKENS,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Advice, Observed]:
@@ -108,6 +109,7 @@ def advise(
         traces: folders or segments of step traces of one server set-up.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
         resamplings: bootstrap worlds behind the intervals, >= 2.
+        tokens: fewest tokens of a simulated run; more narrow the intervals.
         seed: of all draws.
         progress: called with runs done and in all.
 
@@ -129,7 +131,8 @@ def advise(
         return msgspec.structs.replace(seen, verdict=verdict, certainty=[*_varied(error)]), observed
     drafts_by_look_up = observed.capability is not None and not observed.capability.off_pass
     name = drafter or ("ngram" if drafts_by_look_up else "eagle")
-    return _predicted(seen, observed, steps, name, resamplings, seed, progress), observed
+    found = list(worlds(observed, steps, drafter=name, count=resamplings, seed=seed, tokens=tokens))
+    return _predicted(seen, observed, found, progress), observed
 
 
 def _varied(error: DataError) -> tuple[str, str]:
@@ -143,13 +146,9 @@ def _varied(error: DataError) -> tuple[str, str]:
 def _predicted(
     seen: Advice,
     observed: Observed,
-    steps: TimedSteps,
-    drafter: str,
-    resamplings: int,
-    seed: int,
+    found: Sequence[World],
     progress: Callable[[int, int], None],
 ) -> Advice:
-    found = list(worlds(observed, steps, drafter=drafter, count=resamplings, seed=seed))
     loads = [load.clients for load in seen.loads]
     beyond = [n for n in (2 * loads[-1], 4 * loads[-1]) if n <= _MOST_CLIENTS]
     none, warm = setups.no_speculation(), setups.warm_zero()

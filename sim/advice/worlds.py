@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.policy import build_policy
@@ -32,7 +33,8 @@ _BLOCK_STEPS = 32
 _MOST_STEPS = 4_000
 """Timed steps that a fit reads; more make it slower, hardly better."""
 _WARM_UP_STEPS = 300
-_FEWEST_TOKENS, _TOKENS_PER_CLIENT = 4_000, 200
+FEWEST_TOKENS = 4_000
+_TOKENS_PER_CLIENT = 200
 _NO_LIMIT = 1 << 30
 _NORMAL_OVER_MEDIAN = 1.4826
 
@@ -62,6 +64,7 @@ class World:
     drafter: str
     options: EngineOptions
     seed: int
+    fewest_tokens: int
 
     def run(self, set_up: SetUp, clients: int) -> Outcome:
         """Serve a closed loop of so many clients."""
@@ -72,11 +75,11 @@ class World:
             find_drafter("none" if none else self.drafter),
             self.hardware,
             build_policy(set_up.policy, set_up.options, seed=self.seed),
-            replace_options(self.options, max_running=max(clients, 1)),
+            msgspec.structs.replace(self.options, max_running=max(clients, 1)),
             seed=self.seed,
         )
         result = engine.run(
-            max_tokens=max(_FEWEST_TOKENS, _TOKENS_PER_CLIENT * clients),
+            max_tokens=max(self.fewest_tokens, _TOKENS_PER_CLIENT * clients),
             warmup_steps=_WARM_UP_STEPS,
         )
         return Outcome(
@@ -87,7 +90,7 @@ class World:
 
 
 def worlds(
-    observed: Observed, steps: TimedSteps, *, drafter: str, count: int, seed: int
+    observed: Observed, steps: TimedSteps, *, drafter: str, count: int, seed: int, tokens: int
 ) -> Iterator[World]:
     """Yield the recorded world, then `count` resampled ones."""
     capability = observed.capability
@@ -113,16 +116,10 @@ def worlds(
             hardware=Hardware(profile),
             fit=fit,
             drafter=drafter,
-            options=replace_options(options, timing_noise=noise),
+            options=msgspec.structs.replace(options, timing_noise=noise),
             seed=seed + number,
+            fewest_tokens=tokens,
         )
-
-
-def replace_options(options: EngineOptions, **changes: float) -> EngineOptions:
-    """Return the options with other values."""
-    from msgspec.structs import replace as replaced
-
-    return replaced(options, **changes)
 
 
 def _drawn(steps: TimedSteps, random: np.random.Generator | None) -> TimedSteps:

@@ -36,6 +36,7 @@ def advise(
     resamplings: Annotated[
         int, typer.Option(min=2, max=50, help="Bootstrap worlds behind the intervals.")
     ] = 4,
+    tokens: Annotated[int, typer.Option(min=100, help="Fewest tokens of a simulated run.")] = 4000,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -59,6 +60,7 @@ def advise(
             places,
             drafter=drafter,
             resamplings=resamplings,
+            tokens=tokens,
             seed=seed,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
