@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from adaptive_spec import Capability, Config, Level
 from adaptive_spec.adapters.vllm import doctor
 from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
@@ -79,6 +81,18 @@ def test_a_configuration_without_our_key_is_made_without_our_code() -> None:
     )
     environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+
+
+def test_a_policy_for_greedy_drafts_is_refused_before_an_engine_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from adaptive_spec.adapters.vllm import gate
+
+    capability = Capability(level=Level.VERIFY, max_draft_tokens=4, sampled_drafts=True)
+    found = gate.Support(capability=capability)
+    monkeypatch.setattr(gate, "detect", lambda *_: found)
+    with pytest.raises(PolicyError, match=r"'tetris' is for greedy drafts only"):
+        gate.switch_on(SimpleNamespace(), Config(policy="tetris", kernel="numpy"))
 
 
 @pytest.mark.engine
