@@ -17,3 +17,6 @@ Layout, in the order a server meets it::
     metrics, figures_page    figures for Prometheus, written and shown
     interplay, doctor    what `adaptive-spec doctor` prints
 """
+
+KEY = "adaptive_spec"
+"""Our key in ``--additional-config``."""

@@ -12,13 +12,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adaptive_spec.adapters.vllm import graph_ladder
+from adaptive_spec.adapters.vllm import KEY, graph_ladder
 from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
-from adaptive_spec.adapters.vllm.plugin import KEY
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError

@@ -13,12 +13,11 @@ import functools
 import os
 import sys
 
+from adaptive_spec.adapters.vllm import KEY
+
 TYPE_CHECKING = False  # typing takes longer to import than everything else here
 if TYPE_CHECKING:
     from typing import Any
-
-KEY = "adaptive_spec"
-"""Our key in ``--additional-config``."""
 
 _MARK = "_adaptive_spec_gate"
 _ENGINE_ARGS_MODULE = "vllm.engine.arg_utils"
