@@ -50,7 +50,7 @@ def advise(
 
     from adaptive_spec.sim.advice.advice import advise as predict
     from adaptive_spec.sim.advice.memory import memory_cost
-    from adaptive_spec.sim.advice.screen import print_advice
+    from adaptive_spec.sim.commands.advice_screen import print_advice
 
     places = _places(traces or [], server, key)
     stderr = Console(stderr=True)
@@ -104,7 +104,7 @@ def _write_page(found: Advice, path: Path) -> None:
     from rich.console import Console
 
     from adaptive_spec.errors import DataError
-    from adaptive_spec.sim.advice.screen import print_advice
+    from adaptive_spec.sim.commands.advice_screen import print_advice
 
     console = Console(record=True, width=150, file=StringIO(), force_terminal=True)
     print_advice(found, console)

@@ -123,6 +123,6 @@ def test_a_drafter_costs_its_weights_and_its_kv(tmp_path):
 
 
 def test_advice_needs_no_plotting_library():
-    code = "import sys; import adaptive_spec.sim.advice.screen; print('matplotlib' in sys.modules)"
+    code = "import sys; import adaptive_spec.sim.commands.advice_screen; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
