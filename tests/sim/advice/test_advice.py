@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -120,9 +118,3 @@ def test_a_drafter_costs_its_weights_and_its_kv(tmp_path):
     said = memory_cost(tmp_path / "target", tmp_path / "draft", 400, 50.0)
     # 51,200 bytes of weights over 512 a token, and a quarter of 400 tokens.
     assert "200 more KV tokens would fit: about 4 requests of 50 tokens" in said[1]
-
-
-def test_advice_needs_no_plotting_library():
-    code = "import sys; import adaptive_spec.sim.commands.advice_screen; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
