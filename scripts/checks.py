@@ -1,6 +1,6 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, core tests (environment `dev` only)
+quick   lint, types, layers, documentation site, core tests (environment `dev` only)
 all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
         SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
@@ -34,6 +34,8 @@ NEED_VLLM = (
 
 NO_ENGINE = ("tests/losslessness", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
+
+COMPOSE_FILE = "deploy/compose/docker-compose.yml"
 
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -183,6 +185,14 @@ def lint_and_core(run: Run) -> None:
         [tools / "ruff", "check", "."],
         [tools / "mypy"],
         [tools / "lint-imports", "--no-logo"],
+    )
+    run.stage(
+        "site, packages, deploy",
+        [tools / "mkdocs", "build", "--strict", "--quiet"],
+        [tools / "yamllint", "--strict", "--config-file", "deploy/.yamllint", "deploy"],
+        [tools / "hadolint", "deploy/Dockerfile"],
+        [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE_FILE],
+        env={"NO_MKDOCS_2_WARNING": "1"},
     )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
     markers = "not engine and not http and not statistics and not long"
