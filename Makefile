@@ -2,6 +2,7 @@
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
+# make demo-quick  one such server, without comparison; two minutes once set up
 # make gpu         measure on a GPU, half an hour; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code
@@ -14,7 +15,7 @@
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: check test test-long demo gpu lock docs site clean
+.PHONY: check test test-long demo demo-quick gpu lock docs site clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
@@ -28,6 +29,10 @@ test-long:
 demo:
 	@$(PYTHON) scripts/environments.py vllm
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python demo/run.py
+
+demo-quick:
+	@$(PYTHON) scripts/environments.py vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
 
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu

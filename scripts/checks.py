@@ -1,7 +1,7 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, documentation site, core tests (environment `dev` only)
-all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
+quick   lint, types, layers, documentation site, core tests but the slow ones (environment `dev` only)
+all     the same and the slow ones, then everything that needs a real vLLM (environment `vllm`) or a real
         SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
 
@@ -176,8 +176,8 @@ def _total(stages: list[Stage], seconds: float) -> str:
     return f" {text} in {seconds:.2f}s ".center(80, "=")
 
 
-def lint_and_core(run: Run) -> None:
-    """What needs no engine."""
+def lint_and_core(run: Run, *, quick: bool) -> None:
+    """What needs no engine; `quick` leaves out tests marked `slow`."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -196,6 +196,8 @@ def lint_and_core(run: Run) -> None:
     )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
     markers = "not engine and not http and not statistics and not long"
+    if quick:
+        markers += " and not slow"
     ignored = [f"--ignore={place}" for place in NEED_VLLM]
     run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
 
@@ -273,7 +275,7 @@ def main() -> int:
         except (subprocess.CalledProcessError, OSError):
             run.missing("dev", "the environment dev could not be built, see above")
         else:
-            lint_and_core(run)
+            lint_and_core(run, quick=what == "quick")
     # Engines compute with one thread each here: two cores run both at once.
     beside = []
     for name, download in downloads.items():

@@ -23,6 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
 COMMANDS = sorted({command for page in (README, *PAGES.values()) for command in commands(page)})
+EXECUTED = [
+    pytest.param(command, marks=pytest.mark.slow if " replay" in command else ())
+    for command in COMMANDS
+    if reason_not_executed(command) is None
+]
 RESULTS = ROOT / "benchmarks" / "results"
 LINKS = [
     (folder / link)
@@ -49,7 +54,7 @@ def test_pictures_are_in_step():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if reason_not_executed(c) is None])
+@pytest.mark.parametrize("command", EXECUTED)
 def test_commands_it_shows_run(command, tmp_path):
     """A command that no test can execute belongs into documented_commands.py, with the reason."""
     (tmp_path / "adaptive-spec.yaml").write_text("mode: shadow\n")
