@@ -155,18 +155,22 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             batch_size=context.batch_size,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            ready=self._knows_enough(context.batch_size),
+            ready=self._knows_enough(forecast),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             self._hazards.widen()  # what is known of acceptance is from before it went off
         return mode
 
-    def _knows_enough(self, batch_size: int) -> bool:
+    def _knows_enough(self, forecast: StepForecast) -> bool:
         """Step times are known well enough to stop speculating because of them."""
         cost = self._cost
         if self._profile is not None or cost.samples >= _ENOUGH_STEPS:
             return True
-        return cost.samples >= _LEAST_STEPS and not cost.missing_depths(batch_size)
+        if cost.samples < _LEAST_STEPS:
+            return False
+        # A K that looks hopeless is not timed at all; waiting for it would be in vain.
+        missing = cost.missing_depths(forecast.context.batch_size)
+        return all(map(forecast.hopeless, missing))
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -194,6 +198,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             accepted=int(np.count_nonzero(outcome.accepted)),
         )
         self._latency.emitted(outcome.slots, outcome.emitted)
+        planned = step.plan.predicted_tokens / outcome.batch_size if outcome.batch_size else 0.0
+        if outcome.slots.size and planned > 0.0 and step.plan.mode is Mode.ON:
+            self._modes.emitted(float(outcome.emitted.mean()) - planned)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""

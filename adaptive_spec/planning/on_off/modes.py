@@ -203,6 +203,15 @@ class ModeMachine:
                 probe_cost=self._schedule.probe_cost,
             )
 
+    def emitted(self, surplus: float) -> None:
+        """Take up how many tokens per request a step emitted beyond its prediction.
+
+        Long matches come in bursts that the prediction of a typical step lacks; the credit counts
+        them as they were measured.
+        """
+        if self.mode is Mode.ON:
+            self._lost.credit += surplus * self._off_seconds
+
     def scored(self, *, samples: int, accepted: int) -> None:
         """Take up first drafts that were verified, or compared with what was emitted."""
         if self.probing:
@@ -229,8 +238,8 @@ class ModeMachine:
             # The cost of passes that always run shows only once they are left out.
             going_warm = going_warm or lost.cold >= least
         going_cold = lost.cold >= self._cost_of_coming_back()
-        if (going_warm or going_cold) and self._has_state and lost.credit > 0.0:
-            # Requests differ: those that are here are worse than those before, better may come.
+        if (going_warm or going_cold) and lost.credit > 0.0:
+            # Requests and passages differ: better ones were here before and may come again.
             lost.clear()
             return
         if going_cold and self._goes_cold:
