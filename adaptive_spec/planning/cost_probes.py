@@ -89,7 +89,7 @@ class CostProbes:
         """This step is to be timed without drafting; asked once a step."""
         capability = context.capability
         fixed = capability.level is not Level.UNIFORM and not capability.steers_depth
-        if not (fixed and capability.off_pass) or _measures_prompts(context):
+        if not fixed or _measures_prompts(context):
             return False
         if context.step % _PERIOD != _PERIOD // 2:  # where nothing drafted waits to be timed
             return False

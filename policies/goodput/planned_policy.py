@@ -37,6 +37,8 @@ from adaptive_spec.step import (
 
 _LEAST_STEPS, _ENOUGH_STEPS = 60, 200
 """Steps measured before speculation may stop: with every K of the load timed, and without."""
+_LEAST_STATELESS = 24
+"""The first of both for a drafter without a state, which comes back at no cost."""
 
 Seen = TypeVar("Seen")
 """What a subclass took up of a step's context before planning it."""
@@ -166,11 +168,16 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         cost = self._cost
         if self._profile is not None or cost.samples >= _ENOUGH_STEPS:
             return True
-        if cost.samples < _LEAST_STEPS:
+        context = forecast.context
+        if cost.samples < (_LEAST_STEPS if context.capability.off_pass else _LEAST_STATELESS):
             return False
-        # A K that looks hopeless is not timed at all; waiting for it would be in vain.
-        missing = cost.missing_depths(forecast.context.batch_size)
-        return all(map(forecast.hopeless, missing))
+        # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
+        # one that needs more drafts than such a drafter finds.
+        most = context.capability.max_draft_tokens
+        if not context.capability.steers_depth:
+            most = round(float(context.draft_available.mean()))
+        missing = cost.missing_depths(context.batch_size)
+        return all(k > most or forecast.hopeless(k) for k in missing)
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""

@@ -60,6 +60,10 @@ _ASKING_COSTS = 0.01
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 """Staked shares of the gain missed when speculation comes back; the mean waits are half of the
 probe interval and half of a request's lifetime."""
+_BURSTS_OF_LIFETIME = 0.15
+"""The share of a lifetime staked with a drafter without a state, divided among the batch. Such
+drafters copy text: their long matches come in bursts, and a request without one tells nothing about
+the next."""
 _WORTH_COMING_BACK = 0.02
 """Gain for which speculation comes back without a probe, where no state has to be restored."""
 _PATIENCE_STEPS = 20.0
@@ -262,6 +266,8 @@ class ModeMachine:
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
         if self._has_state:
             missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
+        else:
+            missed += _BURSTS_OF_LIFETIME * self._lifetime.seconds / self._lifetime.batch_size
         return self._schedule.probe_cost + self._prospect.gain * missed
 
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:
