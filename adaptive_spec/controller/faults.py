@@ -26,7 +26,8 @@ class Faults:
 
     def happened(self, fault: str, now: float, policy_name: str) -> None:
         """Count a fault; its kind is the text before the first colon."""
-        self._say(fault, "the engine's own K is used")
+        planning = fault.startswith("plan")
+        self._say(fault, "the engine's own K is used" if planning else "serving goes on")
         benched = self.breaker.failed(now)
         if benched and "benched" not in self._said:
             self._said.add("benched")
