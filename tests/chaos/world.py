@@ -49,9 +49,12 @@ class Faults(NamedTuple):
     outcomes: bool = True
     clock: bool = True
     costs: bool = True
+    pressure: bool = True
+    """Prompts, limits of requests, and a KV pool that runs short."""
 
 
-EVERYTHING, NOTHING = Faults(), Faults(outcomes=False, clock=False, costs=False)
+EVERYTHING = Faults()
+NOTHING = Faults(outcomes=False, clock=False, costs=False, pressure=False)
 
 
 def draw_capability(random: np.random.Generator) -> Capability:
@@ -170,7 +173,9 @@ class World:
         random, kmax = self.random, self.capability.max_draft_tokens
         batch = len(self.names)
         slots = np.array([self.controller.slots.assign(name) for name in self.names], np.int64)
-        possible = np.where(random.random(batch) < 0.1, random.integers(0, kmax + 1, batch), kmax)
+        pressed = self.faults.pressure
+        capped = random.random(batch) < 0.1 * pressed
+        possible = np.where(capped, random.integers(0, kmax + 1, batch), kmax)
         confidence = self._confidence(batch) if self.shows_confidence else None
         drafted = self._drafted(slots, confidence)
         if not self.capability.off_pass:  # such a drafter finds nothing for some
@@ -194,8 +199,8 @@ class World:
             confidence=confidence,
             entropy=None if confidence is None else 1.0 - confidence,
             waiting=int(random.choice([0, 0, 50])),
-            prefill_tokens=int(random.choice([0, 0, 0, 30, 8000])),
-            kv_free_tokens=int(random.choice([0, 10, 1 << 20, 1 << 20, 1 << 20])),
+            prefill_tokens=int(random.choice([0, 0, 0, 30, 8000])) * pressed,
+            kv_free_tokens=int(random.choice([0, 10, 1 << 20, 1 << 20])) if pressed else 1 << 20,
             kv_total_tokens=1 << 20,
             now=now,
         )
