@@ -87,6 +87,7 @@ def test_impossible_outcomes_are_not_learned() -> None:
 RECOVERY_LOADS = (1, 8, 64)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("load", RECOVERY_LOADS)
 @pytest.mark.parametrize("seed", range(2))
 def test_after_chaos_the_best_fixed_k_is_reached_again(seed: int, load: int) -> None:
