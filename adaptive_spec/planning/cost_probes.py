@@ -9,8 +9,8 @@ one, for sizes that are nearer to each other: between them it is decided, and a 
 points may have the wrong slope there.
 
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
-can't be told from the rest of the step, and OFF would look no better than K = 0. Copying drafts from
-the text runs in every step, too, and takes half a step where the batch is large.
+can't be told from the rest of the step, and OFF would look no better than K = 0. Looking up
+drafts in the text runs in every step, too, and takes half a step where the batch is large.
 """
 
 from __future__ import annotations
