@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policy import build_policy
-from adaptive_spec.sim.acceptance.data import AcceptanceData
 from tests.sim.small_server import PlainDrafter, closed_load, independent, server
 
 
@@ -41,33 +40,3 @@ def test_a_drafter_that_revives_is_used_again_within_30_seconds(concurrency: int
     revived = engine.run(max_seconds=65.0)
     assert revived.mode_fraction["on"] > 0.9
     assert revived.mean_k > 1.0
-
-
-def copied_text(positions: int, passage: int = 150) -> AcceptanceData:
-    """Passages of which few are copied, from their first word to their last."""
-    random = np.random.default_rng(4)
-    copied = np.repeat(random.random(positions // passage) < 0.12, passage)
-    accepted = np.where(copied, 8, random.random(positions) < 0.02).astype(np.uint8)
-    return AcceptanceData(
-        name="copied text",
-        source="drawn for a test",
-        accepted=accepted,
-        offsets=np.array([0, positions]),
-        prompt_tokens=np.array([10]),
-        labels=("",),
-        depth=8,
-    )
-
-
-def test_bursts_of_long_matches_are_not_missed() -> None:
-    speed = {}
-    for policy in ("goodput", "static:k=6"):
-        name, _, k = policy.partition(":k=")
-        engine = server(
-            closed_load(1, output=450),
-            build_policy(name, {"k": int(k)} if k else {}, seed=2),
-            data=copied_text(30_000),
-            drafter=PlainDrafter(pass_=2e-5, off_pass=False, stale=False),
-        )
-        speed[name] = engine.run(max_tokens=4_000).throughput_tok_s
-    assert speed["goodput"] >= 0.98 * speed["static"]
