@@ -25,7 +25,7 @@ from adaptive_spec.controller.plan_validation import plan_fault, with_engine_k_t
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
-from adaptive_spec.operation.status import Counters, StatusFile, hazards_of
+from adaptive_spec.operation.status import Counters, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
@@ -224,7 +224,9 @@ class Controller:
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
-            self.policy.observe(finished_step(step.seen, step.wanted, outcome))
+            finished = finished_step(step.seen, step.wanted, outcome)
+            self.counters.tasks(finished.context.task, finished.outcome)
+            self.policy.observe(finished)
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
         if self._trace.on:
@@ -305,7 +307,9 @@ class Controller:
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
-            "hazards": hazards_of(self.policy),
+            "hazards": figures_of(self.policy, "hazard_quality"),
+            "estimates": figures_of(self.policy, "estimates"),
+            "trace_directory": self.config.trace.directory,
             **self.counters.snapshot(),
         }
 

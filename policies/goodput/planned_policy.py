@@ -25,6 +25,7 @@ from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, u
 from adaptive_spec.planning.on_off.modes import ModeMachine
 from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.planning.tpot_weights import LatencyWeights
+from adaptive_spec.policies.goodput.worth import Worth
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
     Capability,
@@ -91,6 +92,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None
+        self._worth = Worth()
 
     # ------------------------------------------------------------ of a subclass
 
@@ -140,6 +142,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
 
     def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
         forecast = self._forecast(context, seen)
+        self._worth.planned(forecast)
         if self._mode_of(forecast) is not Mode.ON:
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
@@ -219,6 +222,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._latency.forget(slots)
 
     # -------------------------------------------------------------------- state
+
+    def estimates(self) -> dict[str, float]:
+        """Return expected tokens per second of no speculation, the engine's own K and the plan."""
+        return self._worth.snapshot()
 
     def state(self) -> State:
         """Return what was learned of acceptance, and the learned cost profile."""
