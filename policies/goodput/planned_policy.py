@@ -38,6 +38,8 @@ from adaptive_spec.step import (
 
 _LEAST_STEPS, _ENOUGH_STEPS = 60, 200
 """Steps measured before speculation may stop: with every K of the load timed, and without."""
+_LEAST_STATELESS = 24
+"""The first of both for a drafter without a state, which comes back at no cost."""
 
 Seen = TypeVar("Seen")
 """What a subclass took up of a step's context before planning it."""
@@ -158,18 +160,27 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             batch_size=context.batch_size,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            ready=self._knows_enough(context.batch_size),
+            ready=self._knows_enough(forecast),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             self._hazards.widen()  # what is known of acceptance is from before it went off
         return mode
 
-    def _knows_enough(self, batch_size: int) -> bool:
+    def _knows_enough(self, forecast: StepForecast) -> bool:
         """Step times are known well enough to stop speculating because of them."""
         cost = self._cost
         if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
             return True
-        return cost.samples >= _LEAST_STEPS and not cost.missing_depths(batch_size)
+        context = forecast.context
+        if cost.samples < (_LEAST_STEPS if context.capability.off_pass else _LEAST_STATELESS):
+            return False
+        # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
+        # one that needs more drafts than such a drafter finds.
+        most = context.capability.max_draft_tokens
+        if not context.capability.steers_depth:
+            most = round(float(context.draft_available.mean()))
+        missing = cost.missing_depths(context.batch_size)
+        return all(k > most or forecast.hopeless(k) for k in missing)
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -199,6 +210,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             accepted=int(np.count_nonzero(outcome.accepted)),
         )
         self._latency.emitted(outcome.slots, outcome.emitted)
+        planned = step.plan.predicted_tokens / outcome.batch_size if outcome.batch_size else 0.0
+        if outcome.slots.size and planned > 0.0 and step.plan.mode is Mode.ON:
+            self._modes.emitted(float(outcome.emitted.mean()) - planned)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
