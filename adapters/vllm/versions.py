@@ -35,7 +35,7 @@ VERSIONS = VersionTable(
         _row("0.28.0", _BEFORE_0_30),
         _row("0.29.0", _BEFORE_0_30),
         _row("0.30.0", _BEFORE_0_32),
-        _row("0.31.0", _BEFORE_0_32),
+        _row("0.31.0", _BEFORE_0_32, _OVERLAY, _METHODS),
         _row(
             "0.32.0",
             (),

@@ -11,6 +11,7 @@ multi-process mode.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -20,6 +21,9 @@ import msgspec
 from adaptive_spec.operation.status import DECISION_SECONDS
 
 COMMON_LABELS = ("model_name", "engine")
+
+STATUS_AGE = "adaptive_spec_status_age_seconds"
+"""The one figure that is computed at each scrape: a process cannot say that it has stopped."""
 
 Status: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
@@ -138,6 +142,13 @@ FIGURES: tuple[Figure, ...] = (
         _each("fail_opens"),
     ),
     Figure(
+        "adaptive_spec_output_failures",
+        "counter",
+        "Failed attempts to write status, trace, saved state or figures; they are repeated.",
+        ("output",),
+        _each("output_failures"),
+    ),
+    Figure(
         "adaptive_spec_ignored_hints",
         "counter",
         "Unusable hints of requests.",
@@ -159,6 +170,13 @@ FIGURES: tuple[Figure, ...] = (
         _one("last_depth"),
     ),
     Figure(
+        STATUS_AGE,
+        "gauge",
+        "Seconds since the engine wrote the status behind this page; not with several API servers.",
+        (),
+        lambda status: [((), max(time.time() - status["written"], 0.0))],
+    ),
+    Figure(
         "adaptive_spec_live_requests",
         "gauge",
         "Requests with state in the policy.",
@@ -171,6 +189,21 @@ FIGURES: tuple[Figure, ...] = (
         "Predicted and measured goodput of the last predicted steps.",
         ("side",),
         _each("goodput"),
+    ),
+    Figure(
+        "adaptive_spec_estimated_tokens_per_second",
+        "gauge",
+        "Expected of the last 200 steps without speculation (no_speculation), with the engine's "
+        "own K (engine_k) and as planned; their ratio is the worth of speculation.",
+        ("setup",),
+        lambda status: [((name,), value) for name, value in status.get("estimates", {}).items()],
+    ),
+    Figure(
+        "adaptive_spec_benched",
+        "gauge",
+        "1 while the policy is benched after repeated faults and the engine's own K runs.",
+        (),
+        lambda status: [((), status.get("benched", False))],
     ),
     Figure(
         "adaptive_spec_hazard_auc",
@@ -195,6 +228,8 @@ FIGURES: tuple[Figure, ...] = (
         lambda status: [((status["mode"], status["policy"]), 1)],
     ),
 )
+
+_LIVE = tuple(figure for figure in FIGURES if figure.name != STATUS_AGE)
 
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution(
@@ -265,7 +300,7 @@ class LiveFigures:
         self._common = (model_name, engine)
         self._shown: dict[tuple[str, tuple[str, ...]], float] = {}
         self._objects: dict[str, Any] = {}
-        for figure in FIGURES:
+        for figure in _LIVE:
             labels = (*COMMON_LABELS, *figure.labels)
             if figure.kind == "counter":
                 self._objects[figure.name] = Counter(figure.name, figure.text, labels)
@@ -289,7 +324,7 @@ class LiveFigures:
 
     def refresh(self, status: Status) -> None:
         """Update the metrics to a later status of the same controller."""
-        for figure in FIGURES:
+        for figure in _LIVE:
             seen = set()
             for own, value in figure.read(status):
                 seen.add(own)

@@ -98,7 +98,6 @@ def test_hints_reach_the_policy(engine: Any) -> None:
     assert seen["hinted"][1] >= 0
 
 
-@pytest.mark.every_version
 def test_drafter_passes_fall_with_depth(engine: Any) -> None:
     from switchable_policies import FixedPolicy
 
