@@ -1,8 +1,9 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, core tests (environment `dev` only)
-all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
-        SGLang (environment `sglang`)
+quick   lint, types, layers, documentation site, core tests except those marked `slow`
+        (environment `dev` only)
+all     the same with the slow tests, random worlds, then everything that needs a real vLLM
+        (environment `vllm`) or a real SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
 
 Every stage runs even if one before it failed; the exit status says whether all were good.
@@ -32,8 +33,10 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
-NO_ENGINE = ("tests/losslessness", "tests/sim/off_policy")
+NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
+
+COMPOSE_FILE = "deploy/compose/docker-compose.yml"
 
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -174,8 +177,8 @@ def _total(stages: list[Stage], seconds: float) -> str:
     return f" {text} in {seconds:.2f}s ".center(80, "=")
 
 
-def lint_and_core(run: Run) -> None:
-    """What needs no engine."""
+def lint_and_core(run: Run, *, quick: bool) -> None:
+    """What needs no engine; `quick` leaves out tests marked `slow`."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -184,10 +187,26 @@ def lint_and_core(run: Run) -> None:
         [tools / "mypy"],
         [tools / "lint-imports", "--no-logo"],
     )
+    run.stage(
+        "site, packages, deploy",
+        [tools / "mkdocs", "build", "--strict", "--quiet"],
+        [tools / "yamllint", "--strict", "--config-file", "deploy/.yamllint", "deploy"],
+        [tools / "hadolint", "deploy/Dockerfile"],
+        [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE_FILE],
+        env={"NO_MKDOCS_2_WARNING": "1"},
+    )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
-    markers = "not engine and not http and not statistics and not long"
+    markers = "not engine and not http and not statistics and not chaos and not long"
+    if quick:
+        markers += " and not slow"
     ignored = [f"--ignore={place}" for place in NEED_VLLM]
     run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
+
+
+def random_worlds(run: Run) -> None:
+    """Controller and policies in random worlds; no engine either, but a minute long."""
+    options = "-m pytest -q -W error -n auto -m chaos tests/chaos".split()
+    run.stage("random worlds", [python_of("dev"), *options])
 
 
 def with_vllm(run: Run) -> None:
@@ -199,6 +218,13 @@ def with_vllm(run: Run) -> None:
     )
     for name, markers in selections:
         _vllm_stage(run, name, markers)
+    for version in ("0.28.0", "0.33.0"):
+        _version_stage(run, version)
+
+
+def _version_stage(run: Run, version: str, *options: str) -> None:
+    command = [sys.executable, ROOT / "scripts/vllm_versions.py", version, *options]
+    run.stage(f"vLLM {version}", command)
 
 
 def _vllm_stage(run: Run, name: str, markers: str) -> None:
@@ -217,6 +243,14 @@ def _sglang_stage(run: Run, name: str, markers: str) -> None:
     run.stage(name, [*pytest, "-m", markers, "tests/sglang"], env=SGLANG_ENVIRONMENT)
 
 
+def long_with_vllm(run: Run) -> None:
+    """Long tests with vLLM, and the versions that `all` leaves out."""
+    _vllm_stage(run, "long, vLLM", "long")
+    _version_stage(run, "0.30.0")
+    for version in ("0.31.0", "0.33.0"):
+        _version_stage(run, version, "--http")
+
+
 ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
 """Environments that `all` needs besides `dev`, and what runs in them."""
 
@@ -224,7 +258,7 @@ LONG = {
     "dev": lambda run: run.stage(
         "long, core", [python_of("dev"), *"-m pytest -v --durations=10 -m long".split(), *NO_ENGINE]
     ),
-    "vllm": lambda run: _vllm_stage(run, "long, vLLM", "long"),
+    "vllm": long_with_vllm,
     "sglang": lambda run: _sglang_stage(run, "long, SGLang", "long"),
 }
 """The same for `long`."""
@@ -263,7 +297,9 @@ def main() -> int:
         except (subprocess.CalledProcessError, OSError):
             run.missing("dev", "the environment dev could not be built, see above")
         else:
-            lint_and_core(run)
+            lint_and_core(run, quick=what == "quick")
+            if what == "all":
+                random_worlds(run)
     # Engines compute with one thread each here: two cores run both at once.
     beside = []
     for name, download in downloads.items():

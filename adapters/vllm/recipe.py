@@ -11,7 +11,8 @@ import re
 import shlex
 from typing import Any
 
-from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
+from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.engines.doctor_rows import RecipeReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
@@ -44,6 +45,7 @@ def judge(command: str) -> RecipeReport:
             "call doctor where the server runs"
         ) from None
     config = _configuration(command)
+    setattr(config.scheduler_config, MISSING, SOURCE.require([BASE]).missing)
     found = detect(config)
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
     device = config.device_config.device_type

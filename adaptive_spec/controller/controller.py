@@ -20,11 +20,12 @@ from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.controller.operator_requests import OperatorRequests
+from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault, with_engine_k_that_runs
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
-from adaptive_spec.operation.status import Counters, StatusFile, hazards_of
+from adaptive_spec.operation.status import Counters, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
@@ -61,6 +62,7 @@ class Controller:
         config: Config | None = None,
         *,
         only_watch: str = "",
+        missing: Mapping[str, str] | None = None,
         identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> None:
@@ -71,6 +73,8 @@ class Controller:
             capability: control options of the engine.
             config: the operator's configuration.
             only_watch: reason to refuse mode ``on``; empty if allowed.
+            missing: features that this version of the engine lacks -> what is missing, for the
+                status.
             identity: model, drafter, hardware, versions and other facts that the learned state
                 belongs to. None: no state is saved.
             logger: logger of the engine.
@@ -80,6 +84,7 @@ class Controller:
         refuse_biased(policy, capability)
         self.config = config or Config()
         self.capability = capability
+        self.missing = dict(missing or {})
         self.policy = policy
         self.slots = RequestSlots()
         self.counters = Counters()
@@ -107,6 +112,7 @@ class Controller:
         capability: Capability,
         *,
         only_watch: str = "",
+        missing: Mapping[str, str] | None = None,
         identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> Controller:
@@ -125,6 +131,7 @@ class Controller:
             capability,
             config,
             only_watch=only_watch,
+            missing=missing,
             identity=identity,
             logger=logger,
         )
@@ -206,12 +213,16 @@ class Controller:
         self._live_stops.drafted_whole()
 
     def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step; an unplanned step is only counted."""
+        """Learn from a finished step; an unplanned step is only counted, an impossible one not."""
         try:
             step = self._in_flight.take(outcome.step)
-            self.counters.outcome(outcome, None if step is None else step.plan)
-            if step is not None:
-                self._learn(step, outcome)
+            impossible = outcome_fault(outcome, self.capability)
+            if impossible:
+                self._faults.left_out(f"impossible outcome: {impossible}")
+            else:
+                self.counters.outcome(outcome, None if step is None else step.plan)
+                if step is not None:
+                    self._learn(step, outcome)
             self._status.refresh(outcome.now, self.status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
@@ -219,7 +230,9 @@ class Controller:
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
-            self.policy.observe(finished_step(step.seen, step.wanted, outcome))
+            finished = finished_step(step.seen, step.wanted, outcome)
+            self.counters.tasks(finished.context.task, finished.outcome)
+            self.policy.observe(finished)
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
         if self._trace.on:
@@ -295,12 +308,15 @@ class Controller:
             "options": self.config.options,
             "profile_ignored": bool(self.config.profile) and not reads_profile(self.policy),
             "only_watch": self._operator.only_watch,
+            "missing_features": self.missing,
             "max_draft_tokens": self.capability.max_draft_tokens,
             "switches": self._operator.obeyed,
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
-            "hazards": hazards_of(self.policy),
+            "hazards": figures_of(self.policy, "hazard_quality"),
+            "estimates": figures_of(self.policy, "estimates"),
+            "trace_directory": self.config.trace.directory,
             **self.counters.snapshot(),
         }
 
