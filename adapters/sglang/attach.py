@@ -132,6 +132,7 @@ def _build(
         watching=config.mode != "on",
         only_watch=", ".join(support.shadow),
         confidence=tap,
+        thinks=facts.PLANNING_AHEAD in features and not getattr(scheduler, "enable_overlap", True),
     )
     attached = Attached(driver, params, tap, _trim(features))
     if controller is not None:

@@ -12,6 +12,7 @@ from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
 BASE = "base"
 STANDALONE, NGRAM, CONFIDENCE = "STANDALONE", "NGRAM", "confidence"
 RUNTIME_SWITCH, OVERRIDES = "run-time switch", "overrides"
+PLANNING_AHEAD = "planning ahead"
 RESOLVED = "what SGLang resolves itself"
 
 _REGISTRY = "srt/plugins/hook_registry.py"
@@ -231,6 +232,19 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             _EXTEND,
             *("draft_runner", "next_token_logits", "cuda_graph_runner_for_draft_extend"),
             why="the drafter's logits",
+        ),
+    ),
+    PLANNING_AHEAD: (
+        _function(
+            *(_EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self", "batch"),
+            more=None,
+            why="after it the device has the step",
+        ),
+        Order(
+            file=_SCHEDULER,
+            function="Scheduler.run_batch",
+            calls=("forward_batch_generation", "to"),
+            why="the plain loop waits for lengths only then",
         ),
     ),
     RUNTIME_SWITCH: (

@@ -113,6 +113,13 @@ def before_run_batch(self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
 
 
 @contained
+def after_forward(result: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
+    """A worker has launched a batch and not waited for it."""
+    if SHARED.attached is not None:
+        SHARED.attached.driver.think(batch)
+
+
+@contained
 def before_resolve(self: Any, result: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
     """Results of a decode step are on the CPU."""
     if SHARED.attached is not None:

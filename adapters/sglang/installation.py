@@ -13,7 +13,8 @@ from adaptive_spec.adapters.sglang.settings import Settings
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 _SRT = "sglang.srt."
-_EAGLE = _SRT + "speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode"
+_EAGLE = _SRT + "speculative.eagle_worker_v2."
+_EXTEND = _EAGLE + "EagleDraftWorker._draft_extend_for_decode"
 
 
 class Hook(NamedTuple):
@@ -48,9 +49,12 @@ def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
         found.append(Hook(target, hooks.after_standalone_init, "AFTER"))
     if settings.confidence and facts.CONFIDENCE in features:
         found += [
-            Hook(_EAGLE, hooks.before_extend, "BEFORE"),
-            Hook(_EAGLE, hooks.after_extend, "AFTER"),
+            Hook(_EXTEND, hooks.before_extend, "BEFORE"),
+            Hook(_EXTEND, hooks.after_extend, "AFTER"),
         ]
+    if facts.PLANNING_AHEAD in features:
+        target = _EAGLE + "EAGLEWorkerV2.forward_batch_generation"
+        found.append(Hook(target, hooks.after_forward, "AFTER"))
     if facts.RUNTIME_SWITCH in features:
         found.append(Hook(_internal_state_target(), hooks.around_set_internal_state, "AROUND"))
     return found

@@ -83,7 +83,10 @@ class ChangingWidth:
             width = self.steered_params.get_steps_for_batch(len(batch.reqs)) + 1
             if width != self._width and width in self._buffers:
                 self._use(width)
-        return engine.forward_batch_generation(batch, *args, **kwargs)
+        result = engine.forward_batch_generation(batch, *args, **kwargs)
+        if self.steered_params is not None:
+            self.steered_params.launched(batch)
+        return result
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[Any, Any]:
         worker: Any = self

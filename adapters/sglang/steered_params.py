@@ -23,6 +23,10 @@ class Decides(Protocol):
         """SGLang's own schedule runs, and is to learn as if nobody watched."""
         ...
 
+    def think(self, batch: Any) -> None:
+        """Use the time in which the device works on a batch."""
+        ...
+
     @property
     def ran_own_k(self) -> bool:
         """The step whose results are being read ran the K of SGLang's own schedule."""
@@ -86,6 +90,11 @@ class SteeredParams:
             if k is not None:
                 return k
         return int(self.own.get_steps_for_batch(batch_size))
+
+    def launched(self, batch: Any) -> None:
+        """The worker has launched a batch and not waited for it."""
+        if self.driver is not None:
+            self.driver.think(batch)
 
     def on_verify_complete(
         self, num_correct_drafts_per_req: list[int], batch_size: int
