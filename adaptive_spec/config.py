@@ -68,6 +68,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         ragged_penalty: measured extra time of a verification whose K differ between requests,
             relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
             value to give requests their own K; without it, the batch shares one K.
+        allow_untested: run on a version of the engine that is outside of the tested range
+            (compatibility.md) if its source has what the adapter needs; without it, the server
+            refuses to start.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -84,6 +87,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     control_file: str | None = None
     state_directory: str | None = None
     ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    allow_untested: bool = True
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 

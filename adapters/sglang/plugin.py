@@ -62,7 +62,7 @@ def _features() -> frozenset[str]:
     from adaptive_spec.adapters.sglang import facts
     from adaptive_spec.adapters.sglang.versions import VERSIONS
 
-    VERSIONS.require(importlib.metadata.version("sglang"))
+    VERSIONS.admit(importlib.metadata.version("sglang"), allow_untested=False)
     features = facts.SOURCE.require([facts.BASE]).available
     if facts.NGRAM in features:
         from adaptive_spec.adapters.sglang.ngram_algorithm import register_algorithm

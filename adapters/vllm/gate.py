@@ -172,7 +172,9 @@ def _require_usable(config: Config) -> None:
     """Raise now what would otherwise only fail in EngineCore, seconds later and further away."""
     import vllm
 
-    VERSIONS.require(vllm.__version__)
+    warning = VERSIONS.admit(vllm.__version__, allow_untested=config.allow_untested)
+    if warning:
+        _LOG.warning("adaptive_spec: %s", warning)
     _require_known_source()
     configured_policy(config)
 

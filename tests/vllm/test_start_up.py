@@ -23,7 +23,7 @@ def test_local_part_of_a_version_is_ignored() -> None:
 
 def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
     with pytest.raises(UnsupportedEngineError) as caught:
-        VERSIONS.require("0.99.1")
+        VERSIONS.admit("0.99.1", allow_untested=False)
     message = str(caught.value)
     assert "\n" not in message
     for part in ("0.99.1", "0.32.0", "install a tested version", "adaptive_spec"):
@@ -118,14 +118,17 @@ class TestGate:
         with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG: .*'/no/such"):
             self.configure(models)
 
-    def test_untested_version(
-        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    def test_an_untested_version_runs_with_a_warning_unless_that_is_not_allowed(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, said: Any
     ) -> None:
         import vllm
 
         monkeypatch.setattr(vllm, "__version__", "0.99.0")
+        config = self.configure(models, {"policy": "static"})
+        assert config.scheduler_config.scheduler_cls.endswith(".AdaptiveScheduler")
+        assert "0.99.0 is untested" in said()[0]
         with pytest.raises(UnsupportedEngineError, match=r"0\.99\.0 is untested"):
-            self.configure(models, {"policy": "static"})
+            self.configure(models, {"policy": "static", "allow_untested": False})
 
     def test_without_speculation_it_is_inert_with_one_line(
         self, models: dict[str, Path], said: Any
