@@ -1,12 +1,12 @@
 r"""CPU time that the SGLang adapter adds to a step of SGLang's own scheduler.
 
-    PYTHONPATH=tests/sglang/stand_in:. SGLANG_USE_CPU_ENGINE=1 python \
+    PYTHONPATH=tests/sglang/stand_in:. python \
         benchmarks/sglang_scheduler_overhead.py MODELS [--batches 1,16,64] [--steps 300] [--json FILE]
 
 in the environment that SGLang is installed in. MODELS is a folder for the small bench models. One
 real scheduler runs EAGLE with the plain loop; its model computes on the CPU, which leaves caches as
 cold as a server's. The arms take turns, a block of requests each; in every block the requests that
-end are replaced. Figures are medians over decode steps:
+end are replaced. Figures are CPU time of the scheduler's thread, medians over decode steps:
 
 * critical: a turn of the loop without the worker's forward pass, for which the device would work.
 * total: the same and what the adapter does in `think`, while the device would work.
@@ -47,18 +47,18 @@ _PATIENT = {"fail_open": {"max_decision_ms": 1000}}
 
 
 class Stopwatch:
-    """Seconds spent in a function since the last look."""
+    """CPU seconds spent in a function since the last look."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._seconds = 0.0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             return self._function(*args, **kwargs)
         finally:
-            self._seconds += time.perf_counter() - began
+            self._seconds += time.thread_time() - began
 
     def take(self) -> float:
         """Return the seconds, and start at 0 again."""
@@ -121,7 +121,7 @@ class Bench:
     def _turn(self, arm: str) -> tuple[int, Spent]:
         """One turn of the plain loop; the number of decoding requests, and what it took."""
         scheduler, think = self._scheduler, self._think.get(arm)
-        began = time.perf_counter()
+        began = time.thread_time()
         scheduler.ingest_requests()
         plan = scheduler.get_next_batch_to_run(
             running_batch=scheduler.running_batch, last_batch=scheduler.last_batch
@@ -134,7 +134,7 @@ class Bench:
             result = scheduler.run_batch(batch)
             scheduler.process_batch_result(batch, result)
         scheduler.last_batch = batch
-        took = time.perf_counter() - began
+        took = time.thread_time() - began
         critical = took - self._forward.take()
         return size, Spent(critical, critical + (think.take() if think else 0.0))
 
@@ -231,10 +231,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests/sglang/support"))
+    from serving import environment
+
     with tempfile.TemporaryDirectory() as folder:
         switch = Path(folder) / "switch.json"
         switch.write_text("{}")
-        os.environ["ADAPTIVE_SPEC_CONFIG"] = str(switch)
+        os.environ |= environment(config=switch)
         bench = Bench(scheduler_of(args.models, Path(folder)), ARMS)
     found = []
     for batch in map(int, args.batches.split(",")):
