@@ -1,7 +1,7 @@
 r"""CPU time that the SGLang adapter adds to a step of SGLang's own scheduler.
 
     PYTHONPATH=tests/sglang/stand_in:. python \
-        benchmarks/sglang_scheduler_overhead.py MODELS [--batches 1,16,64] [--steps 300] [--json FILE]
+        benchmarks/sglang_scheduler_overhead.py MODELS [--batches 1,16,64] [--steps 300]
 
 in the environment that SGLang is installed in. MODELS is a folder for the small bench models. One
 real scheduler runs EAGLE with the plain loop; its model computes on the CPU, which leaves caches as

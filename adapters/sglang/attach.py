@@ -66,6 +66,7 @@ def attach(
     *,
     reason: str = "",
     hooks: str = "",
+    remarks: tuple[str, ...] = (),
 ) -> Attached | None:
     """Attach to a scheduler; None where nothing is switched on, said in one line.
 
@@ -75,6 +76,7 @@ def attach(
         features: what this SGLang's source allows; see `facts`.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
+        remarks: limits of this SGLang, for the start line.
     """
     agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
     attached, why, failed = None, "", True
@@ -84,6 +86,8 @@ def attach(
         why = support.inert
         if params is not None and support.capability is not None:
             attached = _build(scheduler, settings, features, support, params, agreement, hooks)
+            if attached.start_line:
+                attached.start_line = "; ".join((attached.start_line, *remarks))
         failed = False
     except AdaptiveSpecError as error:
         why = str(error)

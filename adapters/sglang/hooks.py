@@ -29,6 +29,7 @@ class Shared:
     Attributes:
         settings: what was asked for; None: nothing is switched on.
         features: what this SGLang's source allows.
+        remarks: limits of this SGLang, for the start line.
         attached: what hangs on the scheduler; None before it is built, or where it is left alone.
         reason: why a draft worker got no parameters of ours.
         applied: hooks applied, of how many; empty before that is known.
@@ -37,6 +38,7 @@ class Shared:
     def __init__(self) -> None:
         self.settings: Settings | None = None
         self.features: frozenset[str] = frozenset()
+        self.remarks: tuple[str, ...] = ()
         self.attached: Attached | None = None
         self.reason = ""
         self.applied = ""
@@ -100,7 +102,12 @@ def after_scheduler_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> N
     """The scheduler is built: attach to it."""
     if SHARED.settings is not None and SHARED.attached is None:
         SHARED.attached = attach(
-            self, SHARED.settings, SHARED.features, reason=SHARED.reason, hooks=SHARED.applied
+            self,
+            SHARED.settings,
+            SHARED.features,
+            reason=SHARED.reason,
+            hooks=SHARED.applied,
+            remarks=SHARED.remarks,
         )
 
 

@@ -60,8 +60,14 @@ def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
     return found
 
 
-def install(settings: Settings, features: frozenset[str]) -> None:
-    """Register the hooks, and check them once SGLang has applied them."""
+def install(settings: Settings, features: frozenset[str], remarks: tuple[str, ...] = ()) -> None:
+    """Register the hooks, and check them once SGLang has applied them.
+
+    Args:
+        settings: what was asked for.
+        features: features that this SGLang's source allows.
+        remarks: limits of this SGLang, for the start line.
+    """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     wanted = hooks_for(settings, features)
@@ -69,7 +75,8 @@ def install(settings: Settings, features: frozenset[str]) -> None:
         HookRegistry.register(hook.target, hook.function, HookType[hook.when])
     _check_after(HookRegistry, wanted)
     # Last: whatever raises before leaves hooks that do nothing.
-    hooks.SHARED.settings, hooks.SHARED.features = settings, features
+    shared = hooks.SHARED
+    shared.settings, shared.features, shared.remarks = settings, features, remarks
 
 
 def not_applied(wanted: list[Hook]) -> list[str]:
