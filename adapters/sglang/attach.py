@@ -20,6 +20,7 @@ from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.support import Support, start_line
 from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.operation.writable import unwritable
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -147,6 +148,7 @@ def _build(
             mode=controller.mode,
             policy=controller.policy.name,
             details=(f"ranks={agreement.size}", f"dwell={settings.dwell}", f"hooks={hooks}"),
+            remarks=unwritable(controller.config),
         )
     return attached
 

@@ -9,14 +9,17 @@ Under ``/v1`` it is guarded by ``--api-key`` like the other routes. vLLM loads s
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from typing import Any
 
+import msgspec
+
 from adaptive_spec.adapters.vllm.control import METHOD
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.bounded_read import decode_json
 
 PATH = "/v1/adaptive_spec"
+_LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _NOT_ON = (
     "adaptive_spec is not switched on in this server: start it with an `adaptive_spec` "
@@ -48,8 +51,16 @@ async def _get(request: Any) -> Any:
 
 
 async def _post(request: Any) -> Any:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page in a browser may post any other type unasked
+        return _error(415, "send the header Content-Type: application/json")
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _LARGEST_BYTES:
+            return _error(413, f"more than {_LARGEST_BYTES} bytes")
     try:
-        body = json.loads(await request.body())
+        body = decode_json(content)
     except ValueError as error:
         return _error(400, f"not valid JSON: {error}")
     if not isinstance(body, dict):
@@ -76,6 +87,8 @@ def _error(status: int, message: str) -> Any:
 
 
 def _answer(status: int, content: dict[str, Any]) -> Any:
-    from fastapi.responses import JSONResponse  # there where vLLM serves, nowhere else
+    from fastapi.responses import Response  # there where vLLM serves, nowhere else
 
-    return JSONResponse(content, status_code=status)
+    # msgspec writes a number that is not finite as null.
+    body = msgspec.json.encode(content)
+    return Response(body, status_code=status, media_type="application/json")

@@ -23,7 +23,8 @@ from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.policy import configured_policy
+from adaptive_spec.operation.writable import unwritable
+from adaptive_spec.policy import configured_policy, refuse_biased
 from adaptive_spec.step import Level
 
 KEY = "adaptive_spec"
@@ -89,6 +90,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
     if support.capability is None:
         _LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
         return
+    refuse_biased(configured_policy(config), support.capability)
     scheduler_config = vllm_config.scheduler_config
     if scheduler_config.scheduler_cls is not None:
         raise ConfigError(
@@ -177,6 +179,8 @@ def _require_usable(config: Config) -> None:
         _LOG.warning("adaptive_spec: %s", warning)
     _require_known_source()
     configured_policy(config)
+    for sentence in unwritable(config):
+        _LOG.warning("adaptive_spec: %s", sentence)
 
 
 @functools.cache

@@ -147,10 +147,13 @@ def config(
     json: Json = False,
 ) -> None:
     """Check a configuration file and print all of its values, defaults included."""
+    from adaptive_spec.operation.writable import unwritable
     from adaptive_spec.policy import configured_policy
 
     loaded = load_config_file(file)
     configured_policy(loaded)  # building the policy validates its options
+    for sentence in unwritable(loaded):
+        print(f"warning: {sentence}", file=sys.stderr)
     if json:
         _print_json(loaded)
     else:

@@ -30,7 +30,8 @@ class Faults:
         benched = self.breaker.failed(now)
         if kind not in self._said:
             self._said.add(kind)
-            self._log.warning("adaptive_spec: %s; the engine's own K is used", fault)
+            effect = "the engine's own K is used" if fault.startswith("plan") else "serving goes on"
+            self._log.warning("adaptive_spec: %s; %s", fault, effect)
         if benched and "benched" not in self._said:
             self._said.add("benched")
             self._log.warning(

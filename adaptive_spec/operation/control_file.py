@@ -11,9 +11,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
-
-from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.run_time_switch import SwitchRequest, parse_switch
 
@@ -48,9 +46,9 @@ class ControlFile:
         self._seen = version
         source = f"control file {str(self._path)!r}"
         try:
-            value = msgspec.json.decode(read_small_file(self._path, _LARGEST_BYTES))
+            value = decode_json(read_small_file(self._path, _LARGEST_BYTES))
         except OSError as error:
             raise ConfigError(f"{source}: {error.strerror or error}") from error
-        except (msgspec.DecodeError, RecursionError) as error:
+        except ValueError as error:
             raise ConfigError(f"{source}: not valid JSON: {error}") from error
         return parse_switch(value, source=source)

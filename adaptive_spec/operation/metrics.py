@@ -11,6 +11,7 @@ multi-process mode.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -20,6 +21,9 @@ import msgspec
 from adaptive_spec.operation.status import DECISION_SECONDS
 
 COMMON_LABELS = ("model_name", "engine")
+
+STATUS_AGE = "adaptive_spec_status_age_seconds"
+"""The one figure that is computed at each scrape: a process cannot say that it has stopped."""
 
 Status: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
@@ -138,6 +142,13 @@ FIGURES: tuple[Figure, ...] = (
         _each("fail_opens"),
     ),
     Figure(
+        "adaptive_spec_output_failures",
+        "counter",
+        "Failed attempts to write status, trace, saved state or figures; they are repeated.",
+        ("output",),
+        _each("output_failures"),
+    ),
+    Figure(
         "adaptive_spec_ignored_hints",
         "counter",
         "Unusable hints of requests.",
@@ -157,6 +168,13 @@ FIGURES: tuple[Figure, ...] = (
         "Draft depth of the last decision.",
         (),
         _one("last_depth"),
+    ),
+    Figure(
+        STATUS_AGE,
+        "gauge",
+        "Seconds since the engine wrote the status behind this page; not with several API servers.",
+        (),
+        lambda status: [((), max(time.time() - status["written"], 0.0))],
     ),
     Figure(
         "adaptive_spec_live_requests",
@@ -195,6 +213,8 @@ FIGURES: tuple[Figure, ...] = (
         lambda status: [((status["mode"], status["policy"]), 1)],
     ),
 )
+
+_LIVE = tuple(figure for figure in FIGURES if figure.name != STATUS_AGE)
 
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution(
@@ -265,7 +285,7 @@ class LiveFigures:
         self._common = (model_name, engine)
         self._shown: dict[tuple[str, tuple[str, ...]], float] = {}
         self._objects: dict[str, Any] = {}
-        for figure in FIGURES:
+        for figure in _LIVE:
             labels = (*COMMON_LABELS, *figure.labels)
             if figure.kind == "counter":
                 self._objects[figure.name] = Counter(figure.name, figure.text, labels)
@@ -289,7 +309,7 @@ class LiveFigures:
 
     def refresh(self, status: Status) -> None:
         """Update the metrics to a later status of the same controller."""
-        for figure in FIGURES:
+        for figure in _LIVE:
             seen = set()
             for own, value in figure.read(status):
                 seen.add(own)

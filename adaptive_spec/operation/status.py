@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
+from adaptive_spec.operation.retry import Retry
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 _REFRESH_SECONDS = 1.0
@@ -41,6 +43,7 @@ class Counters:
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[str] = Counter()
         self.ignored_hints: Counter[str] = Counter()
+        self.output_failures: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
         self.predictions = PredictionCheck()
@@ -96,6 +99,10 @@ class Counters:
         self.failures[kind] += 1
         return kind
 
+    def output_failed(self, output: str) -> None:
+        """Count a failure to write one of the outputs; the first words name it."""
+        self.output_failures[output.split(" '", 1)[0]] += 1
+
     def ignored_hint(self, key: str) -> None:
         """Count a request's unusable hint."""
         self.ignored_hints[key] += 1
@@ -124,6 +131,7 @@ class Counters:
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
+            "output_failures": dict(self.output_failures),
             "events": dict(self.events),
             "decision_us_mean": round(1e6 * self._decision_seconds / max(decisions, 1), 1),
             "decision_us_max": round(1e6 * self._slowest, 1),
@@ -154,32 +162,25 @@ def hazards_of(policy: object) -> dict[str, Any]:
 class StatusFile:
     """Writer of a status file, about once a second; the file is replaced as a whole."""
 
-    def __init__(self, path: Path | None, logger: logging.Logger) -> None:
-        self._path = path
-        self._log = logger
+    def __init__(self, path: Path | None, retry: Retry) -> None:
+        self._file = OwnedFile(path) if path else None
+        self._retry = retry
         self._next = 0.0
 
     @classmethod
-    def from_config(cls, name: str | None, logger: logging.Logger) -> StatusFile:
+    def from_config(
+        cls, name: str | None, counters: Counters, logger: logging.Logger
+    ) -> StatusFile:
         """Build from the configured name; `{pid}` becomes the process id."""
         path = Path(name.replace("{pid}", str(os.getpid()))) if name else None
-        return cls(path, logger)
+        return cls(path, Retry(f"status file {str(path)!r}", counters.output_failed, logger))
 
-    def refresh(self, now: float, status: Callable[[], dict[str, Any]]) -> None:
-        """Write if the last write is old enough."""
-        if self._path is None or 0 <= self._next - now <= _REFRESH_SECONDS:
+    def refresh(
+        self, now: float, status: Callable[[], dict[str, Any]], *, idle: bool = False
+    ) -> None:
+        """Write if the last write is old enough, or if nothing follows for now."""
+        if self._file is None or (not idle and 0 <= self._next - now <= _REFRESH_SECONDS):
             return
         self._next = now + _REFRESH_SECONDS
-        self.write(status())
-
-    def write(self, status: dict[str, Any]) -> None:
-        """Write now. A disk error disables the file and is logged once."""
-        if self._path is None:
-            return
-        temporary = self._path.with_name(self._path.name + ".new")
-        try:
-            temporary.write_bytes(msgspec.json.encode(status))
-            temporary.replace(self._path)
-        except OSError as error:
-            self._log.warning("adaptive_spec: status file disabled: %s", error)
-            self._path = None
+        file = self._file
+        self._retry.attempt(now, lambda: file.replace(msgspec.json.encode(status())))
