@@ -1,4 +1,4 @@
-"""Builds controller and driver for a scheduler that SGLang has just built."""
+"""Controller and driver for a scheduler that SGLang has just built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG = logging.getLogger("sglang.adaptive_spec")
 
 
 class Attached(msgspec.Struct):
-    """What hangs on a scheduler.
+    """Parts that are attached to a scheduler.
 
     Attributes:
         driver: decides and learns.
@@ -45,7 +45,7 @@ class Attached(msgspec.Struct):
     start_line: str = ""
 
     def housekeeping(self, now: float) -> None:
-        """After each batch; what fails is given up, with one line."""
+        """Do the work that follows each batch; give up what fails, with one line."""
         try:
             if self.trim is not None:
                 self.trim.step()
@@ -69,7 +69,7 @@ def attach(
     hooks: str = "",
     remarks: tuple[str, ...] = (),
 ) -> Attached | None:
-    """Attach to a scheduler; None where nothing is switched on, said in one line.
+    """Attach to a scheduler; log one line and return None where nothing is switched on.
 
     Args:
         scheduler: SGLang's Scheduler.
@@ -115,7 +115,7 @@ def _build(
     agreement: Agreement,
     hooks: str,
 ) -> Attached:
-    """All that can fail; SGLang notices nothing of it yet.
+    """Build all parts; SGLang does not use them yet.
 
     Raises PolicyError or ConfigError, one line, if the policy cannot be built.
     """
@@ -154,7 +154,7 @@ def _build(
 
 
 def _switch_on(attached: Attached) -> None:
-    """From here on SGLang asks us."""
+    """Make SGLang ask our parameters for K."""
     driver = attached.driver
     attached.params.driver = driver
     quieten(lambda: not driver.watching)
@@ -164,7 +164,7 @@ def _switch_on(attached: Attached) -> None:
 
 
 def params_of(worker: Any) -> SteeredParams | None:
-    """Our parameters on a draft worker: in its adaptive controller, or its own attribute."""
+    """Return our parameters from a draft worker's adaptive controller or its own attribute."""
     controller = getattr(worker, "adaptive_controller", None)
     for found in (getattr(controller, "params", None), getattr(worker, "steered_params", None)):
         if isinstance(found, SteeredParams):

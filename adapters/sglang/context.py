@@ -15,7 +15,7 @@ _UNKNOWN_KV = 1 << 40
 
 
 class ContextBuilder:
-    """Reads one scheduler. Use from its thread."""
+    """Reader of one scheduler's state, for its thread."""
 
     def __init__(self, scheduler: Any, capability: Capability, table: RequestTable) -> None:
         self._scheduler = scheduler
@@ -87,7 +87,7 @@ class ContextBuilder:
         )
 
     def _kv_tokens(self) -> tuple[int, int]:
-        """Free and total tokens of the KV pool; what the radix cache can evict is free."""
+        """Return free and total tokens of the KV pool; evictable cache entries are free."""
         scheduler = self._scheduler
         if not self._kv_known:
             return _UNKNOWN_KV, _UNKNOWN_KV

@@ -1,4 +1,4 @@
-"""What `adaptive-spec doctor` says about SGLang. Imports neither SGLang nor torch."""
+"""SGLang's part of `adaptive-spec doctor`; imports neither SGLang nor torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step did, read from SGLang's result, as a `StepOutcome`.
+"""`StepOutcome` of a step, read from SGLang's result.
 
 Acceptance is read where SGLang has it on the CPU and before it counts it itself, for the requests
 SGLang counts: those neither finished nor retracted since the step was launched.
@@ -72,7 +72,7 @@ class Reading:
         self.now = 0.0
 
     def applied(self) -> None:
-        """SGLang has appended the tokens and applied its stop conditions."""
+        """Count the emitted tokens: SGLang has appended them and applied its stop conditions."""
         self.emitted += self._lengths()
 
     def _lengths(self) -> IntArray:

@@ -1,4 +1,4 @@
-"""Drives a controller from the scheduler's hooks.
+"""Driver of a controller, called by the scheduler's hooks.
 
 Order of one decode step: `before_run` (decide, agree with the other ranks) - SGLang asks for K
 (`decided_k`), hands drafting and verification to the device - `think` - results arrive: `read` -
@@ -50,7 +50,7 @@ _SWEEP_ABOVE = 64
 
 
 class StepDriver(Guarded):
-    """One per scheduler, on every rank; only rank 0 has a controller."""
+    """Driver of one scheduler, on every rank; only rank 0 has a controller."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class StepDriver(Guarded):
     # ------------------------------------------------------------- SGLang asks
 
     def decided_k(self, batch_size: int) -> int | None:
-        """K for the batch about to run; None for SGLang's own."""
+        """Return K for the batch about to run; None for SGLang's own."""
         if self._decided is None:
             return None
         planned, k = self._decided
@@ -127,18 +127,18 @@ class StepDriver(Guarded):
 
     @property
     def watching(self) -> bool:
-        """SGLang's own schedule runs, and is to learn as if nobody watched."""
+        """Whether SGLang's own schedule runs and learns as if nobody watched."""
         return self._watching or self._detached
 
     @property
     def ran_own_k(self) -> bool:
-        """The step whose results are being read ran the K of SGLang's own schedule."""
+        """Whether the step whose results are being read ran the K of SGLang's own schedule."""
         return self._ran_own_k
 
     # ------------------------------------------------------------------- hooks
 
     def before_run(self, batch: Any) -> None:
-        """SGLang is about to run a batch: decide, if it decodes."""
+        """Decide for a batch that SGLang is about to run, if it decodes."""
         self._decided = None
         self._decoding = is_decoding(batch)
         if self._detached or not self._decoding:
@@ -159,7 +159,7 @@ class StepDriver(Guarded):
 
     @fail_open
     def read(self, result: Any, batch: Any) -> None:
-        """Results of a decode step are on the CPU and not applied yet."""
+        """Read the results of a decode step before SGLang applies them."""
         self._reading = None
         self._ran_own_k = self._ran_own.popleft() if self._ran_own else True
         if self.controller is None:
@@ -176,7 +176,7 @@ class StepDriver(Guarded):
 
     @fail_open
     def applied(self, batch: Any) -> None:
-        """SGLang has processed the results of a batch: learn, now or in `think`."""
+        """Learn from a batch whose results SGLang has processed, now or in `think`."""
         controller = self.controller
         if controller is None:
             return
@@ -193,7 +193,7 @@ class StepDriver(Guarded):
 
     @fail_open
     def think(self, batch: Any) -> None:
-        """The device works on a batch: learn from what is known, and plan the next step."""
+        """Learn and plan the next step while the device works on a batch."""
         controller = self.controller
         if controller is None or not self._thinks:
             return
@@ -213,12 +213,12 @@ class StepDriver(Guarded):
 
     @fail_open
     def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
-        """The operator switches, from the next step on; not to `on` where we may only watch."""
+        """Switch the mode from the next step on; never to `on` if we may only watch."""
         if self.controller is not None and not (mode == "on" and self.only_watch):
             self.controller.switch(SwitchRequest(mode=mode))
 
     def close(self) -> None:
-        """The process ends: write what is buffered."""
+        """Write what is buffered: the process ends."""
         if self.controller is not None:
             self.controller.close()
 
@@ -226,7 +226,7 @@ class StepDriver(Guarded):
 
     @fail_open
     def _propose(self, batch: Any) -> int:
-        """K to run on all ranks, or `OWN_SCHEDULE`, or `WATCHING`."""
+        """Return K for all ranks, or `OWN_SCHEDULE`, or `WATCHING`."""
         if self.controller is None:
             return OWN_SCHEDULE
         self._pending.keep(MOST_IN_FLIGHT - 1)
@@ -321,10 +321,10 @@ class StepDriver(Guarded):
 
 
 def is_decoding(batch: Any) -> bool:
-    """A batch of decoding requests only."""
+    """Return whether a batch has decoding requests only."""
     return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
 
 
 def wanted_k(plan: SpecPlan) -> int:
-    """The one K of a plan at level UNIFORM."""
+    """Return the one K of a plan at level UNIFORM."""
     return int(plan.verify.max(initial=0))

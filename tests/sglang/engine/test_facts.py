@@ -17,7 +17,7 @@ from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.engines.source_facts import AnyOf, Order
 from adaptive_spec.errors import UnsupportedEngineError
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.every_version]
 
 
 @pytest.fixture(scope="module")
