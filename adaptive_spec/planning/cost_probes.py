@@ -43,6 +43,11 @@ class CostProbes:
         self._drafted: int | None = None
         self._times_smallest = 0
 
+    def start_again(self) -> None:
+        """Step times have changed: time everything anew."""
+        self._offered_beside.clear()
+        self._without_drafting.clear()
+
     @property
     def pending(self) -> bool:
         """What is drafted now is to be measured, all of it."""

@@ -164,7 +164,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     def _knows_enough(self, batch_size: int) -> bool:
         """Step times are known well enough to stop speculating because of them."""
         cost = self._cost
-        if self._profile is not None or cost.samples >= _ENOUGH_STEPS:
+        if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
             return True
         return cost.samples >= _LEAST_STEPS and not cost.missing_depths(batch_size)
 
@@ -188,7 +188,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._learn(step)
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
-        self._cost.learn(outcome, cold=cold)
+        if self._cost.learn(outcome, cold=cold):
+            self._exploring.costs_changed()
+            self._modes.costs_changed()
         self._modes.scored(
             samples=int(np.count_nonzero(outcome.verified)),
             accepted=int(np.count_nonzero(outcome.accepted)),

@@ -212,6 +212,13 @@ class ModeMachine:
         """Drop the credit: past gains tell nothing about what comes."""
         self._lost.credit = min(self._lost.credit, 0.0)
 
+    def costs_changed(self) -> None:
+        """Speculate until step times are known again: whether it pays is open."""
+        self.acceptance_changed()
+        if self.mode is not Mode.ON:
+            self.probing = False
+            self._switch_on(by_probe=False)
+
     def ended(self, requests: int) -> None:
         """Take up the number of requests that have ended."""
         self._lifetime.ended(requests)
