@@ -36,7 +36,7 @@ def _support(version: str | None) -> tuple[bool, str]:
     except AdaptiveSpecError as error:
         return False, str(error)
     more = (name for name in (STANDALONE, NGRAM) if name in report.available)
-    lowered = (f"no {feature}: {why}" for feature, why in report.missing.items())
+    lowered = (f"lacks {feature} ({why})" for feature, why in report.missing.items())
     refusal = plugin_refusal("SGLANG_PLUGINS", "SGLang", empty_allows_all=True)
     but = f"but {refusal}" if refusal else ""
     parts = (f"steers {', '.join(('EAGLE', 'EAGLE3', *more))}", warning, *lowered, but)

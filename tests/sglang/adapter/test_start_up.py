@@ -160,7 +160,7 @@ def test_doctor_says_what_is_installed_and_enabled(
     report = doctor.describe()
     assert report.supported
     assert "STANDALONE" in report.detail
-    assert "no NGRAM: " in report.detail
+    assert "lacks NGRAM (" in report.detail
     assert "not executed" in report.detail
     assert "does not name adaptive_spec" in report.detail
     assert report.enabled.startswith("mode on, policy goodput")
