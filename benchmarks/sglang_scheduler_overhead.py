@@ -11,8 +11,8 @@ end are replaced. Figures are CPU time of the scheduler's thread, medians over d
 * critical: a turn of the loop without the worker's forward pass, for which the device would work.
 * total: the same and what the adapter does in `think`, while the device would work.
 
-The arm `sglang` is SGLang's own adaptive schedule. For the ratio and its interval see
-`scheduler_overhead.py`.
+The line `sglang` has the same turns without the adapter's part of them. For the ratio and its
+interval see `scheduler_overhead.py`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ _PROMPT, _OUTPUT = 32, (60, 160)
 _WARM_STEPS = 10
 """Steps at the start of a block that are not counted."""
 
-ARMS: dict[str, dict[str, Any] | None] = {
-    "sglang": None,
+ARMS: dict[str, dict[str, Any]] = {
     "static": {"policy": "static"},
     "goodput": {"policy": "goodput"},
 }
@@ -66,15 +65,30 @@ class Stopwatch:
         return seconds
 
 
+class Arm:
+    """A policy on SGLang's scheduler, with a clock on each part of the adapter."""
+
+    def __init__(self, attached: Any) -> None:
+        self.attached = attached
+        driver = attached.driver
+        self._critical = [Stopwatch(f) for f in (driver.before_run, driver.read, driver.applied)]
+        driver.before_run, driver.read, driver.applied = self._critical
+        self._think = driver.think = Stopwatch(driver.think)
+
+    def take(self) -> tuple[float, float]:
+        """Return the adapter's seconds since the last look: critical ones, and those in `think`."""
+        return sum(watch.take() for watch in self._critical), self._think.take()
+
+
 class Bench:
     """One scheduler, and the arms that take turns on it.
 
     Args:
-        scheduler: SGLang's Scheduler with our hooks; attached, or not yet.
-        configs: arm -> configuration of adaptive-spec; None: SGLang alone.
+        scheduler: SGLang's Scheduler with our hooks.
+        configs: arm -> configuration of adaptive-spec.
     """
 
-    def __init__(self, scheduler: Any, configs: dict[str, dict[str, Any] | None]) -> None:
+    def __init__(self, scheduler: Any, configs: dict[str, dict[str, Any]]) -> None:
         from adaptive_spec.adapters.sglang import hooks
         from adaptive_spec.adapters.sglang.attach import attach, params_of
         from adaptive_spec.adapters.sglang.settings import Settings
@@ -85,42 +99,41 @@ class Bench:
         self._params = params_of(scheduler.draft_worker)
         self._forward = Stopwatch(scheduler.model_worker.forward_batch_generation)
         scheduler.model_worker.forward_batch_generation = self._forward
-        self._arms: dict[str, Any] = {}
-        self._think: dict[str, Stopwatch] = {}
+        self._arms: dict[str, Arm] = {}
         for name, config in configs.items():
-            if config is None:
-                self._arms[name] = None
-                continue
             settings = Settings(config=parse_config({**config, **_PATIENT}, source=name))
-            attached = attach(scheduler, settings, self._shared.features)
-            assert attached is not None
-            driver: Any = attached.driver
-            self._think[name] = driver.think = Stopwatch(driver.think)
-            self._arms[name] = attached
+            self._arms[name] = Arm(attach(scheduler, settings, self._shared.features))
         self._random = random.Random(0)
         self._made = 0
 
-    def block(self, arm: str, batch: int, steps: int) -> list[Spent]:
-        """Run one arm for so many full decode steps, then let its requests end."""
-        attached = self._arms[arm]
-        self._shared.attached = attached
-        self._params.driver = None if attached is None else attached.driver
-        found: list[Spent] = []
+    def block(self, name: str, batch: int, steps: int) -> list[tuple[Spent, Spent]]:
+        """Run one arm for so many full decode steps, then let its requests end.
+
+        Returns what each step took without and with the adapter.
+        """
+        arm = self._arms[name]
+        self._shared.attached, self._params.driver = arm.attached, arm.attached.driver
+        found: list[tuple[Spent, Spent]] = []
         full = 0
         while full < steps + _WARM_STEPS:
             self._top_up(batch)
-            size, spent = self._turn(arm)
+            size, own, critical, think = self._turn(arm)
             if size == batch:
                 full += 1
                 if full > _WARM_STEPS:
-                    found.append(spent)
+                    ours = Spent(own + critical, own + critical + think)
+                    found.append((Spent(own, own), ours))
         while self._scheduler.waiting_queue or self._present():
             self._turn(arm)
         return found
 
-    def _turn(self, arm: str) -> tuple[int, Spent]:
-        """One turn of the plain loop; the number of decoding requests, and what it took."""
-        scheduler, think = self._scheduler, self._think.get(arm)
+    def _turn(self, arm: Arm) -> tuple[int, float, float, float]:
+        """Take one turn of the plain loop.
+
+        Returns the number of decoding requests, and the seconds of SGLang, of the adapter on the
+        critical path and of the adapter in `think`.
+        """
+        scheduler = self._scheduler
         began = time.thread_time()
         scheduler.ingest_requests()
         plan = scheduler.get_next_batch_to_run(
@@ -135,8 +148,8 @@ class Bench:
             scheduler.process_batch_result(batch, result)
         scheduler.last_batch = batch
         took = time.thread_time() - began
-        critical = took - self._forward.take()
-        return size, Spent(critical, critical + (think.take() if think else 0.0))
+        critical, think = arm.take()  # the forward pass holds `think`
+        return size, took - self._forward.take() - critical, critical, think
 
     def _present(self) -> int:
         scheduler = self._scheduler
@@ -240,15 +253,17 @@ def main() -> int:
         bench = Bench(scheduler_of(args.models, Path(folder)), ARMS)
     found = []
     for batch in map(int, args.batches.split(",")):
-        spent: dict[str, list[Spent]] = {name: [] for name in ARMS}
+        taken: dict[str, list[tuple[Spent, Spent]]] = {name: [] for name in ARMS}
         for turn in range(args.blocks + 1):
             for name in ARMS:
                 steps = bench.block(name, batch, args.steps // args.blocks)
                 if turn:  # the first block is warm-up
-                    spent[name] += steps
-        arms = summary(spent)
-        print_cell(f"plain loop, {batch} requests", arms)
-        found.append({"batch": batch, "arms": arms})
+                    taken[name] += steps
+        for name, steps in taken.items():
+            own, ours = map(list, zip(*steps, strict=True))
+            arms = summary({"sglang": own, name: ours})
+            print_cell(f"plain loop, {batch} requests", arms)
+            found.append({"batch": batch, "arms": arms})
     if args.json:
         args.json.write_text(json.dumps({"command": " ".join(sys.argv), "cells": found}, indent=1))
     sys.stdout.flush()

@@ -32,7 +32,7 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
-NO_ENGINE = ("tests/losslessness", "tests/sim/off_policy")
+NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
 
 VLLM_ENVIRONMENT = {
@@ -185,9 +185,15 @@ def lint_and_core(run: Run) -> None:
         [tools / "lint-imports", "--no-logo"],
     )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
-    markers = "not engine and not http and not statistics and not long"
+    markers = "not engine and not http and not statistics and not chaos and not long"
     ignored = [f"--ignore={place}" for place in NEED_VLLM]
     run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
+
+
+def random_worlds(run: Run) -> None:
+    """Controller and policies in random worlds; no engine either, but a minute long."""
+    options = "-m pytest -q -W error -n auto -m chaos tests/chaos".split()
+    run.stage("random worlds", [python_of("dev"), *options])
 
 
 def with_vllm(run: Run) -> None:
@@ -264,6 +270,8 @@ def main() -> int:
             run.missing("dev", "the environment dev could not be built, see above")
         else:
             lint_and_core(run)
+            if what == "all":
+                random_worlds(run)
     # Engines compute with one thread each here: two cores run both at once.
     beside = []
     for name, download in downloads.items():

@@ -191,6 +191,21 @@ FIGURES: tuple[Figure, ...] = (
         _each("goodput"),
     ),
     Figure(
+        "adaptive_spec_estimated_tokens_per_second",
+        "gauge",
+        "Goodput expected of recent steps without speculation, with the engine's own K and as "
+        "planned; stands beside the measured goodput.",
+        ("setup",),
+        lambda status: [((name,), value) for name, value in status.get("estimates", {}).items()],
+    ),
+    Figure(
+        "adaptive_spec_benched",
+        "gauge",
+        "1 while the policy is benched after repeated faults and the engine's own K runs.",
+        (),
+        lambda status: [((), status.get("benched", False))],
+    ),
+    Figure(
         "adaptive_spec_hazard_auc",
         "gauge",
         "Area under the ROC curve of predicted acceptance, 0.5 to 1: from finished rounds "
