@@ -193,8 +193,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "adaptive_spec_estimated_tokens_per_second",
         "gauge",
-        "Goodput expected of recent steps without speculation, with the engine's own K and as "
-        "planned; stands beside the measured goodput.",
+        "Expected of the last 200 steps without speculation (no_speculation), with the engine's "
+        "own K (engine_k) and as planned; their ratio is the worth of speculation.",
         ("setup",),
         lambda status: [((name,), value) for name, value in status.get("estimates", {}).items()],
     ),
