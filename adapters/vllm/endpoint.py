@@ -3,13 +3,16 @@
     GET     status of every engine
     POST    {"mode": ..., "policy": ..., "options": ...}: switch every engine, then the same
 
-Under ``/v1`` it is guarded by ``--api-key`` like the other routes. vLLM loads such plugins only if
-``VLLM_PLUGINS`` names them.
+``/v1/adaptive_spec/view`` is a page that shows the status live. Under ``/v1`` all is guarded by
+``--api-key`` like the other routes. A browser sends no key when it opens a page, so
+``/adaptive_spec/view`` is the same page, without figures until its reader has entered the key.
+vLLM loads such plugins only if ``VLLM_PLUGINS`` names them.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
+from importlib import resources
 from typing import Any
 
 import msgspec
@@ -19,6 +22,15 @@ from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.bounded_read import decode_json
 
 PATH = "/v1/adaptive_spec"
+VIEWS = (f"{PATH}/view", "/adaptive_spec/view")
+_VIEW_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; frame-ancestors 'none'; form-action 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+}
 _LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _NOT_ON = (
@@ -37,6 +49,8 @@ class ControlEndpoint:
         """Add the routes to vLLM's FastAPI application."""
         app.add_route(PATH, _get, methods=["GET"])
         app.add_route(PATH, _post, methods=["POST"])
+        for path in VIEWS:
+            app.add_route(path, _view, methods=["GET"])
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Remember the way to the engines, if we are switched on there."""
@@ -48,6 +62,13 @@ class ControlEndpoint:
 
 async def _get(request: Any) -> Any:
     return await _ask(request)
+
+
+async def _view(request: Any) -> Any:
+    from fastapi.responses import HTMLResponse
+
+    page = resources.files("adaptive_spec.operation").joinpath("view.html")
+    return HTMLResponse(page.read_text(encoding="utf-8"), headers=_VIEW_HEADERS)
 
 
 async def _post(request: Any) -> Any:

@@ -20,11 +20,12 @@ from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.controller.operator_requests import OperatorRequests
+from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault, with_engine_k_that_runs
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
-from adaptive_spec.operation.status import Counters, StatusFile, hazards_of
+from adaptive_spec.operation.status import Counters, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
@@ -206,12 +207,16 @@ class Controller:
         self._live_stops.drafted_whole()
 
     def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step; an unplanned step is only counted."""
+        """Learn from a finished step; an unplanned step is only counted, an impossible one not."""
         try:
             step = self._in_flight.take(outcome.step)
-            self.counters.outcome(outcome, None if step is None else step.plan)
-            if step is not None:
-                self._learn(step, outcome)
+            impossible = outcome_fault(outcome, self.capability)
+            if impossible:
+                self._faults.left_out(f"impossible outcome: {impossible}")
+            else:
+                self.counters.outcome(outcome, None if step is None else step.plan)
+                if step is not None:
+                    self._learn(step, outcome)
             self._status.refresh(outcome.now, self.status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
@@ -219,7 +224,9 @@ class Controller:
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
-            self.policy.observe(finished_step(step.seen, step.wanted, outcome))
+            finished = finished_step(step.seen, step.wanted, outcome)
+            self.counters.tasks(finished.context.task, finished.outcome)
+            self.policy.observe(finished)
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
         if self._trace.on:
@@ -300,7 +307,9 @@ class Controller:
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
-            "hazards": hazards_of(self.policy),
+            "hazards": figures_of(self.policy, "hazard_quality"),
+            "estimates": figures_of(self.policy, "estimates"),
+            "trace_directory": self.config.trace.directory,
             **self.counters.snapshot(),
         }
 

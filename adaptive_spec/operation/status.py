@@ -17,7 +17,7 @@ import numpy as np
 from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
 from adaptive_spec.operation.retry import Retry
-from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 _REFRESH_SECONDS = 1.0
 
@@ -25,6 +25,7 @@ DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 """Upper bounds of the decision-time histogram (seconds); one more bucket takes longer times."""
 
 _MOST_REASONS = 32
+_MOST_TASKS = 64
 OTHER = "other"
 """Name of all reasons beyond the first `_MOST_REASONS`."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -46,6 +47,8 @@ class Counters:
         self.output_failures: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
+        self.by_task: dict[int, list[int]] = {}
+        """Verified and accepted drafts by number of the task label, the last used last."""
         self.predictions = PredictionCheck()
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
@@ -72,6 +75,17 @@ class Counters:
                 self.verified_k[k] += count
         if plan is not None:
             self.predictions.finished(plan, outcome)
+
+    def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
+        """Count verified and accepted drafts by task label; nothing without labels."""
+        if (task >= 0).any():
+            for label in np.unique(task[task >= 0]).tolist():
+                own, counts = task == label, self.by_task.pop(label, [0, 0])
+                counts[0] += int(outcome.verified[own].sum())
+                counts[1] += int(outcome.accepted[own].sum())
+                self.by_task[label] = counts
+            while len(self.by_task) > _MOST_TASKS:  # numbers of labels grow without end
+                del self.by_task[next(iter(self.by_task))]
 
     def _reason(self, text: str) -> str:
         """Replace the numbers of a reason, which limits the number of distinct reasons."""
@@ -129,6 +143,7 @@ class Counters:
             "steps_by_mode": dict(self.modes),
             "reasons_by_mode": by_mode,
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
+            "drafts_by_task": {str(task): counts for task, counts in self.by_task.items()},
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
             "output_failures": dict(self.output_failures),
@@ -143,14 +158,18 @@ class Counters:
         }
 
 
-def hazards_of(policy: object) -> dict[str, Any]:
-    """Return a policy's calibration figures, JSON-compatible; empty without any.
+def figures_of(policy: object, method: str) -> dict[str, Any]:
+    """Return figures that a policy may provide, JSON-compatible; empty without any.
 
-    Never raises: a policy's fault must not hide the rest of the status. A policy provides the
-    figures through a method `hazard_quality()`, which returns
-    `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`.
+    Never raises: a policy's fault must not hide the rest of the status.
+
+    Args:
+        policy: any policy.
+        method: ``hazard_quality``: calibration figures, as of
+            `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`; ``estimates``: expected
+            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``.
     """
-    said = getattr(policy, "hazard_quality", None)
+    said = getattr(policy, method, None)
     if said is None:
         return {}
     try:

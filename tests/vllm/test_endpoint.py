@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.adapters.vllm.control import adaptive_spec_control
-from adaptive_spec.adapters.vllm.endpoint import PATH, ControlEndpoint
+from adaptive_spec.adapters.vllm.endpoint import PATH, VIEWS, ControlEndpoint
 
 JSON = {"Content-Type": "application/json"}
 
@@ -77,3 +78,13 @@ def test_only_json_switches(client: TestClient, kind: str) -> None:
     kind = "application/json; charset=utf-8"
     answer = client.post(PATH, content=body, headers={"Content-Type": kind})
     assert answer.json()["engines"][0]["status"]["mode"] == "off"
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_the_view_is_one_page_that_may_fetch_from_its_own_server_only(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert "connect-src 'self'" in answer.headers["content-security-policy"]
+    urls = re.findall(r"https?://[^\"]+", answer.text)
+    assert set(urls) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml"}
+    assert not re.search(r"<(link|img|iframe)|src=", answer.text)

@@ -85,7 +85,7 @@ def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
     code = (
         "import json, sys\n"
-        "from adaptive_spec.operation.metrics import LiveFigures\n"
+        "from adaptive_spec.operation.live_figures import LiveFigures\n"
         "statuses = json.load(sys.stdin)\n"
         "live = LiveFigures(statuses[0], model_name='bench', engine='0')\n"
         "for status in statuses:\n"
@@ -194,3 +194,13 @@ def test_a_controllers_status_has_all_that_is_shown() -> None:
     status = Controller.from_config(Config(policy="static", kernel="numpy"), capability).status()
     assert set(STATUS) <= set(status)
     assert page(status)
+
+
+def test_the_page_shows_what_speculation_is_estimated_to_be_worth() -> None:
+    estimates = {"no_speculation": 80.0, "engine_k": 110.0, "planned": 120.0}
+    found = page(STATUS | {"estimates": estimates, "benched": True})
+    labels = 'engine="0",model_name="bench"'
+    for setup, value in estimates.items():
+        name = "adaptive_spec_estimated_tokens_per_second"
+        assert f'{name}{{{labels},setup="{setup}"}} {value}' in found
+    assert f"adaptive_spec_benched{{{labels}}} 1.0" in found
