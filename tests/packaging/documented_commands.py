@@ -25,6 +25,9 @@ NOT_EXECUTED = {
     r"adaptive-spec (sweep|report|validate|fit|evaluate|profile) |adaptive-spec validate$": "takes "
     "minutes, or reads a trace or public data of the user; tests/cli and tests/sim run these "
     "commands on small inputs",
+    r"adaptive-spec (advise|top) ": "reads a trace or a server of the user; tests/sim/advice and "
+    "tests/cli run both on small ones",
+    r"promtool ": "needs Prometheus; tests/core/operation/test_alerts.py runs it where there is one",
     r"adaptive-spec replay .*(TRACES|--trace |--oracles)": "reads a trace of the user, or takes "
     "minutes; tests/cli replays small ones",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "
