@@ -16,7 +16,7 @@ NOT_EXECUTED = {
     "with TensorRT-LLM; tests/tensorrt_llm installs the hook into a copy",
     r"curl ": "needs a running server; tests/vllm and tests/sglang send the same requests",
     r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
-    r"make (demo|gpu|test|lock|docs)": "takes minutes, or needs a GPU; tests/demo, tests/bench_gpu "
+    r"make (demo(-quick)?|gpu|test)$": "takes minutes, or needs a GPU; tests/demo, tests/bench_gpu "
     "and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",
     r"git checkout ": "describes how a figure was made at an earlier commit",
