@@ -74,7 +74,7 @@ def test_every_reason_not_to_execute_a_command_is_needed():
 
 def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert set(PAGES) <= listed
+    assert set(PAGES) <= listed, "name the page in mkdocs.yml, under `nav`"
 
 
 def test_the_readme_is_short():
