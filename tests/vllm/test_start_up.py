@@ -239,30 +239,22 @@ class TestGate:
         assert "synthetic" in " ".join(detect(config).shadow)
 
     @pytest.mark.parametrize("mode", ["on", "shadow"])
-    def test_adaptive_verification_is_taken_over_on_request_only(
-        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, mode: str
-    ) -> None:
-        from adaptive_spec.adapters.vllm import gate
+    def test_adaptive_verification_is_taken_over_where_decisions_act(self, mode: str) -> None:
+        from adaptive_spec.adapters.vllm.gate import gated_config
 
-        asked: list[bool] = []
-        users = {"method": "dspark", "enable_adaptive_verification": True}
+        class Asked(Exception):
+            """What vLLM would resolve."""
 
-        class Arguments:
-            def __init__(self) -> None:
-                self.additional_config = {"adaptive_spec": {"mode": mode, "take_over": True}}
-                self.speculative_config = dict(users)
+        def resolve(arguments: Any) -> Any:
+            raise Asked(arguments.speculative_config["enable_adaptive_verification"])
 
-            def create_engine_config(self) -> Any:
-                asked.append(self.speculative_config["enable_adaptive_verification"])
-                raise KeyboardInterrupt
-
-        import vllm.engine.arg_utils as module
-
-        monkeypatch.setattr(module, "EngineArgs", Arguments)
-        gate.install()
-        with pytest.raises(KeyboardInterrupt):
-            Arguments().create_engine_config()
-        assert asked == [mode != "on"]
+        arguments = SimpleNamespace(
+            additional_config={"adaptive_spec": {"mode": mode, "take_over": True}},
+            speculative_config={"method": "dspark", "enable_adaptive_verification": True},
+        )
+        with pytest.raises(Asked) as asked:
+            gated_config(resolve, arguments)
+        assert asked.value.args == (mode != "on",)
 
     def test_pipeline_parallelism_fixes_the_depth(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect
