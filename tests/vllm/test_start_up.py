@@ -242,17 +242,17 @@ class TestGate:
     def test_adaptive_verification_is_taken_over_where_decisions_act(self, mode: str) -> None:
         from adaptive_spec.adapters.vllm.gate import gated_config
 
-        class Asked(Exception):
+        class AskedError(Exception):
             """What vLLM would resolve."""
 
         def resolve(arguments: Any) -> Any:
-            raise Asked(arguments.speculative_config["enable_adaptive_verification"])
+            raise AskedError(arguments.speculative_config["enable_adaptive_verification"])
 
         arguments = SimpleNamespace(
             additional_config={"adaptive_spec": {"mode": mode, "take_over": True}},
             speculative_config={"method": "dspark", "enable_adaptive_verification": True},
         )
-        with pytest.raises(Asked) as asked:
+        with pytest.raises(AskedError) as asked:
             gated_config(resolve, arguments)
         assert asked.value.args == (mode != "on",)
 
