@@ -23,11 +23,13 @@ from adaptive_spec import check_adapter
 
 pytestmark = pytest.mark.engine
 
-KMAX = 3
+KMAX = 4
 HYBRIDS = ("qwen3_next_mtp", "falcon_h1")
 ON_V1 = tuple(name for name in FAMILIES if name != "dspark")
 """Families that model runner V1 runs."""
 FIXED_DEPTH = ("dflash",)
+NEVER_ACCEPTED = ("dflash", "eagle3", "gemma4")
+"""Untrained drafters that nothing of is accepted: only steps with rejected drafts are shown."""
 TIE = 2e-2
 """Difference of log-probability below which the gated delta rule's bfloat16 may choose either."""
 
@@ -133,7 +135,8 @@ def test_tokens_are_those_without_speculation(
     outcomes = [outcome for _, _, outcome in record if outcome is not None]
     assert {int(k) for outcome in outcomes for k in outcome.verified} == set(range(KMAX + 1))
     assert any(outcome.ragged for outcome in outcomes)
-    assert sum(int(outcome.accepted.sum()) for outcome in outcomes) > 0, "no draft was accepted"
+    accepted = sum(int(outcome.accepted.sum()) for outcome in outcomes)
+    assert accepted > 0 or family.name in NEVER_ACCEPTED, "no draft was accepted"
     assert engine.preemptions > 0 or family.name in HYBRIDS
     assert engine.controller.counters.failures == {}
     check_adapter(record, live_requests=len(engine.controller.slots))

@@ -166,8 +166,9 @@ def gdn_float32(monkeypatch: pytest.MonkeyPatch) -> None:
         core(*(given.to(torch.bfloat16) for given in (mixed_qkv, b, a)), out, layer_name)
         core_attn_out.copy_(out)
 
-    # Not the registered operator: it may have been registered before.
-    monkeypatch.setattr(torch.ops.vllm, "cpu_gdn_attention_core", in_bfloat16, raising=False)
+    # An operator is registered once per process; what vLLM finds under its name can change.
+    module.register_cpu_gdn_attention_ops()
+    monkeypatch.setattr(torch.ops.vllm, "cpu_gdn_attention_core", in_bfloat16)
     for name in (
         "fused_sigmoid_gating_delta_rule_update_cpu",
         "fused_sigmoid_gating_delta_rule_update_spec_cpu",

@@ -343,8 +343,6 @@ def _eagle3(target: Tensors) -> Tensors:
         "fc.weight": _fusion(3, 2),
         "norm.weight": target["model.norm.weight"],
         "lm_head.weight": target["lm_head.weight"],
-        "d2t": torch.zeros(VOCABULARY, dtype=torch.int64),
-        "t2d": torch.ones(VOCABULARY, dtype=torch.bool),
     }
 
 
