@@ -4,40 +4,57 @@ The core imports no engine and no machine-learning library. Engines are reached 
 `adaptive_spec.adapters`, decisions are made by `adaptive_spec.policies`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from adaptive_spec.config import Config
-from adaptive_spec.errors import (
-    AdaptiveSpecError,
-    ConfigError,
-    PolicyError,
-    UnsupportedEngineError,
-)
-from adaptive_spec.per_request import RequestSlots
-from adaptive_spec.policy import Policy, available_policies, build_policy
-from adaptive_spec.step import (
-    Capability,
-    FinishedStep,
-    Level,
-    Mode,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
-
+# Engines import this package in every process, enabled or not: nothing loads before it is needed.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from adaptive_spec.config import Config
     from adaptive_spec.controller.controller import Controller
+    from adaptive_spec.errors import (
+        AdaptiveSpecError,
+        ConfigError,
+        PolicyError,
+        UnsupportedEngineError,
+    )
+    from adaptive_spec.per_request import RequestSlots
+    from adaptive_spec.policy import Policy, available_policies, build_policy
+    from adaptive_spec.step import (
+        Capability,
+        FinishedStep,
+        Level,
+        Mode,
+        SpecPlan,
+        StepContext,
+        StepOutcome,
+    )
     from adaptive_spec.testing import PolicyReport, check_adapter, check_policy
 
 __version__ = "0.1.0"
 
-_LOADED_WHEN_ASKED_FOR = {
-    "Controller": "adaptive_spec.controller.controller",
-    "PolicyReport": "adaptive_spec.testing",
-    "check_adapter": "adaptive_spec.testing",
-    "check_policy": "adaptive_spec.testing",
+_MODULES = {
+    "adaptive_spec.config": ("Config",),
+    "adaptive_spec.controller.controller": ("Controller",),
+    "adaptive_spec.errors": (
+        "AdaptiveSpecError",
+        "ConfigError",
+        "PolicyError",
+        "UnsupportedEngineError",
+    ),
+    "adaptive_spec.per_request": ("RequestSlots",),
+    "adaptive_spec.policy": ("Policy", "available_policies", "build_policy"),
+    "adaptive_spec.step": (
+        "Capability",
+        "FinishedStep",
+        "Level",
+        "Mode",
+        "SpecPlan",
+        "StepContext",
+        "StepOutcome",
+    ),
+    "adaptive_spec.testing": ("PolicyReport", "check_adapter", "check_policy"),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AdaptiveSpecError",
@@ -63,8 +80,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _LOADED_WHEN_ASKED_FOR.get(name)
+def __getattr__(name: str) -> "Any":
+    module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(module), name)

@@ -1,11 +1,27 @@
-"""Bounded, non-blocking reading of a file that a request or an operator has named."""
+"""Bounded reading of files and texts that an operator or a request has named.
+
+Whatever the content, the reader does not block, does not crash and raises one line: the size, the
+depth, the digits of numbers and the growth by YAML aliases are limited.
+"""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 from pathlib import Path
+from typing import Any
+
+import msgspec
+
+DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
+"""What a JSON decoder may raise: malformed, not UTF-8 or with too many digits, nested too deep."""
+
+MOST_DEPTH = 64
+_MOST_NODES = 1_000_000
+"""Most values of a YAML text, those repeated by aliases included."""
+_LARGEST_INTEGER = 1 << 63
 
 
 def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) -> bytes:
@@ -14,10 +30,88 @@ def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) ->
     Raises OSError if the file cannot be read, is a pipe or a device, or is larger than
     `most_bytes`.
     """
-    if not stat.S_ISREG(Path(path).stat().st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    with Path(path).open("rb") as file:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", closefd=True) as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes")
     return content
+
+
+def decode_json(content: bytes | str, type_: Any = Any) -> Any:
+    """Decode a JSON text as a value of a type. Raises ValueError, one line."""
+    try:
+        value = msgspec.json.decode(content, type=type_)
+    except RecursionError as error:
+        raise ValueError(f"nested deeper than {MOST_DEPTH}") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ValueError(_one_line(error)) from error
+    check_plain(value)
+    return value
+
+
+def decode_yaml(content: bytes) -> Any:
+    """Decode a YAML text. Raises ValueError, one line."""
+    import yaml
+
+    try:
+        _check_yaml(content)
+        value = msgspec.yaml.decode(content)
+    except (msgspec.DecodeError, yaml.YAMLError, ValueError) as error:
+        raise ValueError(_one_line(error)) from error
+    check_plain(value)
+    return value
+
+
+def decode_document(path: Path, content: bytes) -> Any:
+    """Decode a file as JSON or YAML, by its name. Raises ValueError, one line."""
+    return decode_json(content) if path.suffix == ".json" else decode_yaml(content)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _check_yaml(content: bytes) -> None:
+    """Check depth and growth by events: libyaml's loader recurses in C and would crash."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    sizes: dict[str | None, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []
+    total = 0
+    for event in yaml.parse(content, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, total))
+            if len(open_nodes) > MOST_DEPTH:
+                raise ValueError(f"nested deeper than {MOST_DEPTH}")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            sizes[anchor] = total - before
+        elif isinstance(event, yaml.AliasEvent):
+            total += sizes.get(event.anchor, 0)
+        total += 1
+        if total > _MOST_NODES:
+            raise ValueError(f"more than {_MOST_NODES} values")
+
+
+def check_plain(value: Any) -> None:
+    """Raise ValueError for values that JSON or a float cannot hold, and for deep nesting."""
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        deeper: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                deeper += each.values()
+            elif isinstance(each, list):
+                deeper += each
+            elif isinstance(each, float) and not math.isfinite(each):
+                raise ValueError(f"{each} is not a finite number")
+            elif isinstance(each, int) and abs(each) >= _LARGEST_INTEGER:
+                raise ValueError("an integer has more than 64 bits")
+        if not deeper:
+            return
+        level = deeper
+    raise ValueError(f"nested deeper than {MOST_DEPTH}")

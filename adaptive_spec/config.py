@@ -14,9 +14,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adaptive_spec.bounded_read import check_plain, decode_document, read_small_file
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.validation import explained
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
+_LARGEST_BYTES = 1 << 20
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -25,7 +28,8 @@ class FailOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Limits after which a failing policy is benched."""
 
     max_decision_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
-    """Longest decision that is used (ms); a slower one counts as a failure."""
+    """CPU time of the longest decision that is used (ms); a slower one counts as a failure, and so
+    does one that takes ten times as long by the clock."""
     failures_to_bench: Annotated[int, msgspec.Meta(ge=1)] = 5
     """Failures, without 100 good decisions in between, after which the policy is benched."""
     bench_seconds: Seconds = 60.0
@@ -39,7 +43,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     segment_mb: Annotated[float, msgspec.Meta(gt=0)] = 64.0
     """Size at which a new segment begins (MB)."""
     max_segments: Annotated[int, msgspec.Meta(ge=1)] = 8
-    """Segments kept per process; the oldest is deleted first."""
+    """Segments kept in the directory; the oldest that no process writes is deleted first."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,6 +72,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         ragged_penalty: measured extra time of a verification whose K differ between requests,
             relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
             value to give requests their own K; without it, the batch shares one K.
+        allow_untested: run on a version of the engine that is outside of the tested range
+            (compatibility.md) if its source has what the adapter needs; without it, the server
+            refuses to start.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -84,6 +91,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     control_file: str | None = None
     state_directory: str | None = None
     ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    allow_untested: bool = True
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 
@@ -106,24 +114,18 @@ def parse_config(value: object, *, source: str) -> Config:
     if value.get("policy") is False:
         value["policy"] = "off"
     try:
+        check_plain(value)
         config = msgspec.convert(value, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}; {_known_keys(str(error))}") from error
-    for key, path in (("profile", config.profile),):
-        if path is not None and not Path(path).is_file():
-            raise ConfigError(
-                f"{source}: `{key}`: no file {path!r}; give an existing file or drop it"
-            )
+        raise ConfigError(f"{source}: {explained(error, Config)}") from error
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    path = config.profile
+    if path is not None and not Path(path).is_file():
+        raise ConfigError(
+            f"{source}: `profile`: no file {path!r}; give an existing file or drop it"
+        )
     return config
-
-
-def _known_keys(message: str) -> str:
-    """List the keys of the object that a msgspec message refers to."""
-    struct: type[msgspec.Struct] = Config
-    for key, nested in (("$.trace", Trace), ("$.fail_open", FailOpen)):
-        if key in message:
-            struct = nested
-    return "keys are " + ", ".join(field.name for field in msgspec.structs.fields(struct))
 
 
 def load_config_file(path: str | os.PathLike[str]) -> Config:
@@ -133,18 +135,12 @@ def load_config_file(path: str | os.PathLike[str]) -> Config:
     """
     file = Path(path)
     try:
-        data = file.read_bytes()
+        value = decode_document(file, read_small_file(file, _LARGEST_BYTES))
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"configuration file {str(file)!r}: {reason}") from error
-    try:
-        if file.suffix == ".json":
-            value = msgspec.json.decode(data)
-        else:
-            value = msgspec.yaml.decode(data)
-    except msgspec.DecodeError as error:
-        first_line = str(error).splitlines()[0]
-        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {first_line}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {error}") from error
     return parse_config(value, source=str(file))
 
 

@@ -25,6 +25,7 @@ from adaptive_spec.step import (
     SpecPlan,
     StepContext,
 )
+from adaptive_spec.validation import explained
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
 
@@ -174,9 +175,8 @@ def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: i
     cls = policy_class(name)
     try:
         converted = msgspec.convert(dict(options or {}), cls.Options)
-    except (msgspec.ValidationError, ValueError) as error:
-        known = ", ".join(field.name for field in msgspec.structs.fields(cls.Options)) or "none"
-        raise PolicyError(f"policy {name!r}: {error}; its options are: {known}") from error
+    except msgspec.ValidationError as error:
+        raise PolicyError(f"policy {name!r}: {explained(error, cls.Options)}") from error
     constructor: Any = cls
     try:
         policy: Policy = constructor(converted, seed=seed)
@@ -187,12 +187,19 @@ def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: i
     return policy
 
 
+def reads_profile(policy: type[Policy] | Policy) -> bool:
+    """Whether the policy has an option `profile`."""
+    return "profile" in policy.Options.__struct_fields__
+
+
 def configured_policy(config: Config) -> Policy:
     """Build the policy that a configuration names, with its options and cost profile.
+
+    A policy without an option `profile` ignores the configuration's profile.
 
     Raises PolicyError or ConfigError naming the fault.
     """
     options = dict(config.options)
-    if config.profile is not None:
+    if config.profile is not None and reads_profile(policy_class(config.policy)):
         options.setdefault("profile", config.profile)
     return build_policy(config.policy, options, seed=config.seed)

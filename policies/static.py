@@ -15,7 +15,8 @@ class StaticOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of `static`."""
 
     k: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """K for all requests, capped at the engine's Kmax; absent: the engine's own K."""
+    """K for all requests: the largest that the engine can run up to this one; absent: the engine's
+    own K, by batch size where the engine has a table."""
 
 
 class StaticPolicy(StatelessPolicy):

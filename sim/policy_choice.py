@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_json
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import Policy, build_policy
 
@@ -83,6 +84,6 @@ def _split(text: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return decode_json(text)
+    except ValueError:
         return text

@@ -15,6 +15,7 @@ from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.support import start_line
+from adaptive_spec.operation.writable import unwritable
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 
@@ -57,7 +58,7 @@ def attach(
                 mode=controller.mode,
                 policy=controller.policy.name,
                 details=[f"ranks={agreement.describe()}"],
-                remarks=remarks,
+                remarks=(*remarks, *unwritable(controller.config)),
             ),
         )
     driver = StepDriver(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_json
 from adaptive_spec.config import Config, config_from_environment, load_config_file, parse_config
 from adaptive_spec.errors import ConfigError
 
@@ -55,9 +56,9 @@ def _config(value: str, environ: Mapping[str, str]) -> Config:
         return config_from_environment(environ) or Config()
     try:
         if value.startswith("{"):
-            return parse_config(msgspec.json.decode(value), source="JSON")
+            return parse_config(decode_json(value), source="JSON")
         return load_config_file(value)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{VARIABLE}: not valid JSON: {error}") from error
     except ConfigError as error:
         raise ConfigError(

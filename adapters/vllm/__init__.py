@@ -2,8 +2,9 @@
 
 Layout, in the order a server meets it::
 
-    plugin       entry point of `vllm.general_plugins`, in every process
-    gate         wraps `EngineArgs.create_engine_config`; decides whether anything is switched on
+    plugin       entry point of `vllm.general_plugins`, in every process; wraps
+                 `EngineArgs.create_engine_config`
+    gate         decides whether anything is switched on
     versions, facts, capability    what this vLLM, its source and configuration allow
     graph_ladder    the K that CUDA graphs are captured for
     draft_signal    what the drafter shows, from the worker to the scheduler
@@ -16,3 +17,6 @@ Layout, in the order a server meets it::
     metrics, figures_page    figures for Prometheus, written and shown
     interplay, doctor    what `adaptive-spec doctor` prints
 """
+
+KEY = "adaptive_spec"
+"""Our key in ``--additional-config``."""

@@ -3,20 +3,35 @@
     GET     status of every engine
     POST    {"mode": ..., "policy": ..., "options": ...}: switch every engine, then the same
 
-Under ``/v1`` it is guarded by ``--api-key`` like the other routes. vLLM loads such plugins only if
-``VLLM_PLUGINS`` names them.
+``/v1/adaptive_spec/view`` is a page that shows the status live. Under ``/v1`` all is guarded by
+``--api-key`` like the other routes. A browser sends no key when it opens a page, so
+``/adaptive_spec/view`` is the same page, without figures until its reader has entered the key.
+vLLM loads such plugins only if ``VLLM_PLUGINS`` names them.
 """
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
+from importlib import resources
 from typing import Any
+
+import msgspec
 
 from adaptive_spec.adapters.vllm.control import METHOD
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.bounded_read import decode_json
 
 PATH = "/v1/adaptive_spec"
+VIEWS = (f"{PATH}/view", "/adaptive_spec/view")
+_VIEW_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; frame-ancestors 'none'; form-action 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+}
+_LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _NOT_ON = (
     "adaptive_spec is not switched on in this server: start it with an `adaptive_spec` "
@@ -34,6 +49,8 @@ class ControlEndpoint:
         """Add the routes to vLLM's FastAPI application."""
         app.add_route(PATH, _get, methods=["GET"])
         app.add_route(PATH, _post, methods=["POST"])
+        for path in VIEWS:
+            app.add_route(path, _view, methods=["GET"])
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Remember the way to the engines, if we are switched on there."""
@@ -47,9 +64,24 @@ async def _get(request: Any) -> Any:
     return await _ask(request)
 
 
+async def _view(request: Any) -> Any:
+    from fastapi.responses import HTMLResponse
+
+    page = resources.files("adaptive_spec.operation").joinpath("view.html")
+    return HTMLResponse(page.read_text(encoding="utf-8"), headers=_VIEW_HEADERS)
+
+
 async def _post(request: Any) -> Any:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page in a browser may post any other type unasked
+        return _error(415, "send the header Content-Type: application/json")
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _LARGEST_BYTES:
+            return _error(413, f"more than {_LARGEST_BYTES} bytes")
     try:
-        body = json.loads(await request.body())
+        body = decode_json(content)
     except ValueError as error:
         return _error(400, f"not valid JSON: {error}")
     if not isinstance(body, dict):
@@ -76,6 +108,8 @@ def _error(status: int, message: str) -> Any:
 
 
 def _answer(status: int, content: dict[str, Any]) -> Any:
-    from fastapi.responses import JSONResponse  # there where vLLM serves, nowhere else
+    from fastapi.responses import Response  # there where vLLM serves, nowhere else
 
-    return JSONResponse(content, status_code=status)
+    # msgspec writes a number that is not finite as null.
+    body = msgspec.json.encode(content)
+    return Response(body, status_code=status, media_type="application/json")

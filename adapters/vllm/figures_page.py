@@ -12,9 +12,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.vllm.metrics import GATHERED, model_name, status_path
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.operation.metrics import families
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
@@ -50,8 +49,8 @@ class EngineFigures:
         found = []
         for labels, path in self._engines.items():
             try:
-                found.append((labels, msgspec.json.decode(path.read_bytes())))
-            except (OSError, msgspec.DecodeError):
+                found.append((labels, decode_json(read_small_file(path))))
+            except (OSError, ValueError):
                 continue
         try:
             return iter(list(families(found)))

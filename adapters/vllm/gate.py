@@ -1,20 +1,18 @@
-"""The configuration gate: the one function of vLLM that is wrapped whether enabled or not.
+"""The configuration gate: what happens where vLLM's configuration is created and we are asked for.
 
-Plugins load before there is a configuration, so `EngineArgs.create_engine_config` is wrapped and
-everything is decided there, in the process that creates the configuration. Not enabled: vLLM's
-own function runs and nothing else happens. Enabled: the configuration is validated first, then
-vLLM resolves its own, then our scheduler class is named in it and our settings ride along as an
-attribute, which reaches EngineCore by pickling.
+Our configuration is validated first, then vLLM resolves its own, then our scheduler class is named
+in it and our settings ride along as an attribute, which reaches EngineCore by pickling. `plugin`
+wraps the function and calls the gate.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from adaptive_spec.adapters.vllm import graph_ladder
+from adaptive_spec.adapters.vllm import KEY, graph_ladder
 from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
@@ -23,46 +21,39 @@ from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.policy import configured_policy
+from adaptive_spec.operation.writable import unwritable
+from adaptive_spec.policy import configured_policy, refuse_biased
 from adaptive_spec.step import Level
 
-KEY = "adaptive_spec"
-"""Our key in ``--additional-config``."""
-
-_MARK = "_adaptive_spec_gate"
 _SCHEDULERS = "adaptive_spec.adapters.vllm.schedulers"
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
 
-def install() -> None:
-    """Wrap `EngineArgs.create_engine_config`, once."""
-    from vllm.engine.arg_utils import EngineArgs
+def gated_config(original: Callable[..., Any], arguments: Any, *args: Any, **kwargs: Any) -> Any:
+    """Create vLLM's configuration, with our scheduler in it if that is asked for.
 
-    original = EngineArgs.create_engine_config
-    if getattr(original, _MARK, False):
-        return
-
-    @functools.wraps(original)
-    def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        config = requested_config(self.additional_config)
-        if config is not None and config.mode != "off":
-            _require_usable(config)
-        given = self.additional_config
-        # Out of sight while vLLM resolves its configuration: additional_config enters the hash
-        # of its compile cache.
-        self.additional_config = _without_key(given)
-        try:
-            vllm_config = original(self, *args, **kwargs)
-        finally:
-            self.additional_config = given
-        if config is not None and config.mode != "off":
-            switch_on(vllm_config, config, own_sizes=_own_sizes(self))
-            if hasattr(vllm_config.scheduler_config, ATTRIBUTE):
-                show_figures(vllm_config)
-        return vllm_config
-
-    setattr(create_engine_config, _MARK, True)
-    EngineArgs.create_engine_config = create_engine_config
+    Args:
+        original: vLLM's `EngineArgs.create_engine_config`.
+        arguments: vLLM's EngineArgs.
+        *args: further arguments of `original`.
+        **kwargs: likewise.
+    """
+    given = arguments.additional_config
+    config = requested_config(given)
+    if config is not None and config.mode != "off":
+        _require_usable(config)
+    # Out of sight while vLLM resolves its configuration: additional_config enters the hash
+    # of its compile cache.
+    arguments.additional_config = _without_key(given)
+    try:
+        vllm_config = original(arguments, *args, **kwargs)
+    finally:
+        arguments.additional_config = given
+    if config is not None and config.mode != "off":
+        switch_on(vllm_config, config, own_sizes=_own_sizes(arguments))
+        if hasattr(vllm_config.scheduler_config, ATTRIBUTE):
+            show_figures(vllm_config)
+    return vllm_config
 
 
 def requested_config(additional_config: object) -> Config | None:
@@ -89,6 +80,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
     if support.capability is None:
         _LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
         return
+    refuse_biased(configured_policy(config), support.capability)
     scheduler_config = vllm_config.scheduler_config
     if scheduler_config.scheduler_cls is not None:
         raise ConfigError(
@@ -172,9 +164,13 @@ def _require_usable(config: Config) -> None:
     """Raise now what would otherwise only fail in EngineCore, seconds later and further away."""
     import vllm
 
-    VERSIONS.require(vllm.__version__)
+    warning = VERSIONS.admit(vllm.__version__, allow_untested=config.allow_untested)
+    if warning:
+        _LOG.warning("adaptive_spec: %s", warning)
     _require_known_source()
     configured_policy(config)
+    for sentence in unwritable(config):
+        _LOG.warning("adaptive_spec: %s", sentence)
 
 
 @functools.cache

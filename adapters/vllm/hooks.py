@@ -18,6 +18,7 @@ from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import support
+from adaptive_spec.operation.writable import unwritable
 from adaptive_spec.step import Capability
 
 ATTRIBUTE = "adaptive_spec"
@@ -144,4 +145,5 @@ def start_line(controller: Controller, found: Support) -> str:
             f"runner={found.runner}",
             f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
         ),
+        remarks=unwritable(controller.config),
     )

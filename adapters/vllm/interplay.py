@@ -55,7 +55,8 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "LoRA",
         SUPPORTED,
-        "acceptance is learned per adapter, as for a task label: 64 adapters have their own",
+        "acceptance is learned per adapter, as for a task label: the 128 combinations of adapter, "
+        "label and structured output used last have their own",
         "test_interplay: two adapters, ngram; test_context_and_outcome: their numbers",
     ),
     Interplay(

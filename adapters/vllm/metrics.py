@@ -11,7 +11,7 @@ The API server serves that page, and decides in another process than this one:
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -20,10 +20,14 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.operation.metrics import LiveFigures
+from adaptive_spec.operation.live_figures import LiveFigures
+from adaptive_spec.operation.output_file import OwnedFile, remove_leftovers
+from adaptive_spec.operation.retry import Retry
 
 GATHERED = "PROMETHEUS_MULTIPROC_DIR"
 _REFRESH_SECONDS = 1.0
+_LOG = logging.getLogger("vllm.adaptive_spec")
+_PREFIX = f"adaptive_spec-{os.getuid()}-"
 
 
 class Metrics:
@@ -32,52 +36,42 @@ class Metrics:
     def __init__(self, vllm_config: Any, controller: Controller) -> None:
         self._controller = controller
         self._next = 0.0
+        self._retry = Retry("figures", controller.counters.output_failed, _LOG)
         engine = engine_index(vllm_config)
         self._live: LiveFigures | None = None
-        self._path: Path | None = None
+        self._file: OwnedFile | None = None
         if os.environ.get(GATHERED):
             self._live = LiveFigures(
                 controller.status(), model_name=model_name(vllm_config), engine=str(engine)
             )
         else:
-            self._path = status_path(vllm_config.instance_id, engine)
+            path = status_path(vllm_config.instance_id, engine)
+            remove_leftovers(path.parent, rf"{_PREFIX}[\w-]+\.json")
+            self._file = OwnedFile(path)
 
     def refresh(self, now: float, *, idle: bool = False) -> None:
         """Publish, if the last time is long enough ago or nothing will follow for now."""
         if not idle and 0 <= self._next - now <= _REFRESH_SECONDS:
             return
         self._next = now + _REFRESH_SECONDS
+        self._retry.attempt(now, self._show)
+
+    def _show(self) -> None:
         status = self._controller.status()
         if self._live is not None:
             self._live.refresh(status)
-        elif self._path is not None:
-            replace_file(self._path, msgspec.json.encode(status))
+        elif self._file is not None:
+            self._file.replace(msgspec.json.encode(status))
 
     def close(self) -> None:
         """Take the file away."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.remove()
 
 
 def status_path(instance_id: str, engine: int) -> Path:
     """The file of one engine of a server; vLLM gives every server an id of its own."""
-    return Path(tempfile.gettempdir()) / f"adaptive_spec-{os.getuid()}-{instance_id}-{engine}.json"
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file as a whole. The folder is anybody's, so nothing that stands there is followed.
-
-    Raises OSError.
-    """
-    handle, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    return Path(tempfile.gettempdir()) / f"{_PREFIX}{instance_id}-{engine}.json"
 
 
 def engine_index(vllm_config: Any) -> int:

@@ -1,28 +1,37 @@
 """Entry point of `vllm.general_plugins`: runs in every vLLM process, before anything is built.
 
-vLLM calls `register` in the API server, EngineCore and each worker, possibly more than once, and
-an exception here would stop the server. So the module imports nothing heavy, the function is
-idempotent, and it does one thing: it wraps `EngineArgs.create_engine_config`, where the
-configuration is first known (see `gate`). Everything else is decided there.
+vLLM calls `register` in the API server, EngineCore and each worker, possibly more than once, and an
+exception here would stop the server. The module imports nothing heavy, and `register` does one
+thing, once: it wraps `EngineArgs.create_engine_config`, where the configuration is first known.
+Without our key and without ADAPTIVE_SPEC_CONFIG, the wrapper calls vLLM's function and nothing
+else; otherwise the gate (`gate.py`) decides.
 """
 
 from __future__ import annotations
 
-import logging
+import functools
+import os
 import sys
 
+from adaptive_spec.adapters.vllm import KEY
+
+TYPE_CHECKING = False  # typing takes longer to import than everything else here
+if TYPE_CHECKING:
+    from typing import Any
+
+_MARK = "_adaptive_spec_gate"
 _ENGINE_ARGS_MODULE = "vllm.engine.arg_utils"
 
 
 def register() -> None:
-    """Install the configuration gate in processes that create an engine configuration."""
+    """Wrap the function in processes that create an engine configuration."""
     if not _creates_configurations():
         return
     try:
-        from adaptive_spec.adapters.vllm.gate import install
-
-        install()
+        _wrap()
     except Exception as error:
+        import logging
+
         # Without a gate nothing can be enabled; vLLM runs as if we were not installed.
         logging.getLogger("vllm.adaptive_spec").error(
             "adaptive_spec: cannot attach to this vLLM (%s: %s), nothing is switched on; "
@@ -30,6 +39,30 @@ def register() -> None:
             type(error).__name__,
             error,
         )
+
+
+def _wrap() -> None:
+    from vllm.engine.arg_utils import EngineArgs
+
+    original = EngineArgs.create_engine_config
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_asked_for(self.additional_config):
+            return original(self, *args, **kwargs)
+        from adaptive_spec.adapters.vllm.gate import gated_config
+
+        return gated_config(original, self, *args, **kwargs)
+
+    setattr(create_engine_config, _MARK, True)
+    EngineArgs.create_engine_config = create_engine_config
+
+
+def _is_asked_for(additional_config: object) -> bool:
+    ours = isinstance(additional_config, dict) and KEY in additional_config
+    return ours or bool(os.environ.get("ADAPTIVE_SPEC_CONFIG"))
 
 
 def _creates_configurations() -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adaptive_spec.engines.hints import MAX_TASKS, FlatHints
+from adaptive_spec.engines.hints import FlatHints, RecentNumbers
 from adaptive_spec.engines.request_table import RequestConstants
 
-MAX_KINDS = 64
-"""Combinations of LoRA adapter, structured output and task label that get a number, beside labels
-alone; later ones share the label's."""
+MAX_KINDS = 128
+"""Most combinations of LoRA adapter, structured output and task label with a number of their own;
+the least recently used one loses it."""
 
 
 class RequestReader:
@@ -25,7 +25,7 @@ class RequestReader:
 
     def __init__(self, ignored: Callable[[str], None]) -> None:
         self._hints = FlatHints(ignored)
-        self._kinds: dict[tuple[int, str | None, bool], int] = {}
+        self._kinds = RecentNumbers(MAX_KINDS)
 
     def read(self, request: Any) -> RequestConstants:
         """Return the constants of vLLM's request object."""
@@ -38,10 +38,6 @@ class RequestReader:
 
     def _task_of(self, label: int, request: Any) -> int:
         lora, structured = request.lora_request, request.use_structured_output
-        if lora is None and not structured:
+        if lora is None and not structured and label < 0:
             return label
-        kind = label, None if lora is None else lora.lora_name, structured
-        known = self._kinds
-        if kind not in known and len(known) < MAX_KINDS:
-            known[kind] = MAX_TASKS + len(known)
-        return known.get(kind, label)
+        return self._kinds.of((label, None if lora is None else lora.lora_name, structured))

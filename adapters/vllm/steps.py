@@ -255,17 +255,13 @@ class StepDriver(Guarded):
             self._metrics.close()
 
     def _publish(self) -> None:
-        """Figures for Prometheus. A disk that fails ends them; the status file remains."""
-        if self._metrics is None:
-            return
+        """Write the figures, and all that is buffered when nothing will follow for now."""
         scheduler = self._scheduler
-        try:
-            self._metrics.refresh(
-                time.monotonic(), idle=not scheduler.running and not scheduler.waiting
-            )
-        except Exception as error:
-            self._metrics = None
-            self.fault("metrics", error)
+        idle = not scheduler.running and not scheduler.waiting
+        if idle:
+            self.controller.flush()
+        if self._metrics is not None:
+            self._metrics.refresh(time.monotonic(), idle=idle)
 
 
 class _Unpadded:

@@ -147,14 +147,28 @@ def config(
     json: Json = False,
 ) -> None:
     """Check a configuration file and print all of its values, defaults included."""
+    from adaptive_spec.operation.writable import unwritable
     from adaptive_spec.policy import configured_policy
 
     loaded = load_config_file(file)
     configured_policy(loaded)  # building the policy validates its options
+    for sentence in unwritable(loaded):
+        print(f"warning: {sentence}", file=sys.stderr)
     if json:
         _print_json(loaded)
     else:
         print(msgspec.yaml.encode(loaded).decode(), end="")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def demo(context: typer.Context) -> None:
+    """Show a real vLLM server on this CPU whose K follows the load; `--quick` for two minutes."""
+    from adaptive_spec.commands.demo import run_demo
+
+    run_demo(context.args)
 
 
 def _print_report(report: Report) -> None:

@@ -7,6 +7,19 @@ from adaptive_spec.config import FailOpen
 FORGIVEN_AFTER = 100
 """Good decisions in a row that reset the failure count."""
 
+WALL_FACTOR = 10
+"""Wall time that counts as late, in multiples of the CPU limit: a busy machine takes the CPU away
+from a good policy for some tens of milliseconds."""
+
+
+def lateness(config: FailOpen, cpu_seconds: float, wall_seconds: float) -> str:
+    """Describe a decision that took too long; empty if it was in time."""
+    if cpu_seconds * 1e3 > config.max_decision_ms:
+        return f"plan took: {cpu_seconds * 1e3:.1f} ms of CPU time"
+    if wall_seconds * 1e3 > WALL_FACTOR * config.max_decision_ms:
+        return f"plan took: {wall_seconds * 1e3:.1f} ms"
+    return ""
+
 
 class Breaker:
     """Counts failures; opens after too many and closes again after a while."""

@@ -15,21 +15,24 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.config import Config
+from adaptive_spec.controller.breaker import lateness
 from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.controller.operator_requests import OperatorRequests
-from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.outcome_validation import outcome_fault
+from adaptive_spec.controller.plan_validation import plan_fault, with_engine_k_that_runs
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
-from adaptive_spec.operation.status import Counters, StatusFile, hazards_of
+from adaptive_spec.operation.status import Counters, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
     Policy,
     configured_policy,
     reads_entropy,
+    reads_profile,
     refuse_biased,
     stopper,
 )
@@ -89,9 +92,9 @@ class Controller:
         self._operator = OperatorRequests(
             self.config, capability, only_watch, self.counters, logger
         )
-        self._trace = StepTrace.from_config(self.config.trace, logger)
-        self._status = StatusFile.from_config(self.config.status_file, logger)
-        self._saved = SavedState.from_config(self.config, identity, logger)
+        self._trace = StepTrace(self.config.trace, self.counters, logger)
+        self._status = StatusFile.from_config(self.config.status_file, self.counters, logger)
+        self._saved = SavedState.from_config(self.config, identity, self.counters, logger)
         self._saved.take_up(policy, self.config)
         self.decides_since = 0
         """Number of changes of mode, policy or learned state; a plan made before one is void."""
@@ -133,12 +136,14 @@ class Controller:
         if self.mode == "off" or not self._faults.breaker.closed(context.now):
             engine = engine_plan(context)
             return self._decided(StepInFlight(context, engine, context, engine))
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.thread_time()
         seen = context
         try:
-            seen = limit_to_memory(context) if self._guards_memory(context) else context
+            if self._guards_memory(context):
+                seen = limit_to_memory(context)
             if seen is not context:
                 self.counters.event("steps_cut_for_memory")
+            seen = with_engine_k_that_runs(seen)
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
             if self._live_stops.stopped and not fault:  # even if another policy stopped the drafts
@@ -149,8 +154,8 @@ class Controller:
             wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
         self.counters.decision_seconds(elapsed + self._live_stops.take_seconds())
-        if not fault and elapsed * 1e3 > self.config.fail_open.max_decision_ms:
-            fault = f"plan took: {elapsed * 1e3:.1f} ms"
+        if not fault:
+            fault = lateness(self.config.fail_open, time.thread_time() - began_cpu, elapsed)
         if fault:
             self.fault(fault, context.now)
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
@@ -202,17 +207,26 @@ class Controller:
         self._live_stops.drafted_whole()
 
     def observe(self, outcome: StepOutcome) -> None:
-        """Learn from a finished step; an unplanned step is only counted."""
-        step = self._in_flight.take(outcome.step)
-        self.counters.outcome(outcome, None if step is None else step.plan)
-        if step is not None:
-            self._learn(step, outcome)
-        self._status.refresh(outcome.now, self.status)
-        self._saved.refresh(outcome.now, self.policy, self.config)
+        """Learn from a finished step; an unplanned step is only counted, an impossible one not."""
+        try:
+            step = self._in_flight.take(outcome.step)
+            impossible = outcome_fault(outcome, self.capability)
+            if impossible:
+                self._faults.left_out(f"impossible outcome: {impossible}")
+            else:
+                self.counters.outcome(outcome, None if step is None else step.plan)
+                if step is not None:
+                    self._learn(step, outcome)
+            self._status.refresh(outcome.now, self.status)
+            self._saved.refresh(outcome.now, self.policy, self.config)
+        except Exception as error:
+            self.fault(f"outcome raised {type(error).__name__}: {error}", outcome.now)
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
-            self.policy.observe(finished_step(step.seen, step.wanted, outcome))
+            finished = finished_step(step.seen, step.wanted, outcome)
+            self.counters.tasks(finished.context.task, finished.outcome)
+            self.policy.observe(finished)
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
         if self._trace.on:
@@ -238,7 +252,7 @@ class Controller:
         """
         config, policy = self._operator.prepare(request, self.config)
         if policy is not None:
-            self._saved.save(self.policy, self.config)
+            self._saved.save(self._now, self.policy, self.config)
             self._saved.take_up(policy, config)
             self.policy = policy
             self._in_flight.change_policy()
@@ -282,16 +296,20 @@ class Controller:
     def status(self) -> dict[str, Any]:
         """Return counters and the last decision, JSON-compatible."""
         return {
+            "written": time.time(),
             "mode": self.mode,
             "policy": self.policy.name,
             "options": self.config.options,
+            "profile_ignored": bool(self.config.profile) and not reads_profile(self.policy),
             "only_watch": self._operator.only_watch,
             "max_draft_tokens": self.capability.max_draft_tokens,
             "switches": self._operator.obeyed,
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
-            "hazards": hazards_of(self.policy),
+            "hazards": figures_of(self.policy, "hazard_quality"),
+            "estimates": figures_of(self.policy, "estimates"),
+            "trace_directory": self.config.trace.directory,
             **self.counters.snapshot(),
         }
 
@@ -300,15 +318,16 @@ class Controller:
         self._faults.happened(what, self._now if now is None else now, self.policy.name)
 
     def flush(self) -> None:
-        """Write all buffered output."""
-        self._status.write(self.status())
-        self._trace.flush()
+        """Write status, trace and learned state; for an engine that falls idle. Never raises."""
+        self._status.refresh(self._now, self.status, idle=True)
+        self._trace.flush(self._now)
+        self._saved.refresh(self._now, self.policy, self.config, idle=True)
 
     def close(self) -> None:
-        """Write all buffered output for the last time, with the saved state."""
-        self._status.write(self.status())
-        self._saved.save(self.policy, self.config)
-        self._trace.close()
+        """Write all output for the last time. Never raises."""
+        self._status.refresh(self._now, self.status, idle=True)
+        self._saved.save(self._now, self.policy, self.config)
+        self._trace.close(self._now)
 
     def _decided(self, step: StepInFlight) -> SpecPlan:
         self.counters.plan(step.context, step.plan)

@@ -26,11 +26,9 @@ class Faults:
 
     def happened(self, fault: str, now: float, policy_name: str) -> None:
         """Count a fault; its kind is the text before the first colon."""
-        kind = self._counters.failed(fault)
+        planning = fault.startswith("plan")
+        self._say(fault, "the engine's own K is used" if planning else "serving goes on")
         benched = self.breaker.failed(now)
-        if kind not in self._said:
-            self._said.add(kind)
-            self._log.warning("adaptive_spec: %s; the engine's own K is used", fault)
         if benched and "benched" not in self._said:
             self._said.add("benched")
             self._log.warning(
@@ -38,3 +36,13 @@ class Faults:
                 policy_name,
                 self._config.bench_seconds,
             )
+
+    def left_out(self, fault: str) -> None:
+        """Count an unusable report of the engine, which is no failure of the policy."""
+        self._say(fault, "nothing is learned from it")
+
+    def _say(self, fault: str, consequence: str) -> None:
+        kind = self._counters.failed(fault)
+        if kind not in self._said:
+            self._said.add(kind)
+            self._log.warning("adaptive_spec: %s; %s", fault, consequence)

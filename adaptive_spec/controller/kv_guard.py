@@ -22,14 +22,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.step import StepContext
+from adaptive_spec.step import Level, StepContext
 
 
 def affordable_drafts(context: StepContext) -> int:
     """Return the largest K that the free KV pool affords to every request in this step.
 
     Free tokens minus B bonus positions, shared evenly; Kmax where trimming does not help (see the
-    module).
+    module). An engine with one K for the batch gets a K that it can run, at least its smallest.
     """
     kmax = context.capability.max_draft_tokens
     left = context.kv_free_tokens - context.batch_size
@@ -37,7 +37,11 @@ def affordable_drafts(context: StepContext) -> int:
         return kmax
     if left >= int(context.draft_available.sum()):
         return kmax
-    return min(left // max(context.batch_size, 1), kmax)
+    drafts = min(left // max(context.batch_size, 1), kmax)
+    if context.capability.level is Level.UNIFORM:
+        rungs = context.capability.uniform_values
+        return max((k for k in rungs if k <= drafts), default=rungs[0])
+    return drafts
 
 
 def limit_to_memory(context: StepContext) -> StepContext:

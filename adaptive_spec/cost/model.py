@@ -27,18 +27,36 @@ from bisect import bisect_right
 
 import numpy as np
 
+from adaptive_spec.cost.change_detection import StepTimeWatch
+from adaptive_spec.cost.coefficients import (
+    ANY_DRAFT,
+    ANY_DRAFT_REQUEST,
+    CONTEXT,
+    FALLS,
+    KNOTS,
+    LAST,
+    MOST_FALL,
+    PASS,
+    PASS_REQUEST,
+    PREFILL,
+    REQUEST,
+    SIZE,
+    TOKENS,
+    WIDTHS,
+    Guess,
+    as_profile,
+    guess_from_profile,
+    guess_from_scale,
+    heights_of,
+    weak_guess,
+)
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
 from adaptive_spec.cost.normal_equations import absorb, descend
-from adaptive_spec.cost.profile import CostProfile, extended
+from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
 from adaptive_spec.cost.step_curve_kernel import step_curve
 from adaptive_spec.step import Capability, FloatArray, StepOutcome
 
-_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
-_FALLS = slice(1 + _KNOTS.index(2), 1 + _KNOTS.index(8))
-"""Coefficients of the segments of V from 2 to 8 tokens, which may fall, ..."""
-_MOST_FALL = 0.1
-"""... each by so much of a step."""
 _SAMPLES = 3
 """Steps to be timed with each K of a load, while few loads are known."""
 _SAMPLES_LATER = 1
@@ -47,16 +65,14 @@ _KNOWN_LOADS = 2
 _SAMPLES_BESIDE = 2
 _CACHED_BATCHES = 1024
 
-# Penalties, in units of one step's squared relative error.
-_RIDGE = 0.02
-_SMOOTHNESS = 0.3
 _LIKE_PROMPTS = 1.0
-_PROFILE_RIDGE = 4.0
-
+"""Strength of that penalty, in units of one step's squared relative error."""
 _PROMPT_ERROR = 5.0
 """What is wrong with the time of prompts for good, in units of the noise of a step as long."""
-_PROMPT = 32.0
-"""Tokens of a prompt that counts for as much as what is guessed of prompts beforehand."""
+_ALIKE = 0.25
+"""Steps whose expected times differ by more than so much are not held against each other."""
+_AGED = 0.05
+"""Steps that a cell counts for after a change, until it is timed anew."""
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -66,18 +82,10 @@ class CostModel:
 
     def __init__(self, capability: Capability, profile: CostProfile | None = None) -> None:
         self._capability = capability
-        self._knots: FloatArray = np.array(_KNOTS, dtype=np.float64)
-        segments = len(_KNOTS)  # the last one is open
-        self._widths: FloatArray = np.diff(self._knots, append=2.0 * self._knots[-1])
-        self._last_width = float(self._widths[-1])
-        self._request, self._context, self._prefill = segments + 1, segments + 2, segments + 3
-        self._pass, self._pass_request = segments + 4, segments + 5
-        self._any_draft, self._any_draft_request = segments + 6, segments + 7
-        size = segments + 8
-        self._gram: FloatArray = np.zeros((size, size))
-        self._moment: FloatArray = np.zeros(size)
-        self._coefficients: FloatArray = np.zeros(size)
-        self._least: FloatArray = np.zeros(size)
+        self._gram: FloatArray = np.zeros((SIZE, SIZE))
+        self._moment: FloatArray = np.zeros(SIZE)
+        self._coefficients: FloatArray = np.zeros(SIZE)
+        self._least: FloatArray = np.zeros(SIZE)
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
@@ -86,18 +94,22 @@ class CostModel:
         if capability.off_pass:
             self._passes[0] = 1.0
         self.samples = 0
+        """Steps measured since step times have changed."""
+        self.changes = 0
+        """Changes of step times so far."""
+        self._watch = StepTimeWatch()
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
         """What the slope of prompts adds to the moments of the others; empty before it is known."""
         self._pulled_to = 0.0
         if profile is not None:
-            self._start_from_profile(profile)
+            self._begin(guess_from_profile(profile))
 
     @property
     def ready(self) -> bool:
         """There is something to predict from."""
-        return self.samples >= 4 or self._profile is not None
+        return self.samples > 0 or self._profile is not None or self.changes > 0
 
     def verify_seconds(
         self, batch_size: int, context_tokens: int, prefill_tokens: int
@@ -107,33 +119,29 @@ class CostModel:
         coefficients: list[float] = self._coefficients.tolist()  # arithmetic on floats is faster
         fixed = (
             coefficients[0]
-            + coefficients[self._request] * batch_size
-            + coefficients[self._context] * context_tokens
-            + coefficients[self._prefill] * prefill_tokens
+            + coefficients[REQUEST] * batch_size
+            + coefficients[CONTEXT] * context_tokens
+            + coefficients[PREFILL] * prefill_tokens
         )
-        any_draft = (
-            coefficients[self._any_draft] + coefficients[self._any_draft_request] * batch_size
-        )
+        any_draft = coefficients[ANY_DRAFT] + coefficients[ANY_DRAFT_REQUEST] * batch_size
         return step_curve(
             tokens,
-            self._knots,
-            self._heights(),
-            coefficients[self._request - 1] / self._last_width,
+            TOKENS,
+            heights_of(self._coefficients),
+            coefficients[LAST] / WIDTHS[-1],
             fixed,
             any_draft,
         )
 
     def draft_seconds(self, batch_size: int) -> FloatArray:
         """Time of drafting to each depth: [Kmax + 1]."""
-        per_pass = (
-            self._coefficients[self._pass] + self._coefficients[self._pass_request] * batch_size
-        )
+        per_pass = self._coefficients[PASS] + self._coefficients[PASS_REQUEST] * batch_size
         seconds: FloatArray = self._passes * per_pass
         return seconds
 
     def prefill_seconds(self, prefill_tokens: int) -> float:
         """Time that prompt tokens add to a step."""
-        return float(self._coefficients[self._prefill]) * prefill_tokens
+        return float(self._coefficients[PREFILL]) * prefill_tokens
 
     def predict(self, outcome: StepOutcome) -> float:
         """Predicted duration of a step that has run."""
@@ -145,16 +153,18 @@ class CostModel:
             seconds += self._capability.ragged_penalty * (seconds - drafting)
         return seconds
 
-    def learn(self, outcome: StepOutcome, *, cold: bool = False) -> None:
+    def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
 
+        True if step times have changed: what was timed has aged, and every K is missing again.
         `cold`: the drafter's pass was left out (OFF_COLD).
         """
         seconds = outcome.seconds
         if not (0.0 < seconds < 60.0) or outcome.batch_size == 0:
-            return
-        if not self.samples and self._profile is None:
-            self._start_from_scale(seconds, outcome)
+            return False
+        if not self._unit and self._profile is None:
+            self._begin(guess_from_scale(seconds, outcome))
+            self._unit = 1.0 / seconds**2
         seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
@@ -168,16 +178,45 @@ class CostModel:
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
-        if cell is None:
+        changed = cell is not None and self._changed(cell, features, seconds, outcome)
+        if cell is not None:
+            self._absorb(cell, -cell.weight)
+        if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            self._absorb(cell, -cell.weight)
             cell.add(features, seconds)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         descend(self._gram, self._moment, self._coefficients, self._least)
         if self._pull.size:
             self._follow_prompts()
+        return changed
+
+    def _changed(
+        self, cell: StepCell, features: FloatArray, seconds: float, outcome: StepOutcome
+    ) -> bool:
+        """Whether steps have changed. If so, all that was timed is scaled, and ages."""
+        if cell.settled is None:
+            return False
+        before, expected, spread = cell.settled
+        moved = float(np.dot(self._coefficients, features - before))
+        if abs(moved) > _ALIKE * expected:
+            return False
+        factor = self._watch.observe(seconds, expected + moved, spread)
+        if factor is None:
+            return False
+        seconds = factor * expected
+        self._begin(weak_guess(factor * self._coefficients, seconds, outcome))
+        self._unit = 1.0 / seconds**2
+        for each in self._cells.values():
+            each.age(factor)
+            each.weight = _AGED / each.seconds**2
+            self._absorb(each, each.weight)
+        self._timed = TimedLoads(self._capability)
+        self._profile = None
+        self.samples = 0
+        self.changes += 1
+        return True
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """The K that steps of this load have not been measured with often enough, ascending."""
@@ -192,25 +231,7 @@ class CostModel:
         """What has been learned, as a profile; None before the first step."""
         if not self.ready:
             return None
-        return CostProfile(
-            name="learned",
-            source="online",
-            tokens=[int(knot) for knot in self._knots],
-            seconds=[max(float(self._coefficients[0] + h), 1e-6) for h in self._heights()],
-            per_request=float(self._coefficients[self._request]),
-            per_context_token=float(self._coefficients[self._context]),
-            per_prefill_token=float(self._coefficients[self._prefill]),
-            draft_pass=float(self._coefficients[self._pass]),
-            draft_pass_per_request=float(self._coefficients[self._pass_request]),
-            any_draft=float(self._coefficients[self._any_draft]),
-            any_draft_per_request=float(self._coefficients[self._any_draft_request]),
-        )
-
-    def _heights(self) -> FloatArray:
-        """V at the knots, above V at the first."""
-        heights = np.zeros(len(_KNOTS))
-        np.cumsum(self._coefficients[1 : self._request - 1], out=heights[1:])
-        return heights
+        return as_profile(self._coefficients)
 
     def _ragged_share(self, outcome: StepOutcome, seconds: float, *, cold: bool) -> float:
         """Seconds that a ragged batch took longer; the planner adds them to ragged plans."""
@@ -223,21 +244,21 @@ class CostModel:
         return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
-        features = np.zeros(len(self._coefficients))
+        features = np.zeros(SIZE)
         features[0] = 1.0
         tokens = self._pad(outcome.batch_tokens)
-        segment = min(bisect_right(_KNOTS, tokens), len(_KNOTS)) - 1
+        segment = min(bisect_right(KNOTS, tokens), len(KNOTS)) - 1
         features[1 : 1 + segment] = 1.0
-        features[1 + segment] = (tokens - _KNOTS[segment]) / self._widths[segment]
+        features[1 + segment] = (tokens - KNOTS[segment]) / WIDTHS[segment]
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
-        features[self._request] = outcome.batch_size
-        features[self._context] = outcome.context_tokens
-        features[self._prefill] = outcome.prefill_tokens
-        features[self._pass] = passes
-        features[self._pass_request] = passes * outcome.batch_size
+        features[REQUEST] = outcome.batch_size
+        features[CONTEXT] = outcome.context_tokens
+        features[PREFILL] = outcome.prefill_tokens
+        features[PASS] = passes
+        features[PASS_REQUEST] = passes * outcome.batch_size
         if outcome.batch_tokens > outcome.batch_size:
-            features[self._any_draft] = 1.0
-            features[self._any_draft_request] = outcome.batch_size
+            features[ANY_DRAFT] = 1.0
+            features[ANY_DRAFT_REQUEST] = outcome.batch_size
         return features
 
     def _weight_of(self, cell: StepCell) -> float:
@@ -247,7 +268,7 @@ class CostModel:
         linear as the model has it, and no number of such steps may bend what is known of drafts.
         """
         steps = min(cell.count, MOST_EVIDENCE)
-        prompts = float(self._coefficients[self._prefill] * cell.features[self._prefill])
+        prompts = float(self._coefficients[PREFILL] * cell.features[PREFILL])
         wrong = _PROMPT_ERROR * min(prompts / cell.seconds, 1.0)
         return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
 
@@ -255,70 +276,23 @@ class CostModel:
         """Add a cell to the normal equations; a negative weight takes it out again."""
         absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
 
-    def _start_from_scale(self, seconds: float, outcome: StepOutcome) -> None:
-        """No profile: the first step sets the scale of weak guesses."""
-        passes = max(outcome.draft_depth, 1)
-        guess = np.zeros_like(self._coefficients)
-        guess[self._pass] = 0.3 * seconds / (passes + 5.0)
-        guess[0] = seconds - passes * guess[self._pass]
-        scale = 1.0 / seconds**2
-        strength = np.full(len(guess), _RIDGE)
-        # In units of a typical step, so that no coefficient is held by its own unit.
-        strength[self._request] *= outcome.batch_size**2
-        strength[self._context] *= max(outcome.context_tokens, 1) ** 2
-        strength[self._prefill] *= _PROMPT**2
-        strength[self._pass_request] *= outcome.batch_size**2
-        strength[self._any_draft_request] *= outcome.batch_size**2
-        self._set_prior(guess, scale * strength, scale)
-        self._unit = scale
-
-    def _start_from_profile(self, profile: CostProfile) -> None:
-        heights = extended(profile, self._knots)
-        guess = np.zeros_like(self._coefficients)
-        guess[0] = heights[0]
-        last = self._request - 1
-        least = np.zeros_like(guess)
-        least[_FALLS] = -_MOST_FALL * heights[0]
-        guess[1:last] = np.maximum(np.diff(heights), least[1:last])
-        guess[last] = guess[last - 1] / self._widths[-2] * self._widths[-1]
-        guess[self._request] = profile.per_request
-        guess[self._context] = profile.per_context_token
-        guess[self._prefill] = profile.per_prefill_token
-        guess[self._pass] = profile.draft_pass
-        guess[self._pass_request] = profile.draft_pass_per_request
-        guess[self._any_draft] = profile.any_draft
-        guess[self._any_draft_request] = profile.any_draft_per_request
-        strength = np.full(len(guess), _PROFILE_RIDGE)
-        strength[self._request] *= 16.0**2
-        strength[self._context] *= 4096.0**2
-        strength[self._prefill] *= 256.0**2
-        strength[self._pass_request] *= 16.0**2
-        strength[self._any_draft_request] *= 16.0**2
-        scale = 1.0 / max(heights[0], 1e-6) ** 2
-        self._set_prior(guess, scale * strength, 0.0)
-
-    def _set_prior(self, guess: FloatArray, strength: FloatArray, smoothness: float) -> None:
-        self._coefficients = guess.copy()
-        self._least[_FALLS] = -_MOST_FALL * guess[0]
-        self._gram[:] = np.diag(strength)
-        self._moment[:] = strength * guess
-        # Slopes of neighbouring segments should be alike: (rise_k / w_k - rise_k+1 / w_k+1)^2.
-        for k in range(len(self._knots) - 1):
-            width = math.sqrt(self._widths[k] * self._widths[k + 1])
-            row = np.zeros(len(guess))
-            row[1 + k], row[2 + k] = width / self._widths[k], -width / self._widths[k + 1]
-            self._gram += (smoothness * _SMOOTHNESS) * row[:, None] * row
+    def _begin(self, guess: Guess) -> None:
+        self._coefficients = guess.coefficients.copy()
+        self._least[FALLS] = -MOST_FALL * guess.coefficients[0]
+        self._gram, self._moment = guess.gram.copy(), guess.moment.copy()
+        self._pull = np.zeros(0)
+        self._pulled_to = 0.0
 
     def _compare_with_prompts(self) -> None:
         """Where nothing has been measured, slopes should be like that of prompts as well."""
-        near = 1.0 / (1.0 + self._knots / _FAR)
+        near = 1.0 / (1.0 + TOKENS / _FAR)
         segments = slice(1, 1 + len(near))
         self._gram[segments, segments] += self._unit * _LIKE_PROMPTS * np.diag(near * near)
-        self._pull = self._unit * _LIKE_PROMPTS * near * near * self._widths
+        self._pull = self._unit * _LIKE_PROMPTS * near * near * WIDTHS
 
     def _follow_prompts(self) -> None:
         """The slope of prompts has changed. It is pulled by nothing in turn."""
-        slope = float(self._coefficients[self._prefill])
+        slope = float(self._coefficients[PREFILL])
         self._moment[1 : 1 + len(self._pull)] += self._pull * (slope - self._pulled_to)
         self._pulled_to = slope
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.step import FloatArray
 
@@ -77,11 +77,12 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 def load_profile(path: str | os.PathLike[str]) -> CostProfile:
     """Read a profile file. Raises ConfigError naming the file and what is wrong with it."""
     try:
-        return msgspec.json.decode(read_small_file(path), type=CostProfile)
+        profile: CostProfile = decode_json(read_small_file(path), CostProfile)
     except OSError as error:
         raise ConfigError(f"cost profile {str(path)!r}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"cost profile {str(path)!r}: {error}") from error
+    return profile
 
 
 def extended(profile: CostProfile, tokens: FloatArray) -> FloatArray:

@@ -7,6 +7,8 @@ from adaptive_spec.step import FloatArray
 MOST_EVIDENCE = 32
 """Steps that a cell counts for at most."""
 _MEDIAN_OF = 5
+_SETTLED = 16
+"""Steps whose mean the later ones are held against."""
 
 
 class StepCell:
@@ -17,15 +19,18 @@ class StepCell:
         seconds: their duration.
         count: how many they were.
         weight: the cell's weight in a fit; whoever fits keeps it here.
+        settled: features, seconds and relative spread after the first steps, which do not follow
+            the later ones; None before.
     """
 
-    __slots__ = ("_first", "_spread", "count", "features", "seconds", "weight")
+    __slots__ = ("_first", "_spread", "count", "features", "seconds", "settled", "weight")
 
     def __init__(self, features: FloatArray, seconds: float) -> None:
         self.features = features
         self.seconds = seconds
         self.count = 1
         self.weight = 0.0
+        self.settled: tuple[FloatArray, float, float] | None = None
         self._spread = 0.1 * seconds
         self._first = [seconds]
 
@@ -49,3 +54,11 @@ class StepCell:
         limit = 6.0 * self._spread
         self._spread += 0.1 * (min(abs(error), limit) - self._spread)
         self._spread = max(self._spread, 0.005 * self.seconds)
+        if self.count == _SETTLED:
+            self.settled = self.features, self.seconds, self._spread / self.seconds
+
+    def age(self, factor: float) -> None:
+        """Steps have changed by about this factor: the next one starts afresh."""
+        self.seconds *= factor
+        self.count = 0
+        self.settled = None

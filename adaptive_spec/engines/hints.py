@@ -17,7 +17,7 @@ named unknown keys are limited.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 KEY = "adaptive_spec"
@@ -27,7 +27,7 @@ NO_CAP = 1 << 30
 """Draft cap of a request without a cap (drafts)."""
 
 MAX_TASKS = 64
-"""Most task labels with a number of their own; later labels are ignored and counted."""
+"""Most task labels with a number of their own; the least recently used one loses it."""
 
 MAX_TASK_CHARACTERS = 64
 
@@ -57,6 +57,28 @@ class Hints(NamedTuple):
 NO_HINTS = Hints()
 
 
+class RecentNumbers:
+    """Numbers 0, 1, 2 and so on for keys, in order of appearance.
+
+    Beyond `most` keys, the least recently used key is forgotten; no number is given twice.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._numbers: dict[Hashable, int] = {}
+        self._next = 0
+
+    def of(self, key: Hashable) -> int:
+        """Return the key's number, a new one for a new or forgotten key."""
+        number = self._numbers.pop(key, -1)
+        if number < 0:
+            number, self._next = self._next, self._next + 1
+            if len(self._numbers) >= self._most:
+                del self._numbers[next(iter(self._numbers))]
+        self._numbers[key] = number  # the last key is the most recently used
+        return number
+
+
 class HintParser:
     """Parser of keys and values into `Hints`; one per process, because it numbers the task labels.
 
@@ -68,7 +90,7 @@ class HintParser:
     def __init__(self, ignored: Callable[[str], None], *, prefix: str) -> None:
         self._ignored = ignored
         self._prefix = prefix
-        self._tasks: dict[str, int] = {}
+        self._tasks = RecentNumbers(MAX_TASKS)
         self._unknown: set[str] = set()
 
     def parse(self, given: Iterable[tuple[object, object]]) -> Hints:
@@ -106,9 +128,7 @@ class HintParser:
     def _task_number(self, label: object) -> int | None:
         if not isinstance(label, str) or not 0 < len(label) <= MAX_TASK_CHARACTERS:
             return None
-        if label not in self._tasks and len(self._tasks) < MAX_TASKS:
-            self._tasks[label] = len(self._tasks)
-        return self._tasks.get(label)
+        return self._tasks.of(label)
 
 
 class FlatHints(HintParser):

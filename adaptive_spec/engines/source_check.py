@@ -74,6 +74,11 @@ class SourceReport(msgspec.Struct, frozen=True):
         """Features whose facts all hold."""
         return frozenset(route for route, state in self.routes.items() if state == USABLE)
 
+    @property
+    def missing(self) -> dict[str, str]:
+        """Features without all of their facts -> the first problem."""
+        return {route: state for route, state in self.routes.items() if state != USABLE}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSource:

@@ -1,7 +1,8 @@
 """Facts about an engine's source, looked up in the syntax trees of the files that they name.
 
-A fact is a function with its parameters, a set of names, or an order of calls. The engine is never
-imported: the tree may be a checkout, an unpacked wheel or the installed package.
+A fact is a function with its parameters, a set of names, an order of calls, or a choice between
+such facts where versions differ. The engine is never imported: the tree may be a checkout, an
+unpacked wheel or the installed package.
 """
 
 from __future__ import annotations
@@ -69,7 +70,19 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-Fact: TypeAlias = Function | Names | Order
+class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
+    """Alternatives of a fact, for code that versions write differently.
+
+    Attributes:
+        facts: the alternatives, the newest version's first; one must hold.
+        why: use that the adapter makes of any of them.
+    """
+
+    facts: tuple[Function | Names | Order, ...]
+    why: str
+
+
+Fact: TypeAlias = Function | Names | Order | AnyOf
 
 
 class Found(NamedTuple):
@@ -81,7 +94,13 @@ class Found(NamedTuple):
 
 
 def look_up(fact: Fact, package: Path) -> Found:
-    """Look up a fact in a package folder. Raises DataError if a file is not Python."""
+    """Look up a fact in a package folder; of alternatives, the first that holds, or the first.
+
+    Raises DataError if a file is not Python.
+    """
+    if isinstance(fact, AnyOf):
+        tried = [look_up(one, package) for one in fact.facts]
+        return next((found for found in tried if not found.problem), tried[0])
     if isinstance(fact, Function):
         what = f"{fact.name}({', '.join(fact.parameters)})"
         return Found(what, *_function_problem(fact, package))

@@ -1,7 +1,8 @@
 """Table of an engine's versions that an adapter supports.
 
-A release between the oldest and the newest row may run if its source passes `source_check`. Any
-other version is refused in one line.
+What decides whether a version runs is its source (`source_check`). The table says what is known
+beyond that: which versions were executed, and that others run with a warning, or not at all if the
+operator does not allow untested versions.
 """
 
 from __future__ import annotations
@@ -66,13 +67,23 @@ class VersionTable:
         """Whether the adapter was run with exactly this release."""
         return any(row.executed for row in self.rows_of(version))
 
-    def require(self, version: str) -> None:
-        """Raise UnsupportedEngineError, one line with the remedies, for an unknown version."""
-        if not self.accepts(version):
+    def admit(self, version: str, *, allow_untested: bool = True) -> str:
+        """Return a warning about a version that was not executed; empty for one that was.
+
+        Raises UnsupportedEngineError, one line with the remedies, for a version outside of the
+        table if untested versions are not allowed.
+        """
+        if self.was_executed(version):
+            return ""
+        if self.accepts(version):
+            return f"{self.engine} {version} was compared with its source only, not executed"
+        if not allow_untested:
             raise UnsupportedEngineError(
-                f"{self.engine} {version} is untested by adaptive-spec; install a tested version "
-                f"({self.known}), upgrade adaptive-spec, or {self.go_on}"
+                f"{self.engine} {version} is untested by adaptive-spec and `allow_untested` is "
+                f"false; install a tested version ({self.known}), upgrade adaptive-spec, or "
+                f"{self.go_on}"
             )
+        return f"{self.engine} {version} is untested; tested versions: {self.known}"
 
     def markdown(self) -> str:
         """Return the table for the documentation."""

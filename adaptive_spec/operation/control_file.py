@@ -11,9 +11,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
-
-from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.run_time_switch import SwitchRequest, parse_switch
 
@@ -27,7 +25,7 @@ class ControlFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._next = -math.inf
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
 
     def poll(self, now: float) -> SwitchRequest | None:
         """Return the request of a new or changed file; None before the next check is due.
@@ -42,15 +40,15 @@ class ControlFile:
             found = self._path.stat()
         except OSError:
             return None
-        version = (found.st_mtime_ns, found.st_size)
+        version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if version == self._seen:
             return None
         self._seen = version
         source = f"control file {str(self._path)!r}"
         try:
-            value = msgspec.json.decode(read_small_file(self._path, _LARGEST_BYTES))
+            value = decode_json(read_small_file(self._path, _LARGEST_BYTES))
         except OSError as error:
             raise ConfigError(f"{source}: {error.strerror or error}") from error
-        except (msgspec.DecodeError, RecursionError) as error:
+        except ValueError as error:
             raise ConfigError(f"{source}: not valid JSON: {error}") from error
         return parse_switch(value, source=source)

@@ -11,6 +11,7 @@ multi-process mode.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -20,6 +21,9 @@ import msgspec
 from adaptive_spec.operation.status import DECISION_SECONDS
 
 COMMON_LABELS = ("model_name", "engine")
+
+STATUS_AGE = "adaptive_spec_status_age_seconds"
+"""The one figure that is computed at each scrape: a process cannot say that it has stopped."""
 
 Status: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
@@ -138,6 +142,13 @@ FIGURES: tuple[Figure, ...] = (
         _each("fail_opens"),
     ),
     Figure(
+        "adaptive_spec_output_failures",
+        "counter",
+        "Failed attempts to write status, trace, saved state or figures; they are repeated.",
+        ("output",),
+        _each("output_failures"),
+    ),
+    Figure(
         "adaptive_spec_ignored_hints",
         "counter",
         "Unusable hints of requests.",
@@ -159,6 +170,13 @@ FIGURES: tuple[Figure, ...] = (
         _one("last_depth"),
     ),
     Figure(
+        STATUS_AGE,
+        "gauge",
+        "Seconds since the engine wrote the status behind this page; not with several API servers.",
+        (),
+        lambda status: [((), max(time.time() - status["written"], 0.0))],
+    ),
+    Figure(
         "adaptive_spec_live_requests",
         "gauge",
         "Requests with state in the policy.",
@@ -171,6 +189,21 @@ FIGURES: tuple[Figure, ...] = (
         "Predicted and measured goodput of the last predicted steps.",
         ("side",),
         _each("goodput"),
+    ),
+    Figure(
+        "adaptive_spec_estimated_tokens_per_second",
+        "gauge",
+        "Expected of the last 200 steps without speculation (no_speculation), with the engine's "
+        "own K (engine_k) and as planned; their ratio is the worth of speculation.",
+        ("setup",),
+        lambda status: [((name,), value) for name, value in status.get("estimates", {}).items()],
+    ),
+    Figure(
+        "adaptive_spec_benched",
+        "gauge",
+        "1 while the policy is benched after repeated faults and the engine's own K runs.",
+        (),
+        lambda status: [((), status.get("benched", False))],
     ),
     Figure(
         "adaptive_spec_hazard_auc",
@@ -195,6 +228,9 @@ FIGURES: tuple[Figure, ...] = (
         lambda status: [((status["mode"], status["policy"]), 1)],
     ),
 )
+
+LIVE_FIGURES = tuple(figure for figure in FIGURES if figure.name != STATUS_AGE)
+"""Figures of a process that writes its own metrics."""
 
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution(
@@ -248,84 +284,6 @@ def families(statuses: Sequence[tuple[tuple[str, str], Status]]) -> Iterator[Any
                 distribution.total(status),
             )
         yield family
-
-
-class LiveFigures:
-    """The same metrics as live objects of `prometheus_client`, refreshed from time to time.
-
-    Args:
-        status: a first status, for the number of drafts.
-        model_name: value of the label ``model_name``.
-        engine: value of the label ``engine``.
-    """
-
-    def __init__(self, status: Status, *, model_name: str, engine: str) -> None:
-        from prometheus_client import Counter, Gauge, Histogram
-
-        self._common = (model_name, engine)
-        self._shown: dict[tuple[str, tuple[str, ...]], float] = {}
-        self._objects: dict[str, Any] = {}
-        for figure in FIGURES:
-            labels = (*COMMON_LABELS, *figure.labels)
-            if figure.kind == "counter":
-                self._objects[figure.name] = Counter(figure.name, figure.text, labels)
-            else:
-                self._objects[figure.name] = Gauge(
-                    figure.name, figure.text, labels, multiprocess_mode="mostrecent"
-                )
-        self._histograms = {
-            distribution.name: Histogram(
-                distribution.name,
-                distribution.text,
-                COMMON_LABELS,
-                buckets=[float(bound) for bound in distribution.bounds(status)],
-            ).labels(*self._common)
-            for distribution in DISTRIBUTIONS
-        }
-        self._heights: dict[str, tuple[list[int], float]] = {
-            distribution.name: ([0] * len(distribution.counts(status)), 0.0)
-            for distribution in DISTRIBUTIONS
-        }
-
-    def refresh(self, status: Status) -> None:
-        """Update the metrics to a later status of the same controller."""
-        for figure in FIGURES:
-            seen = set()
-            for own, value in figure.read(status):
-                seen.add(own)
-                self._show(figure, own, value)
-            if figure.kind == "gauge":
-                for name, own in list(self._shown):
-                    if name == figure.name and own not in seen:
-                        self._show(figure, own, 0.0)
-        for distribution in DISTRIBUTIONS:
-            before, total_before = self._heights[distribution.name]
-            counts, total = list(distribution.counts(status)), float(distribution.total(status))
-            more = [max(now - then, 0) for now, then in zip(counts, before, strict=True)]
-            _add(self._histograms[distribution.name], more, max(total - total_before, 0.0))
-            self._heights[distribution.name] = counts, total
-
-    def _show(self, figure: Figure, own: tuple[str, ...], value: float) -> None:
-        key = figure.name, own
-        shown = self._shown.get(key, 0.0)
-        labelled = self._objects[figure.name].labels(*self._common, *own)
-        if figure.kind == "gauge":
-            labelled.set(value)
-        elif value > shown:
-            labelled.inc(value - shown)
-        self._shown[key] = value
-
-
-def _add(histogram: Any, counts: Sequence[int], total: float) -> None:
-    """Add counts to a histogram's buckets, the last one unbounded, and to the sum of its values.
-
-    `prometheus_client` accepts only single observations; a refresh adds thousands.
-    """
-    for bucket, count in zip(histogram._buckets, counts, strict=True):
-        if count:
-            bucket.inc(count)
-    if total:
-        histogram._sum.inc(total)
 
 
 def markdown_table() -> str:

@@ -7,8 +7,8 @@ A request is one JSON object, over HTTP or in a control file:
     {"mode": "on", "policy": "goodput"}
 
 A missing key keeps its value; a new policy starts with its default options and without learned
-state. Modes are those of the configuration: ``off`` runs the engine's own K; the policy ``off``
-disables speculation.
+state. The server's cost profile goes to each policy that reads one. Modes are those of the
+configuration: ``off`` runs the engine's own K; the policy ``off`` disables speculation.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from adaptive_spec.bounded_read import check_plain
 from adaptive_spec.config import Config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import available_policies
+from adaptive_spec.validation import explained
 
 
 class SwitchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,8 +46,11 @@ def parse_switch(value: object, *, source: str) -> SwitchRequest:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object, got {type(value).__name__}; {keys}")
     try:
+        check_plain(value)
         request = msgspec.convert(dict(value), SwitchRequest)
     except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {explained(error, SwitchRequest)}") from error
+    except ValueError as error:
         raise ConfigError(f"{source}: {error}; {keys}") from error
     if request == SwitchRequest():
         raise ConfigError(f"{source}: nothing to change; {keys}")
@@ -59,10 +64,10 @@ def changed_config(config: Config, request: SwitchRequest, start: Config) -> Con
         config: present configuration.
         request: requested change.
         start: configuration at the start of the server. Only a policy named there may be a
-            ``module:Class`` without an installed name, so that permission to switch is not
-            permission to import code.
+            ``module:Class`` without an installed name, and only a profile named there may be
+            read, so that permission to switch is not permission to import code or to open files.
 
-    Raises ConfigError if the policy may not be chosen.
+    Raises ConfigError if the policy or the profile may not be chosen.
     """
     policy, options = config.policy, config.options
     if request.policy is not None:
@@ -73,6 +78,12 @@ def changed_config(config: Config, request: SwitchRequest, start: Config) -> Con
         options = start.options if policy == start.policy else {}
     if request.options is not None:
         options = request.options
+        profile = options.get("profile")
+        if profile not in (None, start.profile, start.options.get("profile")):
+            raise ConfigError(
+                f"`options.profile`: {profile!r} is not allowed: a running server reads only the "
+                "profile that it was started with"
+            )
     return msgspec.structs.replace(
         config, mode=request.mode or config.mode, policy=policy, options=options
     )

@@ -11,18 +11,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.config import Config
+from adaptive_spec.operation.output_file import remove_temporaries, replace_file
+from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.status import Counters
 from adaptive_spec.policy import Policy
 
-_SAVE_SECONDS = 60.0
+_SAVE_SECONDS = 10.0
+_IDLE_SECONDS = 1.0
 _LARGEST_BYTES = 4 << 20
 _DIGEST_LETTERS = 12
 _PROFILE = "profile"
@@ -48,33 +51,44 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 class SavedState:
     """Store of a policy's state in a directory.
 
-    No method raises: a server can run without saved state. A disk error ends saving and is logged
-    once.
+    No method raises: a server can run without saved state. What fails is tried again.
 
     Args:
         directory: folder, created if missing; None: no state is saved.
         identity: names and values that the state belongs to.
+        retry: attempts to save.
         logger: logger of the engine.
     """
 
     def __init__(
-        self, directory: Path | None, identity: Mapping[str, str], logger: logging.Logger
+        self,
+        directory: Path | None,
+        identity: Mapping[str, str],
+        retry: Retry,
+        logger: logging.Logger,
     ) -> None:
         self._directory = directory
+        self._retry = retry
         self._identity = dict(sorted(identity.items()))
         self._log = logger
-        self._next = math.nan
+        self._saved_at = math.nan
         self._profiles: dict[str, str] = {}
 
     @classmethod
     def from_config(
-        cls, config: Config, identity: Mapping[str, str] | None, logger: logging.Logger
+        cls,
+        config: Config,
+        identity: Mapping[str, str] | None,
+        counters: Counters,
+        logger: logging.Logger,
     ) -> SavedState:
         """Build from the configuration; without an identity nothing is saved, with a warning."""
         name = config.state_directory
         if name and identity is None:
             logger.warning("adaptive_spec: `state_directory` is not used with this engine")
-        return cls(Path(name) if name and identity is not None else None, identity or {}, logger)
+        directory = Path(name) if name and identity is not None else None
+        retry = Retry(f"saved state {name!r}", counters.output_failed, logger)
+        return cls(directory, identity or {}, retry, logger)
 
     def _path(self, directory: Path, config: Config) -> Path:
         """Return the state file of this configuration's policy."""
@@ -93,11 +107,11 @@ class SavedState:
         except FileNotFoundError:
             return False
         except Exception as error:
-            self._log.warning("adaptive_spec: learned state is not saved: %s: %s", path, error)
-            self._directory = None
+            self._log.warning("adaptive_spec: saved state is not read: %s: %s", path, error)
             return False
+        remove_temporaries(path)
         try:
-            saved = msgspec.json.decode(content, type=Saved)
+            saved = decode_json(content, Saved)
             if saved.schema != 1 or self._owner(config) != (
                 saved.identity,
                 saved.policy,
@@ -115,45 +129,31 @@ class SavedState:
         self._log.info("adaptive_spec: policy %s resumes from %s", config.policy, path)
         return True
 
-    def refresh(self, now: float, policy: Policy, config: Config) -> None:
-        """Save if the last save is old enough."""
-        if self._directory is None:
+    def refresh(self, now: float, policy: Policy, config: Config, *, idle: bool = False) -> None:
+        """Save if the last save is old enough; while the engine is idle, a second is."""
+        if math.isnan(self._saved_at):
+            self._saved_at = now
+        if 0 <= now - self._saved_at <= (_IDLE_SECONDS if idle else _SAVE_SECONDS):
             return
-        if math.isnan(self._next):
-            self._next = now + _SAVE_SECONDS
-        if 0 <= self._next - now <= _SAVE_SECONDS:
-            return
-        self._next = now + _SAVE_SECONDS
-        self.save(policy, config)
+        self.save(now, policy, config)
 
-    def save(self, policy: Policy, config: Config) -> None:
-        """Save now; the file is replaced as a whole or not at all."""
-        if self._directory is None:
+    def save(self, now: float, policy: Policy, config: Config) -> None:
+        """Save now, unless saving has just failed."""
+        if self._directory is not None and self._retry.due(now):
+            self._saved_at = now
+            directory = self._directory
+            self._retry.attempt(now, lambda: self._write(directory, policy, config))
+
+    def _write(self, directory: Path, policy: Policy, config: Config) -> None:
+        state = policy.state()
+        if not state:
             return
-        try:
-            state = policy.state()
-            if not state:
-                return
-            identity, name, options = self._owner(config)
-            content = msgspec.json.encode(
-                Saved(schema=1, identity=identity, policy=name, options=options, state=dict(state))
-            )
-            self._directory.mkdir(parents=True, exist_ok=True)
-            path = self._path(self._directory, config)
-            # Several engines on several machines may save at the same time.
-            temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-            try:
-                temporary.write_bytes(content)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except Exception as error:
-            self._log.warning(
-                "adaptive_spec: learned state is no longer saved: %s: %s",
-                type(error).__name__,
-                error,
-            )
-            self._directory = None
+        identity, name, options = self._owner(config)
+        content = msgspec.json.encode(
+            Saved(schema=1, identity=identity, policy=name, options=options, state=dict(state))
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(self._path(directory, config), content)
 
     def drop(self) -> None:
         """Set aside all saved states of this server, of any policy."""
@@ -161,7 +161,7 @@ class SavedState:
             return
         try:
             for path in self._directory.glob("*.json"):
-                saved = msgspec.json.decode(read_small_file(path, _LARGEST_BYTES), type=Saved)
+                saved = decode_json(read_small_file(path, _LARGEST_BYTES), Saved)
                 if saved.identity == {**self._identity, _PROFILE: saved.identity.get(_PROFILE)}:
                     self._set_aside(path)
         except Exception as error:
@@ -181,7 +181,7 @@ class SavedState:
         """
         name = str(config.options.get("profile") or config.profile or "")
         if name and name not in self._profiles:
-            self._profiles[name] = _digest(Path(name).read_bytes())
+            self._profiles[name] = _digest(read_small_file(name))
         return self._profiles.get(name, "")
 
     def _set_aside(self, path: Path) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
-from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.operation.retry import Retry
+from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 _REFRESH_SECONDS = 1.0
 
@@ -23,6 +25,7 @@ DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 """Upper bounds of the decision-time histogram (seconds); one more bucket takes longer times."""
 
 _MOST_REASONS = 32
+_MOST_TASKS = 64
 OTHER = "other"
 """Name of all reasons beyond the first `_MOST_REASONS`."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -41,8 +44,11 @@ class Counters:
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[str] = Counter()
         self.ignored_hints: Counter[str] = Counter()
+        self.output_failures: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
+        self.by_task: dict[int, list[int]] = {}
+        """Verified and accepted drafts by number of the task label, the last used last."""
         self.predictions = PredictionCheck()
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
@@ -70,6 +76,17 @@ class Counters:
         if plan is not None:
             self.predictions.finished(plan, outcome)
 
+    def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
+        """Count verified and accepted drafts by task label; nothing without labels."""
+        if (task >= 0).any():
+            for label in np.unique(task[task >= 0]).tolist():
+                own, counts = task == label, self.by_task.pop(label, [0, 0])
+                counts[0] += int(outcome.verified[own].sum())
+                counts[1] += int(outcome.accepted[own].sum())
+                self.by_task[label] = counts
+            while len(self.by_task) > _MOST_TASKS:  # numbers of labels grow without end
+                del self.by_task[next(iter(self.by_task))]
+
     def _reason(self, text: str) -> str:
         """Replace the numbers of a reason, which limits the number of distinct reasons."""
         kind = self._kind_of_reason.get(text)
@@ -95,6 +112,10 @@ class Counters:
             kind = OTHER
         self.failures[kind] += 1
         return kind
+
+    def output_failed(self, output: str) -> None:
+        """Count a failure to write one of the outputs; the first words name it."""
+        self.output_failures[output.split(" '", 1)[0]] += 1
 
     def ignored_hint(self, key: str) -> None:
         """Count a request's unusable hint."""
@@ -122,8 +143,10 @@ class Counters:
             "steps_by_mode": dict(self.modes),
             "reasons_by_mode": by_mode,
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
+            "drafts_by_task": {str(task): counts for task, counts in self.by_task.items()},
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
+            "output_failures": dict(self.output_failures),
             "events": dict(self.events),
             "decision_us_mean": round(1e6 * self._decision_seconds / max(decisions, 1), 1),
             "decision_us_max": round(1e6 * self._slowest, 1),
@@ -135,14 +158,18 @@ class Counters:
         }
 
 
-def hazards_of(policy: object) -> dict[str, Any]:
-    """Return a policy's calibration figures, JSON-compatible; empty without any.
+def figures_of(policy: object, method: str) -> dict[str, Any]:
+    """Return figures that a policy may provide, JSON-compatible; empty without any.
 
-    Never raises: a policy's fault must not hide the rest of the status. A policy provides the
-    figures through a method `hazard_quality()`, which returns
-    `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`.
+    Never raises: a policy's fault must not hide the rest of the status.
+
+    Args:
+        policy: any policy.
+        method: ``hazard_quality``: calibration figures, as of
+            `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`; ``estimates``: expected
+            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``.
     """
-    said = getattr(policy, "hazard_quality", None)
+    said = getattr(policy, method, None)
     if said is None:
         return {}
     try:
@@ -154,32 +181,25 @@ def hazards_of(policy: object) -> dict[str, Any]:
 class StatusFile:
     """Writer of a status file, about once a second; the file is replaced as a whole."""
 
-    def __init__(self, path: Path | None, logger: logging.Logger) -> None:
-        self._path = path
-        self._log = logger
+    def __init__(self, path: Path | None, retry: Retry) -> None:
+        self._file = OwnedFile(path) if path else None
+        self._retry = retry
         self._next = 0.0
 
     @classmethod
-    def from_config(cls, name: str | None, logger: logging.Logger) -> StatusFile:
+    def from_config(
+        cls, name: str | None, counters: Counters, logger: logging.Logger
+    ) -> StatusFile:
         """Build from the configured name; `{pid}` becomes the process id."""
         path = Path(name.replace("{pid}", str(os.getpid()))) if name else None
-        return cls(path, logger)
+        return cls(path, Retry(f"status file {str(path)!r}", counters.output_failed, logger))
 
-    def refresh(self, now: float, status: Callable[[], dict[str, Any]]) -> None:
-        """Write if the last write is old enough."""
-        if self._path is None or 0 <= self._next - now <= _REFRESH_SECONDS:
+    def refresh(
+        self, now: float, status: Callable[[], dict[str, Any]], *, idle: bool = False
+    ) -> None:
+        """Write if the last write is old enough, or if nothing follows for now."""
+        if self._file is None or (not idle and 0 <= self._next - now <= _REFRESH_SECONDS):
             return
         self._next = now + _REFRESH_SECONDS
-        self.write(status())
-
-    def write(self, status: dict[str, Any]) -> None:
-        """Write now. A disk error disables the file and is logged once."""
-        if self._path is None:
-            return
-        temporary = self._path.with_name(self._path.name + ".new")
-        try:
-            temporary.write_bytes(msgspec.json.encode(status))
-            temporary.replace(self._path)
-        except OSError as error:
-            self._log.warning("adaptive_spec: status file disabled: %s", error)
-            self._path = None
+        file = self._file
+        self._retry.attempt(now, lambda: file.replace(msgspec.json.encode(status())))

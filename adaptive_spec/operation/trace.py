@@ -1,8 +1,9 @@
 """Step traces: one JSON line per finished step, in append-only segments.
 
 All adapters and the simulator write this format; replay, fit and report read it. A segment is named
-``steps-<pid>-<number>.jsonl``; a killed process loses at most its last line, which readers skip.
-Segments rotate by size, and the oldest is deleted, so disk use is bounded.
+``steps-<pid>-<number>.jsonl``; a killed process loses at most its last 32 steps, and readers
+skip a last line that is cut. Segments rotate by size. The oldest of a folder's segments that no
+process writes is deleted, so disk use stays bounded over restarts.
 
 Columns of a step (arrays have one entry per request in ``ids``, in the same order):
 
@@ -44,6 +45,7 @@ Optional columns:
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import math
@@ -56,8 +58,12 @@ from typing import Any, BinaryIO, cast
 import msgspec
 import numpy as np
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.config import Trace
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.errors import DataError
+from adaptive_spec.operation.output_file import create_file, in_use, write_all
+from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.status import Counters
 from adaptive_spec.step import (
     FinishedStep,
     FloatArray,
@@ -69,33 +75,21 @@ from adaptive_spec.step import (
 )
 
 SCHEMA = 1
+_LOG = logging.getLogger(__name__)
 _FLUSH_EVERY_STEPS = 32
 
 
 class StepTrace:
-    """Writer of a process's steps. Never raises; a disk error disables the trace."""
+    """Writer of a process's steps. Never raises; after a disk error a new segment is tried."""
 
-    def __init__(self, config: Trace, logger: logging.Logger) -> None:
+    def __init__(self, config: Trace, counters: Counters, logger: logging.Logger) -> None:
         self._config = config
-        self._log = logger
         self._directory = Path(config.directory) if config.directory else None
-        self._file: BinaryIO | None = None
+        self._retry = Retry(f"trace {config.directory!r}", counters.output_failed, logger)
+        self._handle = -1
         self._written = 0
-        self._unflushed = 0
-        self._segments: list[Path] = []
+        self._lines: list[bytes] = []
         self._encoder = msgspec.json.Encoder()
-
-    @classmethod
-    def from_config(cls, config: Trace, logger: logging.Logger) -> StepTrace:
-        """Create the directory, not yet a file; raises ConfigError if that fails."""
-        if config.directory:
-            try:
-                Path(config.directory).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(
-                    f"`trace.directory`: cannot create {config.directory!r}: {error.strerror}"
-                ) from error
-        return cls(config, logger)
 
     @property
     def on(self) -> bool:
@@ -104,64 +98,66 @@ class StepTrace:
 
     def write(self, step: FinishedStep, wanted: SpecPlan) -> None:
         """Write a step: the plan that ran, and the policy's own plan."""
-        if self._directory is None:
+        now = step.outcome.now
+        if self._directory is None or not self._retry.due(now):
             return
         record = step_record(step, wanted)
-        if self._file is None:  # each segment repeats these columns: older ones may be deleted
+        if not self._written:  # each segment repeats these columns: older ones may be deleted
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
-        try:
-            self._write(self._encoder.encode(record))
-        except OSError as error:
-            self._log.warning("adaptive_spec: trace disabled: %s", error)
-            self._directory = None
-            self._close_file()
+        line = self._encoder.encode(record) + b"\n"
+        self._lines.append(line)
+        self._written += len(line)
+        full = self._written >= self._config.segment_mb * 1e6
+        if full or len(self._lines) >= _FLUSH_EVERY_STEPS:
+            self.flush(now)
+        if full:
+            self._end_segment()
 
-    def flush(self) -> None:
-        """Flush the buffer, in case the process is killed."""
-        try:
-            if self._file is not None:
-                self._file.flush()
-        except OSError as error:
-            self._log.warning("adaptive_spec: trace not flushed: %s", error)
+    def flush(self, now: float) -> None:
+        """Write the buffer, in case the process is killed."""
+        if self._lines and not self._retry.attempt(now, self._write_lines):
+            self._end_segment()  # its last line may be cut
 
-    def close(self) -> None:
-        """Flush and close the open segment."""
-        try:
-            self._close_file()
-        except OSError as error:
-            self._log.warning("adaptive_spec: trace not closed: %s", error)
+    def close(self, now: float) -> None:
+        """Write the buffer and close the open segment."""
+        self.flush(now)
+        self._end_segment()
 
-    def _write(self, line: bytes) -> None:
-        if self._file is None:
-            self._open_segment()
-        assert self._file is not None
-        self._file.write(line + b"\n")
-        self._written += len(line) + 1
-        self._unflushed += 1
-        if self._unflushed >= _FLUSH_EVERY_STEPS:
-            self._file.flush()
-            self._unflushed = 0
-        if self._written >= self._config.segment_mb * 1e6:
-            self._close_file()
+    def _write_lines(self) -> None:
+        if self._handle < 0:
+            self._handle = self._new_segment()
+        write_all(self._handle, b"".join(self._lines))
+        self._lines.clear()
 
-    def _open_segment(self) -> None:
-        assert self._directory is not None
-        number = len(self._segments)
-        if self._segments:
-            number = int(self._segments[-1].stem.rsplit("-", 1)[1]) + 1
-        path = self._directory / f"steps-{os.getpid()}-{number:06d}.jsonl"
-        self._file = path.open("ab")
-        self._segments.append(path)
+    def _end_segment(self) -> None:
+        handle, self._handle = self._handle, -1
         self._written = 0
-        while len(self._segments) > self._config.max_segments:
-            self._segments.pop(0).unlink(missing_ok=True)
+        self._lines.clear()
+        if handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(handle)
 
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def _new_segment(self) -> int:
+        """Create the next segment, never one that exists, and delete the oldest."""
+        assert self._directory is not None
+        self._directory.mkdir(parents=True, exist_ok=True)
+        prefix = f"steps-{os.getpid()}-"
+        there = sorted(self._directory.glob("steps-*.jsonl"), key=_age)
+        for path in there[: max(len(there) + 1 - self._config.max_segments, 0)]:
+            if not in_use(path):
+                path.unlink(missing_ok=True)
+        numbers = [path.stem.removeprefix(prefix) for path in there]
+        number = max((int(text) + 1 for text in numbers if text.isdecimal()), default=0)
+        return create_file(self._directory / f"{prefix}{number:06d}.jsonl")
+
+
+def _age(path: Path) -> tuple[int, str]:
+    try:
+        return path.lstat().st_mtime_ns, path.name
+    except OSError:
+        return 0, path.name
 
 
 def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
@@ -228,8 +224,8 @@ def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
 def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Yield the steps of all segments in a directory, in order of segment name.
 
-    Skips an unfinished last line of a killed process. Raises DataError with file and line for any
-    other line that is no step record of this schema.
+    Skips a cut last line, as a killed process or a full disk leaves it, and logs this. Raises
+    DataError with file and line for any other line that is no step record of this schema.
     """
     for path in sorted(Path(directory).glob("steps-*.jsonl")):
         yield from read_segment(path)
@@ -241,8 +237,9 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in _numbered_lines(path):
         try:
             record = decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             if not line.endswith(b"\n"):
+                _LOG.warning("adaptive_spec: %s:%d: skipped, the line is cut", path, number)
                 return
             raise DataError(f"{path}:{number}: not a step record: {error}") from error
         if record.get("schema") != SCHEMA:

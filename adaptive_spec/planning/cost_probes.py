@@ -9,7 +9,8 @@ one, for sizes that are nearer to each other: between them it is decided, and a 
 points may have the wrong slope there.
 
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
-can't be told from the rest of the step, and OFF would look no better than K = 0.
+can't be told from the rest of the step, and OFF would look no better than K = 0. Looking up
+drafts in the text runs in every step, too, and takes half a step where the batch is large.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ class CostProbes:
         self._without_drafting: dict[int, int] = {}
         self._drafted: int | None = None
         self._times_smallest = 0
+
+    def start_again(self) -> None:
+        """Step times have changed: time everything anew."""
+        self._offered_beside.clear()
+        self._without_drafting.clear()
 
     @property
     def pending(self) -> bool:
@@ -89,7 +95,7 @@ class CostProbes:
         """This step is to be timed without drafting; asked once a step."""
         capability = context.capability
         fixed = capability.level is not Level.UNIFORM and not capability.steers_depth
-        if not (fixed and capability.off_pass) or _measures_prompts(context):
+        if not fixed or _measures_prompts(context):
             return False
         if context.step % _PERIOD != _PERIOD // 2:  # where nothing drafted waits to be timed
             return False

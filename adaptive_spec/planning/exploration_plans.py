@@ -52,6 +52,10 @@ class Exploring:
         """What is drafted now is to be timed, all of it."""
         return self._cost_probes.pending
 
+    def costs_changed(self) -> None:
+        """Step times have changed: time everything anew."""
+        self._cost_probes.start_again()
+
     def extended(
         self, forecast: StepForecast, verify: IntArray, depth: int, observations: IntArray
     ) -> Explored:
@@ -76,7 +80,9 @@ class Exploring:
             depth,
             observations,
             nobody=not verify.any(),
-            may_pay=lambda: forecast.deeper_may_pay(planned, depth, deeper),
+            may_pay=lambda: forecast.deeper_may_pay(
+                planned, depth, deeper, int(observations[depth])
+            ),
         )
         if self._extend_next:
             depth = deeper

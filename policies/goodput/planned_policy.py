@@ -25,6 +25,7 @@ from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, u
 from adaptive_spec.planning.on_off.modes import ModeMachine
 from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.planning.tpot_weights import LatencyWeights
+from adaptive_spec.policies.goodput.worth import Worth
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
     Capability,
@@ -37,6 +38,8 @@ from adaptive_spec.step import (
 
 _LEAST_STEPS, _ENOUGH_STEPS = 60, 200
 """Steps measured before speculation may stop: with every K of the load timed, and without."""
+_LEAST_STATELESS = 24
+"""The first of both for a drafter without a state, which comes back at no cost."""
 
 Seen = TypeVar("Seen")
 """What a subclass took up of a step's context before planning it."""
@@ -89,6 +92,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None
+        self._worth = Worth()
 
     # ------------------------------------------------------------ of a subclass
 
@@ -138,6 +142,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
 
     def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
         forecast = self._forecast(context, seen)
+        self._worth.planned(forecast)
         if self._mode_of(forecast) is not Mode.ON:
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
@@ -155,18 +160,27 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             batch_size=context.batch_size,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            ready=self._knows_enough(context.batch_size),
+            ready=self._knows_enough(forecast),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             self._hazards.widen()  # what is known of acceptance is from before it went off
         return mode
 
-    def _knows_enough(self, batch_size: int) -> bool:
+    def _knows_enough(self, forecast: StepForecast) -> bool:
         """Step times are known well enough to stop speculating because of them."""
         cost = self._cost
-        if self._profile is not None or cost.samples >= _ENOUGH_STEPS:
+        if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
             return True
-        return cost.samples >= _LEAST_STEPS and not cost.missing_depths(batch_size)
+        context = forecast.context
+        if cost.samples < (_LEAST_STEPS if context.capability.off_pass else _LEAST_STATELESS):
+            return False
+        # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
+        # one that needs more drafts than such a drafter finds.
+        most = context.capability.max_draft_tokens
+        if not context.capability.steers_depth:
+            most = round(float(context.draft_available.mean()))
+        missing = cost.missing_depths(context.batch_size)
+        return all(k > most or forecast.hopeless(k) for k in missing)
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -188,12 +202,17 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._learn(step)
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
-        self._cost.learn(outcome, cold=cold)
+        if self._cost.learn(outcome, cold=cold):
+            self._exploring.costs_changed()
+            self._modes.costs_changed()
         self._modes.scored(
             samples=int(np.count_nonzero(outcome.verified)),
             accepted=int(np.count_nonzero(outcome.accepted)),
         )
         self._latency.emitted(outcome.slots, outcome.emitted)
+        planned = step.plan.predicted_tokens / outcome.batch_size if outcome.batch_size else 0.0
+        if outcome.slots.size and planned > 0.0 and step.plan.mode is Mode.ON:
+            self._modes.emitted(float(outcome.emitted.mean()) - planned)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
@@ -203,6 +222,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._latency.forget(slots)
 
     # -------------------------------------------------------------------- state
+
+    def estimates(self) -> dict[str, float]:
+        """Return expected tokens per second of no speculation, the engine's own K and the plan."""
+        return self._worth.snapshot()
 
     def state(self) -> State:
         """Return what was learned of acceptance, and the learned cost profile."""

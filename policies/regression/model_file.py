@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.regression.features import (
@@ -118,17 +118,18 @@ class RegressionModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 def load_model(path: str | os.PathLike[str]) -> RegressionModel:
     """Read a model file. Raises PolicyError naming the file, the fault and the remedy."""
     try:
-        return msgspec.json.decode(read_small_file(path), type=RegressionModel)
+        model: RegressionModel = decode_json(read_small_file(path), RegressionModel)
     except OSError as error:
         raise PolicyError(
             f"regression model {str(path)!r}: {error.strerror or error}; "
             "make one with `adaptive-spec fit SOURCE... --out FILE`"
         ) from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:
         raise PolicyError(
             f"regression model {str(path)!r}: {error}; "
             "make it anew with `adaptive-spec fit SOURCE... --out FILE`"
         ) from error
+    return model
 
 
 def default_model() -> RegressionModel:

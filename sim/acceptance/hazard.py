@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.step import FloatArray, IntArray
@@ -109,11 +110,12 @@ def load_hazard_model(path: str | os.PathLike[str]) -> HazardModel:
     """Read a model from JSON. Raises DataError naming the file and what is wrong."""
     file = Path(path)
     try:
-        return msgspec.json.decode(file.read_bytes(), type=HazardModel)
+        model: HazardModel = decode_json(read_small_file(file), HazardModel)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise DataError(f"{file}: not a hazard model: {error}") from error
+    return model
 
 
 def generate(

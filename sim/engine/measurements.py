@@ -13,7 +13,7 @@ import numpy as np
 from adaptive_spec.sim.engine.running import Running
 from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.results.segments import Segments
-from adaptive_spec.step import IntArray, Mode
+from adaptive_spec.step import FloatArray, IntArray, Mode
 
 _PIECES = 1024
 
@@ -124,6 +124,11 @@ class Measurements:
         good_ttft = limits.ttft is None or ttft <= limits.ttft
         good_tpot = limits.tpot is None or tpot <= limits.tpot
         self._good += good_ttft and good_tpot
+
+    @property
+    def tpot_seconds(self) -> FloatArray:
+        """[requests] mean time per output token after the first, of requests that ended."""
+        return np.array(self._tpot)
 
     def result(self, policy: str, now: float, fail_opens: int) -> Result:
         """Return everything measured since the last reset."""

@@ -16,7 +16,7 @@ is missing, since a profile that guesses would be believed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +68,17 @@ class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """Columns of the usable steps, [steps] each."""
+class TimedSteps:
+    """Columns of the usable steps, [steps] each.
+
+    Attributes:
+        seconds: measured duration.
+        requests, tokens, context, prefill: B, N, C and P of the step.
+        depth: D.
+        cold: 1 while OFF-cold.
+        skipped: steps left out, because they were not measured cleanly.
+        pool_tokens: size of the KV pool; None if the engine did not say.
+    """
 
     seconds: FloatArray
     requests: FloatArray
@@ -97,8 +106,15 @@ def profile_from_trace(
         ConfigError: a line that is no step record.
     """
     places = list(directories)
-    steps = _read(places)
-    _check_identifiable(steps, ", ".join(map(str, places)))
+    steps = read_timed_steps(places)
+    source = f"fitted to {len(steps.seconds)} steps of {', '.join(place.name for place in places)}"
+    return fit_profile(steps, name=name, source=source, drafter=drafter)
+
+
+def fit_profile(
+    steps: TimedSteps, *, name: str, source: str, drafter: str = ANY_DRAFTER
+) -> tuple[HardwareProfile, TraceFit]:
+    """Fit a profile to steps that `read_timed_steps` has read."""
     fits = [
         _Fit(steps, prefill_in_curve=in_curve, off_pass=off_pass)
         for in_curve in (True, False)
@@ -106,14 +122,13 @@ def profile_from_trace(
     ]
     # The first of equals: a drafter that keeps its state in step is the common case.
     best = min(fits, key=lambda fit: round(fit.loss, 5))
-    source = f"fitted to {len(steps.seconds)} steps of {', '.join(place.name for place in places)}"
     return best.profile(name, source, drafter), best.quality()
 
 
 class _Fit:
     """One fit, with two structural choices made."""
 
-    def __init__(self, steps: _Steps, *, prefill_in_curve: bool, off_pass: bool) -> None:
+    def __init__(self, steps: TimedSteps, *, prefill_in_curve: bool, off_pass: bool) -> None:
         self._steps = steps
         self._in_curve = prefill_in_curve
         self._off_pass = off_pass
@@ -226,14 +241,17 @@ def _straightness(knots: FloatArray, columns: int, steps: int) -> FloatArray:
     return penalty
 
 
-def _read(directories: list[Path]) -> _Steps:
+def read_timed_steps(places: Sequence[Path]) -> TimedSteps:
+    """Read the measured steps of these folders and segments. Raises as `profile_from_trace`."""
     rows: list[tuple[float, ...]] = []
     skipped = 0
     pool: int | None = None
-    for directory in directories:
-        if not directory.is_dir():
-            raise DataError(f"{directory}: no such directory")
-        for step in itertools.chain.from_iterable(map(read_steps, segment_folders(directory))):
+    named = ", ".join(map(str, places))
+    for place in places:
+        if not place.exists():
+            raise DataError(f"{place}: no such directory or file")
+        folders = segment_folders(place) if place.is_dir() else [place]
+        for step in itertools.chain.from_iterable(map(read_steps, folders)):
             if step.kv_free_tokens < _NO_LIMIT:
                 pool = max(pool or 0, step.kv_free_tokens + step.context_tokens)
             if step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1:
@@ -241,13 +259,12 @@ def _read(directories: list[Path]) -> _Steps:
             else:
                 rows.append(_row(step))
     if len(rows) < _FEWEST_STEPS:
-        places = ", ".join(map(str, directories))
         raise DataError(
-            f"{places}: {len(rows)} measured steps, {_FEWEST_STEPS} are needed; "
+            f"{named}: {len(rows)} measured steps, {_FEWEST_STEPS} are needed; "
             "is this the `trace.directory` of a server?"
         )
     seconds, requests, tokens, context, prefill, depth, cold = np.array(rows).T
-    return _Steps(
+    steps = TimedSteps(
         seconds=seconds,
         requests=requests,
         tokens=tokens,
@@ -258,6 +275,8 @@ def _read(directories: list[Path]) -> _Steps:
         skipped=skipped,
         pool_tokens=pool,
     )
+    _check_identifiable(steps, named)
+    return steps
 
 
 def _row(step: RecordedStep) -> tuple[float, ...]:
@@ -266,7 +285,7 @@ def _row(step: RecordedStep) -> tuple[float, ...]:
     return step.seconds, *load, step.depth, float(step.mode is Mode.OFF_COLD)
 
 
-def _check_identifiable(steps: _Steps, place: str) -> None:
+def _check_identifiable(steps: TimedSteps, place: str) -> None:
     """Raises DataError naming the first thing that never varies."""
     batch_sizes = _values(steps.requests)
     if len(batch_sizes) < 2:

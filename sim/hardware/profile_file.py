@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import ConfigError
 
 ANY_DRAFTER = "*"
@@ -125,11 +126,12 @@ class HardwareProfile(
 def read_hardware_profile(path: str | os.PathLike[str]) -> HardwareProfile:
     """Read a profile file. Raises ConfigError naming the file and what is wrong with it."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=HardwareProfile)
+        profile: HardwareProfile = decode_json(read_small_file(path), HardwareProfile)
     except OSError as error:
         raise ConfigError(f"hardware profile {str(path)!r}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"hardware profile {str(path)!r}: {error}") from error
+    return profile
 
 
 def write_hardware_profile(profile: HardwareProfile, path: str | os.PathLike[str]) -> None:

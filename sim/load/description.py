@@ -31,10 +31,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_yaml, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.lengths import LogNormalTokens, Tokens
 from adaptive_spec.sim.load.shapes import Piece
@@ -146,12 +147,11 @@ def read_description(path: Path) -> Description:
     that cannot be used, with the keys there are.
     """
     try:
-        value: Any = msgspec.yaml.decode(path.read_bytes())
+        value = decode_yaml(read_small_file(path))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path}: not YAML: {reason}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
     try:
         return msgspec.convert(value, Description)
     except msgspec.ValidationError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_document, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Phase, check_ascending
@@ -202,15 +203,11 @@ def load_sweep_config(file: Path) -> SweepConfig:
     Raises ConfigError, one line that names file and key, if it can't be read or is not valid.
     """
     try:
-        data = file.read_bytes()
+        value = decode_document(file, read_small_file(file))
     except OSError as error:
         raise ConfigError(f"sweep configuration {str(file)!r}: {error.strerror}") from error
-    decode = msgspec.json.decode if file.suffix == ".json" else msgspec.yaml.decode
-    try:
-        value = decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {reason}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{file}: expected keys such as policies, loads, acceptance")
     groups = value.get("groups")

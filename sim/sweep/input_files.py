@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_yaml, read_small_file
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.load.builder import lengths_beside
 from adaptive_spec.sim.load.load_text import FromFile, parse_text
@@ -65,8 +66,8 @@ def _files(text: str, folder: Path, seen: set[Path]) -> Iterator[Path]:
     yield path
     if path.suffix in {".yaml", ".yml"}:
         try:
-            described = msgspec.yaml.decode(path.read_bytes())
-        except (msgspec.DecodeError, ValueError):  # the reader of the load reports it
+            described = decode_yaml(read_small_file(path))
+        except ValueError:  # the reader of the load reports it
             return
         for inside in _texts(described):
             yield from _files(inside, path.parent, seen)

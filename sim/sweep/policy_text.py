@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -86,8 +87,9 @@ class PolicyTexts:
 
 def _read(file: Path) -> Tuned:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Tuned)
+        tuned: Tuned = decode_json(read_small_file(file), Tuned)
     except OSError as error:
         raise ConfigError(f"tuned values {str(file)!r}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{file}: not tuned values by name and cell: {error}") from error
+    return tuned

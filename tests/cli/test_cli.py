@@ -39,6 +39,25 @@ def write(folder: Path, text: str, name: str = "config.yaml") -> Path:
     return path
 
 
+@pytest.mark.parametrize("command", ["config", "sweep"])
+def test_a_hostile_file_is_one_line_and_no_crash(command: str, tmp_path: Path) -> None:
+    for name, text in (("x.yaml", "[" * 200_000), ("x.json", '{"seed": ' + "9" * 6000 + "}")):
+        done = call(command, write(tmp_path, text, name))
+        assert done.returncode == 2, done.stderr[-300:]
+        assert done.stderr.startswith("error: ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_outputs_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+    file = write(tmp_path, "", "file")
+    text = f"status_file: {file}/x/status.json\ntrace: {{directory: {tmp_path}/new/folder}}\n"
+    done = call("config", write(tmp_path, text))
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: `status_file` cannot be written: ")
+    assert "Not a directory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.fixture
 def other_package(tmp_path):
     """A package of somebody else's with a policy and two reports, one of each broken."""

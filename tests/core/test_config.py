@@ -15,7 +15,9 @@ from adaptive_spec.policy import build_policy, policy_class
     ("value", "named"),
     [
         ({"modee": "on"}, "modee"),
-        ({"mode": "auto"}, "mode"),
+        ({"mode": "auto"}, "choose one of off, on, shadow"),
+        ({"kernel": "fast"}, "choose one of auto, numba, numpy"),
+        ({"options": {"x": float("inf")}}, "not a finite number"),
         ({"seed": "one"}, "seed"),
         ({"trace": {"folder": "x"}}, "folder"),
         ({"trace": {"segment_mb": -1}}, "segment_mb"),
@@ -53,7 +55,11 @@ def test_files_are_read_as_yaml_or_json(tmp_path: Path) -> None:
     assert config_from_environment({}) is None
 
 
-@pytest.mark.parametrize("text", ["mode: [", "just text", "", "- a\n- b"])
+@pytest.mark.parametrize(
+    "text",
+    ["mode: [", "just text", "", "- a\n- b", "- " * 100_000, "seed: " + "9" * 6000, "\x00"],
+    ids=range(7),
+)
 def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)

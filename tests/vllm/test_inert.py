@@ -84,6 +84,6 @@ def test_not_enabled_no_class_of_vllm_is_changed(shelf: Any) -> None:
         name
         for name, value in vars(EngineArgs).items()
         if getattr(getattr(value, "__globals__", {}), "get", lambda _: None)("__name__")
-        == "adaptive_spec.adapters.vllm.gate"
+        == "adaptive_spec.adapters.vllm.plugin"
     ]
     assert ours == ["create_engine_config"]

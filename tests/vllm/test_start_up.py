@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from adaptive_spec import Capability, Config, Level
 from adaptive_spec.adapters.vllm import doctor
 from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
@@ -23,7 +26,7 @@ def test_local_part_of_a_version_is_ignored() -> None:
 
 def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
     with pytest.raises(UnsupportedEngineError) as caught:
-        VERSIONS.require("0.99.1")
+        VERSIONS.admit("0.99.1", allow_untested=False)
     message = str(caught.value)
     assert "\n" not in message
     for part in ("0.99.1", "0.32.0", "install a tested version", "adaptive_spec"):
@@ -54,10 +57,42 @@ def test_doctor_says_what_the_environment_switches_on(
 def test_plugin_module_imports_nothing_heavy_and_registers_twice() -> None:
     code = (
         "import sys, adaptive_spec.adapters.vllm.plugin as plugin; "
-        "assert not {'vllm', 'torch'} & set(sys.modules); "
+        "assert not {'vllm', 'torch', 'numpy', 'msgspec', 'yaml'} & set(sys.modules); "
         "sys.modules['vllm'] = None; plugin.register(); plugin.register()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+def test_a_configuration_without_our_key_is_made_without_our_code() -> None:
+    code = (
+        "import sys, types\n"
+        "import adaptive_spec.adapters.vllm.plugin as plugin\n"
+        "class EngineArgs:\n"
+        "    additional_config = {'other': 1}\n"
+        "    def create_engine_config(self): return 'made by vLLM'\n"
+        "for name in ('vllm', 'vllm.engine', 'vllm.engine.arg_utils'):\n"
+        "    sys.modules[name] = types.ModuleType(name)\n"
+        "sys.modules['vllm.engine.arg_utils'].EngineArgs = EngineArgs\n"
+        "plugin.register(); plugin.register()\n"
+        "before = set(sys.modules)\n"
+        "assert EngineArgs().create_engine_config() == 'made by vLLM'\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before\n"
+        "assert not {'numpy', 'msgspec'} & before"
+    )
+    environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+
+
+def test_a_policy_for_greedy_drafts_is_refused_before_an_engine_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from adaptive_spec.adapters.vllm import gate
+
+    capability = Capability(level=Level.VERIFY, max_draft_tokens=4, sampled_drafts=True)
+    found = gate.Support(capability=capability)
+    monkeypatch.setattr(gate, "detect", lambda *_: found)
+    with pytest.raises(PolicyError, match=r"'tetris' is for greedy drafts only"):
+        gate.switch_on(SimpleNamespace(), Config(policy="tetris", kernel="numpy"))
 
 
 @pytest.mark.engine
@@ -118,14 +153,17 @@ class TestGate:
         with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG: .*'/no/such"):
             self.configure(models)
 
-    def test_untested_version(
-        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    def test_an_untested_version_runs_with_a_warning_unless_that_is_not_allowed(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, said: Any
     ) -> None:
         import vllm
 
         monkeypatch.setattr(vllm, "__version__", "0.99.0")
+        config = self.configure(models, {"policy": "static"})
+        assert config.scheduler_config.scheduler_cls.endswith(".AdaptiveScheduler")
+        assert "0.99.0 is untested" in said()[0]
         with pytest.raises(UnsupportedEngineError, match=r"0\.99\.0 is untested"):
-            self.configure(models, {"policy": "static"})
+            self.configure(models, {"policy": "static", "allow_untested": False})
 
     def test_without_speculation_it_is_inert_with_one_line(
         self, models: dict[str, Path], said: Any

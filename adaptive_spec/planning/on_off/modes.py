@@ -60,6 +60,10 @@ _ASKING_COSTS = 0.01
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 """Staked shares of the gain missed when speculation comes back; the mean waits are half of the
 probe interval and half of a request's lifetime."""
+_BURSTS_OF_LIFETIME = 0.15
+"""The share of a lifetime staked with a drafter without a state, divided among the batch. Such
+drafters copy text: their long matches come in bursts, and a request without one tells nothing about
+the next."""
 _WORTH_COMING_BACK = 0.02
 """Gain for which speculation comes back without a probe, where no state has to be restored."""
 _PATIENCE_STEPS = 20.0
@@ -203,6 +207,15 @@ class ModeMachine:
                 probe_cost=self._schedule.probe_cost,
             )
 
+    def emitted(self, surplus: float) -> None:
+        """Take up how many tokens per request a step emitted beyond its prediction.
+
+        Long matches come in bursts that the prediction of a typical step lacks; the credit counts
+        them as they were measured.
+        """
+        if self.mode is Mode.ON:
+            self._lost.credit += surplus * self._off_seconds
+
     def scored(self, *, samples: int, accepted: int) -> None:
         """Take up first drafts that were verified, or compared with what was emitted."""
         if self.probing:
@@ -211,6 +224,13 @@ class ModeMachine:
     def acceptance_changed(self) -> None:
         """Drop the credit: past gains tell nothing about what comes."""
         self._lost.credit = min(self._lost.credit, 0.0)
+
+    def costs_changed(self) -> None:
+        """Speculate until step times are known again: whether it pays is open."""
+        self.acceptance_changed()
+        if self.mode is not Mode.ON:
+            self.probing = False
+            self._switch_on(by_probe=False)
 
     def ended(self, requests: int) -> None:
         """Take up the number of requests that have ended."""
@@ -229,8 +249,8 @@ class ModeMachine:
             # The cost of passes that always run shows only once they are left out.
             going_warm = going_warm or lost.cold >= least
         going_cold = lost.cold >= self._cost_of_coming_back()
-        if (going_warm or going_cold) and self._has_state and lost.credit > 0.0:
-            # Requests differ: those that are here are worse than those before, better may come.
+        if (going_warm or going_cold) and lost.credit > 0.0:
+            # Requests and passages differ: better ones were here before and may come again.
             lost.clear()
             return
         if going_cold and self._goes_cold:
@@ -253,6 +273,8 @@ class ModeMachine:
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
         if self._has_state:
             missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
+        else:
+            missed += _BURSTS_OF_LIFETIME * self._lifetime.seconds / self._lifetime.batch_size
         return self._schedule.probe_cost + self._prospect.gain * missed
 
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from adaptive_spec import Capability, Level, build_policy
 from adaptive_spec.acceptance.calibration import HazardQuality, tally
 from adaptive_spec.acceptance.model import AcceptanceModel
-from adaptive_spec.operation.status import hazards_of
+from adaptive_spec.operation.status import figures_of
 
 BATCH, KMAX = 32, 3
 
@@ -127,9 +127,9 @@ def test_a_status_shows_the_quality_of_policies_that_tell_it() -> None:
             raise RuntimeError("no")
 
     policy: Any = build_policy("goodput", {}, seed=0)
-    assert hazards_of(policy) == {}
+    assert figures_of(policy, "hazard_quality") == {}
     policy._start(Capability(level=Level.FULL, max_draft_tokens=2))
     policy._acceptance.learn(np.arange(2), np.array([2, 2]), np.array([1, 2]))
-    assert hazards_of(policy)["history"]["observations"] == 4.0
-    assert hazards_of(build_policy("static")) == {}
-    assert hazards_of(Broken()) == {}
+    assert figures_of(policy, "hazard_quality")["history"]["observations"] == 4.0
+    assert figures_of(build_policy("static"), "hazard_quality") == {}
+    assert figures_of(Broken(), "hazard_quality") == {}

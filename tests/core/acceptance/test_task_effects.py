@@ -27,4 +27,14 @@ def test_labels_without_end_do_not_grow_the_model() -> None:
     for number in range(0, 100_000, 997):
         effects.learn(np.array([number]), one, one)
     assert len(effects) <= 1024
-    assert effects.of(np.array([99_700, -1])).tolist() == [0.0, 0.0]
+
+
+def test_the_latest_label_has_an_effect_however_many_came_before() -> None:
+    effects, one = TaskEffects(), np.array([1.0])
+    for number in range(5000):
+        effects.learn(np.array([number]), one, one)
+    newest, oldest, none = effects.of(np.array([4999, 0, -1]))
+    assert newest > 0
+    assert oldest == none == 0.0
+    effects.learn(np.array([4999 + 1024]), one, one)
+    assert effects.of(np.array([4999 + 1024])) == newest, "a new label starts without the old one's"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from pathlib import Path
@@ -93,13 +94,21 @@ def raises(_: StepContext) -> SpecPlan:
 
 
 def sleeps(context: StepContext) -> SpecPlan:
-    time.sleep(0.03)
+    time.sleep(0.25)
+    return plan(context)
+
+
+def burns(context: StepContext) -> SpecPlan:
+    began = time.thread_time()
+    while time.thread_time() < began + 0.03:
+        pass
     return plan(context)
 
 
 FAULTS = {
     "raises": raises,
     "sleeps": sleeps,
+    "burns": burns,
     "none": None,
     "a string": "K = 3",
     "nan": lambda c: plan(c, verify=np.array([np.nan, 1.0, 0.0])),
@@ -299,6 +308,32 @@ def test_counters_say_what_happened() -> None:
     assert status["steps_by_mode"] == {"on": 1}
 
 
+def test_a_policy_that_waits_for_the_processor_is_not_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall = itertools.count(step=0.1)
+    monkeypatch.setattr("time.perf_counter", lambda: next(wall))
+    good = controller(plan)
+    for step in range(20):
+        assert good.plan(context(step)).mode is Mode.ON
+
+
+def test_an_engines_k_that_its_ladder_lacks_is_rounded_for_the_policy() -> None:
+    uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
+    for name in ("static", "goodput"):
+        cold = Controller.from_config(Config(policy=name, kernel="numpy"), uniform)
+        for step in range(5):
+            got = cold.plan(context(step, capability=uniform, draft_available=np.full(3, 4)))
+            assert got.mode is not Mode.ENGINE, name
+
+
+def test_an_outcome_that_cannot_be_counted_does_not_raise() -> None:
+    good = controller(plan)
+    good.plan(context(0))
+    good.observe(msgspec.structs.replace(outcome(0), verified=np.array([-1, 0, 0])))
+    assert sum(good.counters.failures.values()) == 1
+
+
 def test_status_file_is_written_and_a_bad_disk_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "status-{pid}.json"
     good = controller(plan, status_file=str(path))
@@ -306,10 +341,12 @@ def test_status_file_is_written_and_a_bad_disk_is_no_fault(tmp_path: Path) -> No
     good.observe(outcome(0, now=5.0))
     [written] = tmp_path.glob("status-*.json")
     assert msgspec.json.decode(written.read_bytes())["steps"] == 1
-    lost = controller(plan, status_file=str(tmp_path / "no" / "such" / "status.json"))
+    lost = controller(plan, status_file=str(written / "status.json"))
     lost.plan(context(0))
     lost.observe(outcome(0, now=5.0))
     assert lost.status()["steps"] == 1
+    assert lost.status()["fail_opens"] == {}
+    assert lost.status()["output_failures"] == {"status file": 1}
 
 
 def test_uniform_engines_refuse_ragged_plans() -> None:

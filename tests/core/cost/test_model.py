@@ -255,3 +255,36 @@ def test_a_bad_profile_is_one_error_that_names_the_file(text: str, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"bad\.json"):
         load_profile(path)
+
+
+def test_after_a_change_loads_that_do_not_run_are_scaled_and_every_k_is_missing() -> None:
+    model = CostModel(FULL)
+    train(model, 4, [0, 1, 3, 6], 100)
+    train(model, 16, [0, 1, 3, 6], 100, seed=1)
+    assert model.missing_depths(4) == model.missing_depths(16) == []
+    noticed = [model.learn(step(16, 3, 3, 10.0 * truth(16, 3, 3))) for _ in range(40)]
+    assert noticed.count(True) == model.changes == 1
+    assert model.missing_depths(4) == [0, 1, 3, 6]
+    verify = model.verify_seconds(4, 400, 0)
+    assert verify[4] + model.draft_seconds(4)[1] == pytest.approx(10 * truth(4, 1, 1), rel=0.3)
+
+
+def test_after_a_change_few_steps_outweigh_what_was_timed_before() -> None:
+    model = CostModel(FULL)
+    train(model, 4, [0, 1, 3, 6], 400)
+    for _ in range(40):
+        model.learn(step(4, 6, 6, 0.4))
+    for k, seconds in ((0, 0.06), (1, 0.12), (3, 0.25)):
+        for _ in range(3):
+            model.learn(step(4, k, k, seconds))
+    found = model.verify_seconds(4, 400, 0)[::4] + model.draft_seconds(4)
+    assert found[[0, 1, 3, 6]] == pytest.approx([0.06, 0.12, 0.25, 0.4], rel=0.1)
+
+
+def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear_and_of_a_small_one_not() -> None:
+    for batch, dear in ((256, True), (4, False)):
+        model = CostModel(FULL)
+        model.learn(step(batch, 0, 6, 0.02))
+        verify = model.verify_seconds(batch, 100 * batch, 0)
+        assert (verify[-1] > 4.0 * verify[0]) == dear
+        assert dear or verify[-1] < 1.2 * verify[0]

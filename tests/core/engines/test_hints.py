@@ -92,13 +92,21 @@ def test_whatever_a_client_sends_the_hints_are_usable(hints: dict[Any, Any]) -> 
     assert set(hints) - set(KEYS) == set() or ignored
 
 
-def test_the_table_of_task_labels_is_bounded() -> None:
+def test_a_client_cannot_shut_out_the_labels_of_others() -> None:
     ignored: list[str] = []
     parser = HintParser(ignored.append, prefix="")
-    found = [parser.parse([("task", f"task-{i}")]).task for i in range(MAX_TASKS + 5)]
-    assert found == [*range(MAX_TASKS), *[-1] * 5]
-    assert ignored == ["task"] * 5
-    assert parser.parse([("task", "task-3")]).task == 3
+
+    def number(label: str) -> int:
+        return parser.parse([("task", label)]).task
+
+    regular = number("regular")
+    made_up = {number(f"made-up-{i}") for i in range(10 * MAX_TASKS)}
+    late = number("late")
+    assert len({regular, late, *made_up}) == 2 + 10 * MAX_TASKS
+    for i in range(20 * MAX_TASKS):
+        number(f"another-{i}")
+        assert number("late") == late, "a label in use keeps its number"
+    assert not ignored
 
 
 def test_keys_that_clients_make_up_do_not_each_become_a_counter() -> None:

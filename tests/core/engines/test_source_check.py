@@ -50,6 +50,7 @@ def test_a_lost_fact_takes_exactly_its_feature(
 ) -> None:
     report = source().check_tree(tree_with(tmp_path, *names))
     assert report.available == available
+    assert set(report.missing) == {"base", "extra"} - available
     assert len(report.problems) == problems
     assert len(report.rows) == 3
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.engines.source_facts import Fact, Function, Names, Order, look_up
+from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order, look_up
 from adaptive_spec.errors import DataError
 
 
@@ -87,6 +87,14 @@ def test_a_changed_order_of_calls_is_noticed(tmp_path: Path) -> None:
     text = "def run():\n  second()\n  first()"
     assert problem_of(tmp_path, text, fact) == "differs: second is not called after first"
     assert "function is missing" in problem_of(tmp_path, "def walk(): ...", fact)
+
+
+def test_one_of_several_alternatives_is_enough(tmp_path: Path) -> None:
+    fact = AnyOf(facts=(function(name="new"), function(name="old")), why="tests")
+    assert problem_of(tmp_path, "def old(self, batch): ...", fact) == ""
+    assert look_up(fact, tmp_path).what == "old(self, batch)"
+    assert problem_of(tmp_path, "def neither(self, batch): ...", fact) == "is missing"
+    assert look_up(fact, tmp_path).what == "new(self, batch)"
 
 
 def test_a_file_that_is_not_python_is_an_error_in_one_line(tmp_path: Path) -> None:

@@ -58,13 +58,21 @@ def test_only_exactly_the_release_of_an_executed_row_was_executed() -> None:
     assert not any(map(TABLE.was_executed, ("0.7.2", "0.7.9", "0.8.0.post1")))
 
 
-def test_a_refusal_names_versions_and_remedies_in_one_line() -> None:
-    TABLE.require("0.7.5")
+def test_what_was_not_executed_runs_with_a_warning() -> None:
+    assert TABLE.admit("0.8.0+cpu") == ""
+    assert TABLE.admit("0.7.5") == "Engine 0.7.5 was compared with its source only, not executed"
+    for version in ("0.9.0", "0.7.1", "0.8.1.dev3+g123"):
+        warning = f"Engine {version} is untested; tested versions: 0.7.2 to 0.8.0"
+        assert TABLE.admit(version) == warning
+
+
+def test_an_untested_version_that_is_not_allowed_is_refused_in_one_line() -> None:
+    assert TABLE.admit("0.7.5", allow_untested=False)
     with pytest.raises(UnsupportedEngineError) as caught:
-        TABLE.require("0.9.0")
+        TABLE.admit("0.9.0", allow_untested=False)
     message = str(caught.value)
     assert "\n" not in message
-    for part in ("Engine 0.9.0", "adaptive-spec", "0.7.2 to 0.8.0", "upgrade", "unset VARIABLE"):
+    for part in ("Engine 0.9.0", "allow_untested", "0.7.2 to 0.8.0", "upgrade", "unset VARIABLE"):
         assert part in message
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES, families
+from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES, STATUS_AGE, families
 from adaptive_spec.operation.status import DECISION_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,6 +39,8 @@ STATUS: dict[str, Any] = {
     "decision_seconds": 0.004,
     "decisions_by_time": [0, 1, 2, 4, 0, 0, 0, 0, 0, 0, 3],
     "goodput": {"predicted": 120.5, "measured": 118.0},
+    "output_failures": {"status file": 2},
+    "written": 1e9,
 }
 HAZARDS = {
     "history": {
@@ -83,7 +85,7 @@ def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
     code = (
         "import json, sys\n"
-        "from adaptive_spec.operation.metrics import LiveFigures\n"
+        "from adaptive_spec.operation.live_figures import LiveFigures\n"
         "statuses = json.load(sys.stdin)\n"
         "live = LiveFigures(statuses[0], model_name='bench', engine='0')\n"
         "for status in statuses:\n"
@@ -134,7 +136,19 @@ def test_a_page_says_what_the_status_says() -> None:
 
 
 def test_both_ways_show_the_same_figures(tmp_path: Path) -> None:
-    assert gathered(tmp_path, STATUS) == page(STATUS)
+    assert gathered(tmp_path, STATUS) == without_age(page(STATUS))
+
+
+def without_age(lines: list[str]) -> list[str]:
+    """Lines of a page but the age, which only a single API server can tell."""
+    return [line for line in lines if not line.startswith(STATUS_AGE)]
+
+
+def test_the_age_of_a_status_is_that_at_the_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    for now, age in ((1e9 + 7.5, "7.5"), (1e9 - 3600, "0.0")):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        [line] = [line for line in page(STATUS) if line.startswith(STATUS_AGE)]
+        assert line.endswith(f" {age}")
 
 
 def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known() -> None:
@@ -150,7 +164,7 @@ def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known
 
 
 def test_later_statuses_replace_earlier_ones(tmp_path: Path) -> None:
-    expected = [*page(LATER)]
+    expected = without_age(page(LATER))
     gone = 'adaptive_spec_state{engine="0",mode="on",model_name="bench",policy="goodput"} 0.0'
     assert gathered(tmp_path, STATUS, STATUS, LATER) == sorted([*expected, gone])
 
@@ -180,3 +194,13 @@ def test_a_controllers_status_has_all_that_is_shown() -> None:
     status = Controller.from_config(Config(policy="static", kernel="numpy"), capability).status()
     assert set(STATUS) <= set(status)
     assert page(status)
+
+
+def test_the_page_shows_what_speculation_is_estimated_to_be_worth() -> None:
+    estimates = {"no_speculation": 80.0, "engine_k": 110.0, "planned": 120.0}
+    found = page(STATUS | {"estimates": estimates, "benched": True})
+    labels = 'engine="0",model_name="bench"'
+    for setup, value in estimates.items():
+        name = "adaptive_spec_estimated_tokens_per_second"
+        assert f'{name}{{{labels},setup="{setup}"}} {value}' in found
+    assert f"adaptive_spec_benched{{{labels}}} 1.0" in found

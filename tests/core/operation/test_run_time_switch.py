@@ -21,6 +21,10 @@ from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.step import StepContext, StepOutcome
 
 KMAX = 4
+PROFILE = (
+    '{"name": "p", "source": "a test", "tokens": [1, 64], "seconds": [0.01, 0.02],'
+    ' "draft_pass": 0.001}'
+)
 REQUIRED: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 4], [3, 8, 1]]},
     "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
@@ -109,7 +113,7 @@ def test_going_back_to_the_first_policy_brings_its_options_back() -> None:
     [
         ({"policy": "no_such"}, ConfigError, "no_such"),
         ({"policy": "adaptive_spec.policies.static:StaticPolicy"}, ConfigError, "static:Static"),
-        ({"policy": "goodput", "options": {"profile": "/dev/zero"}}, ConfigError, "regular file"),
+        ({"policy": "goodput", "options": {"profile": "/dev/zero"}}, ConfigError, "/dev/zero"),
         ({"policy": "static", "options": {"k": -2}, "mode": "off"}, PolicyError, "$.k"),
         ({"options": {"unknown": 2}, "mode": "off"}, PolicyError, "unknown"),
     ],
@@ -130,7 +134,10 @@ def test_a_request_that_cannot_be_obeyed_changes_nothing(
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ({"mode": "faster"}, "$.mode"),
+        ({"mode": "faster"}, "choose one of off, on, shadow"),
+        ({"options": {"latency_strength": float("inf")}}, "not a finite number"),
+        ({"options": {"x": float("nan")}}, "not a finite number"),
+        ({"options": {"x": 1 << 80}}, "64 bits"),
         ({"modus": "on"}, "modus"),
         ({}, "nothing to change"),
         ({"mode": None}, "nothing to change"),
@@ -147,6 +154,26 @@ def test_bad_requests_are_one_line_with_the_keys_there_are(value: Any, named: st
     assert named in message
     assert "mode, policy, options" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", sorted(set(available_policies()) - set(REQUIRED)))
+def test_every_policy_can_be_chosen_on_a_server_with_a_profile(name: str, tmp_path: Path) -> None:
+    profile = tmp_path / "p.json"
+    profile.write_text(PROFILE)
+    target = controller(policy="goodput", options={}, profile=str(profile))
+    switch(target, policy=name)
+    status = target.status()
+    assert status["policy"] == name
+    if name in ("off", "static", "goodput"):
+        assert status["profile_ignored"] is (name != "goodput")
+
+
+def test_the_profile_of_the_start_may_be_named_again(tmp_path: Path) -> None:
+    profile = tmp_path / "p.json"
+    profile.write_text(PROFILE)
+    target = controller(profile=str(profile))
+    switch(target, policy="goodput", options={"profile": str(profile)})
+    assert not target.status()["profile_ignored"]
 
 
 def test_a_dotted_policy_can_be_chosen_if_the_server_was_started_with_it() -> None:

@@ -143,11 +143,11 @@ def test_a_cost_profile_measured_anew_is_not_overruled_by_what_was_learned(tmp_p
     assert learned(controller(states, profile=str(profile))) == learned(first)
 
 
-def test_it_is_saved_once_a_minute_while_the_server_runs(tmp_path: Path) -> None:
+def test_it_is_saved_every_ten_seconds_while_the_server_runs(tmp_path: Path) -> None:
     first = controller(tmp_path)
-    run(first, 59, accepted=0, seconds=1.0)
+    run(first, 10, accepted=0, seconds=1.0)
     assert not list(tmp_path.iterdir())
-    run(first, 63, accepted=0, seconds=1.0)
+    run(first, 13, accepted=0, seconds=1.0)
     (path,) = tmp_path.iterdir()
     content = json.loads(path.read_bytes())
     assert content["identity"] == {**SERVER, "profile": ""}
@@ -252,7 +252,14 @@ def test_other_weights_drop_what_other_policies_have_learned_of_the_old_ones(
     assert not first.policy.state()
 
 
-def test_a_directory_that_cannot_be_written_is_said_once(
+def test_an_engine_that_falls_idle_saves_what_it_has_learned(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 5, accepted=0, seconds=1.0)
+    first.flush()  # the process may be killed now
+    assert learned(controller(tmp_path)) == learned(first)
+
+
+def test_a_directory_that_cannot_be_written_is_said_once_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = tmp_path / "file"
@@ -260,10 +267,13 @@ def test_a_directory_that_cannot_be_written_is_said_once(
     with caplog.at_level(logging.WARNING):
         first = controller(blocked / "inside")
         run(first, 200, accepted=0, seconds=2.0)
-        first.close()
-    assert [record.message for record in caplog.records if "not saved" in record.message]
-    assert len(caplog.records) == 1
-    assert first.counters.failures == {}
+        assert len([text for text in caplog.messages if "tried again" in text]) == 1
+        assert first.counters.failures == {}
+        assert first.counters.output_failures["saved state"] > 1
+        blocked.unlink()
+        run(first, 200, accepted=0, seconds=2.0)
+    assert learned(controller(blocked / "inside"))
+    assert len([text for text in caplog.messages if "works again" in text]) == 1
 
 
 def test_an_engine_without_an_identity_says_that_nothing_is_kept(

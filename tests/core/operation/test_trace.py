@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,7 +15,9 @@ import pytest
 from adaptive_spec.config import Trace
 from adaptive_spec.controller.controller import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.errors import DataError
+from adaptive_spec.operation.output_file import write_all
+from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace
 from adaptive_spec.step import StepContext, StepOutcome
 from tests.core.controller.test_controller import context, outcome
@@ -21,7 +26,7 @@ LOG = logging.getLogger("test")
 
 
 def write(directory: Path, steps: int, **config: float) -> StepTrace:
-    trace = StepTrace.from_config(Trace(directory=str(directory), **config), LOG)
+    trace = StepTrace(Trace(directory=str(directory), **config), Counters(), LOG)
     for step in range(steps):
         write_step(trace, context(step), outcome(step))
     return trace
@@ -33,7 +38,7 @@ def write_step(trace: StepTrace, planned: StepContext, became: StepOutcome) -> N
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    write(tmp_path, 40).close()
+    write(tmp_path, 40).close(0.0)
     records = list(read_trace(tmp_path))
     assert [record["step"] for record in records] == list(range(40))
     assert records[0]["ids"] == ["a", "b", "c"]
@@ -44,12 +49,12 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
 
 def test_what_drafts_showed_is_written_in_time_or_late(tmp_path: Path) -> None:
     shown = np.array([[0.9, 0.5, np.nan], [0.7, 0.2, 0.1], [0.4, np.nan, np.nan]])
-    trace = StepTrace.from_config(Trace(directory=str(tmp_path)), LOG)
+    trace = StepTrace(Trace(directory=str(tmp_path)), Counters(), LOG)
     in_time = msgspec.structs.replace(context(0), confidence=shown, entropy=shown + 1)
     late = msgspec.structs.replace(outcome(1), confidence=shown, entropy=shown + 1)
     for planned, became in ((in_time, outcome(0)), (context(1), late)):
         write_step(trace, planned, became)
-    trace.close()
+    trace.close(0.0)
     rows = [[0.9, 0.5, None], [0.7, 0.2, 0.1], [0.4, None, None]]
     first, second = read_trace(tmp_path)
     assert first["confidence"] == second["late_confidence"] == rows
@@ -58,44 +63,103 @@ def test_what_drafts_showed_is_written_in_time_or_late(tmp_path: Path) -> None:
     assert "confidence" not in second
 
 
-def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
-    write(tmp_path, 5).close()
+def test_a_cut_last_line_is_skipped_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, 5).close(0.0)
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-30])
     assert len(list(read_trace(tmp_path))) == 4
+    assert f"{path}:5: skipped" in caplog.text
 
 
-def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path) -> None:
-    write(tmp_path, 5).close()
+def test_a_process_with_the_same_number_never_appends_to_a_cut_segment(tmp_path: Path) -> None:
+    write(tmp_path, 5).close(0.0)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-30])
+    write(tmp_path, 5).close(0.0)
+    assert len(list(read_trace(tmp_path))) == 4 + 5
+
+
+def test_the_number_of_segments_holds_over_restarts(tmp_path: Path) -> None:
+    for _ in range(6):
+        write(tmp_path, 5, max_segments=3).close(0.0)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_segment_that_is_being_written_is_never_deleted(tmp_path: Path) -> None:
+    first = write(tmp_path, 40, max_segments=1)
+    [written] = tmp_path.iterdir()
+    write(tmp_path, 5, max_segments=1).close(0.0)
+    assert written.exists()
+    first.close(0.0)
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("kept")
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    (folder / f"steps-{os.getpid()}-000000.jsonl").symlink_to(target)
+    write(folder, 5).close(0.0)
+    assert target.read_text() == "kept"
+    assert (folder / f"steps-{os.getpid()}-000001.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"{broken", b'{"a":' * 20_000, b'{"a": ' + b"9" * 6000 + b"}", b'{"a": "\xff"}'],
+    ids=["cut", "deep", "digits", "bytes"],
+)
+def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path, damage: bytes) -> None:
+    write(tmp_path, 5).close(0.0)
     [path] = tmp_path.iterdir()
     lines = path.read_bytes().split(b"\n")
-    lines[2] = b"{broken"
+    lines[2] = damage
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(DataError, match=r"\.jsonl:3"):
         list(read_trace(tmp_path))
 
 
 def test_segments_are_rotated_and_bounded(tmp_path: Path) -> None:
-    write(tmp_path, 300, segment_mb=0.005, max_segments=3).close()
+    write(tmp_path, 300, segment_mb=0.005, max_segments=3).close(0.0)
     files = sorted(tmp_path.iterdir())
     assert len(files) == 3
     assert sum(file.stat().st_size for file in files) < 3 * 7000
     assert [record["step"] for record in read_trace(tmp_path)][-1] == 299
 
 
-def test_a_directory_that_vanishes_turns_the_trace_off_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_disk_that_fails_and_comes_back_costs_only_the_steps_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    directory = tmp_path / "trace"
-    trace = StepTrace.from_config(Trace(directory=str(directory)), LOG)
-    directory.rmdir()
+    counters = Counters()
+    trace = StepTrace(Trace(directory=str(tmp_path)), counters, LOG)
+    full = False
+
+    def half_written(handle: int, content: bytes) -> None:
+        if full:
+            os.write(handle, content[: len(content) - 40])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_all(handle, content)
+
+    monkeypatch.setattr("adaptive_spec.operation.trace.write_all", half_written)
     with caplog.at_level(logging.WARNING):
-        for step in range(3):
-            write_step(trace, context(step), outcome(step))
-    assert len([r for r in caplog.records if "trace disabled" in r.getMessage()]) == 1
+        for step in range(400):
+            full = 64 <= step < 200
+            write_step(trace, context(step), outcome(step, now=0.1 * step))
+        trace.close(40.0)
+        steps = [record["step"] for record in read_trace(tmp_path)]
+    assert set(range(64)) < set(steps)
+    assert set(range(300, 400)) < set(steps)
+    assert counters.output_failures["trace"] >= 2
+    texts = [record.getMessage() for record in caplog.records]
+    assert len([text for text in texts if "No space left" in text]) == 1
+    assert len([text for text in texts if "works again" in text]) == 1
 
 
-def test_a_directory_that_cannot_be_made_is_said_at_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"trace\.directory"):
-        StepTrace.from_config(Trace(directory=str(tmp_path / "file" / "x")), LOG)
+def test_a_directory_that_vanishes_is_made_again(tmp_path: Path) -> None:
+    directory = tmp_path / "trace"
+    write(directory, 3).close(0.0)
+    shutil.rmtree(directory)
+    write(directory, 3).close(0.0)
+    assert len(list(read_trace(directory))) == 3

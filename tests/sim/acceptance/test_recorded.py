@@ -10,6 +10,7 @@ from adaptive_spec.config import Trace
 from adaptive_spec.controller.controller import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
+from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.step_statistics import steps_of
@@ -81,7 +82,7 @@ def test_a_trace_without_steps_is_refused(tmp_path):
 
 def test_what_the_trace_writer_writes_replays_as_it_ran(tmp_path):
     capability = Capability(level=Level.FULL, max_draft_tokens=3)
-    trace = StepTrace.from_config(Trace(directory=str(tmp_path)), logging.getLogger("test"))
+    trace = StepTrace(Trace(directory=str(tmp_path)), Counters(), logging.getLogger("test"))
     ran = [(3, 2), (0, 0), (3, 3), (1, 0)]
     one = np.array([0])
     for number, (verified, accepted) in enumerate(ran):
@@ -114,7 +115,7 @@ def test_what_the_trace_writer_writes_replays_as_it_ran(tmp_path):
             seconds=0.01,
         )
         trace.write(finished_step(context, plan, outcome), plan)
-    trace.close()
+    trace.close(0.0)
     data = read_step_trace(tmp_path)
     position = 0
     for verified, accepted in ran:

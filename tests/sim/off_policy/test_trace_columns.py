@@ -11,6 +11,7 @@ import numpy as np
 
 from adaptive_spec.config import Trace
 from adaptive_spec.controller.steps_in_flight import finished_step
+from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace, step_record
 from adaptive_spec.step import (
     Capability,
@@ -108,14 +109,14 @@ def test_signals_are_there_only_where_they_say_something() -> None:
 
 
 def test_what_is_unknown_is_null_and_each_segment_names_the_limits(tmp_path: Path) -> None:
-    trace = StepTrace.from_config(
-        Trace(directory=str(tmp_path), segment_mb=0.002), logging.getLogger("test")
+    trace = StepTrace(
+        Trace(directory=str(tmp_path), segment_mb=0.002), Counters(), logging.getLogger("test")
     )
     for _ in range(12):
         confidence = np.array([[0.5, np.nan, np.nan, np.nan]] * 3)
         planned = context(confidence=confidence, tpot_target=np.array([np.inf, 0.05, np.inf]))
         trace.write(finished_step(planned, PLAN, outcome([4, 0, 9], [1, 2, 0])), PLAN)
-    trace.close()
+    trace.close(0.0)
     segments = sorted(tmp_path.iterdir())
     assert len(segments) > 1
     for segment in segments:

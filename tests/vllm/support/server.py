@@ -32,6 +32,7 @@ class Server(NamedTuple):
     trace: Path
     control: Path
     log: Path
+    process: subprocess.Popen[bytes]
 
     def ask(self, path: str, body: Any = None, key: str | None = API_KEY) -> Any:
         """GET, or POST of a JSON body; the answer, decoded if it is JSON.
@@ -134,6 +135,7 @@ def serving(
         folder / "trace",
         folder / "control.json",
         log,
+        process,
     )
     try:
         wait_until_ready(server, process)

@@ -140,6 +140,28 @@ def test_a_drafter_without_state_goes_cold_at_once() -> None:
     assert server.until(Mode.OFF_COLD, gain=-0.05) < 3.0
 
 
+def test_past_gains_keep_a_drafter_without_state_on_between_bursts() -> None:
+    server = Server(capability(off_pass=False), batch=1)
+    for _ in range(20):
+        server.run(1.0, gain=0.3)
+        server.run(4.0, gain=-0.02)
+        assert server.machine.switches == 0
+
+
+def test_tokens_beyond_the_prediction_keep_it_on() -> None:
+    server = Server(capability(off_pass=False), batch=1)
+    for n in range(2000):
+        server.step(gain=-0.02)
+        server.machine.emitted(surplus=4.0 if n % 50 == 0 else 0.0)
+    assert server.machine.switches == 0
+
+
+def test_past_gains_are_used_up() -> None:
+    server = Server(capability(off_pass=False))
+    server.run(60.0, gain=0.3)
+    server.until(Mode.OFF_COLD, limit=30.0, gain=-0.2)
+
+
 def test_an_engine_that_cannot_run_without_drafts_never_stops() -> None:
     server = Server(capability(level=Level.UNIFORM, ladder=(1, 2, 4)))
     server.run(60.0, gain=-0.5)

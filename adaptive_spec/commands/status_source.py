@@ -1,0 +1,100 @@
+"""Statuses of a running server: over HTTP from `/v1/adaptive_spec`, or from a status file."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from adaptive_spec.errors import DataError
+
+PATH = "/v1/adaptive_spec"
+KEY_VARIABLE = "VLLM_API_KEY"
+_TIMEOUT_SECONDS = 5.0
+_MOST_BYTES = 1 << 24
+
+Status = dict[str, Any]
+
+
+class StatusSource:
+    """Reader of one server's statuses.
+
+    Args:
+        place: URL of the server, with or without the path; or a status file.
+        key: API key; "": that of the environment variable ``VLLM_API_KEY``.
+        file: status file that stands in while the URL does not answer; None: none.
+    """
+
+    def __init__(self, place: str, *, key: str = "", file: Path | None = None) -> None:
+        self._key = key or os.environ.get(KEY_VARIABLE, "")
+        self._url = ""
+        self._file = file
+        if urlsplit(place).scheme in ("http", "https"):
+            base = place.rstrip("/").removesuffix(PATH).removesuffix("/v1")
+            self._url = base + PATH
+        else:
+            self._file = Path(place)
+        self.note = ""
+        """Where the last statuses came from, if not from the URL, and why."""
+
+    def read(self) -> dict[str, Status]:
+        """Return the status of each engine by its name.
+
+        Raises DataError, one line: the server does not answer and there is no file, a wrong key,
+        or an answer of something else.
+        """
+        self.note = ""
+        if self._url:
+            try:
+                return self._fetch()
+            except DataError as error:
+                if self._file is None:
+                    raise
+                self.note = f"{error}; status file {self._file}"
+        return self._read_file()
+
+    def _fetch(self) -> dict[str, Status]:
+        request = Request(self._url)
+        if self._key:
+            request.add_header("Authorization", f"Bearer {self._key}")
+        try:
+            with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+                body = answer.read(_MOST_BYTES)
+        except HTTPError as error:
+            hint = {
+                401: f"wrong or missing API key: --key or ${KEY_VARIABLE}",
+                404: "no such route: start the server with VLLM_PLUGINS=adaptive_spec",
+            }.get(error.code) or error.read(500).decode(errors="replace")
+            raise DataError(f"{self._url}: HTTP {error.code}: {hint}") from error
+        except (URLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise DataError(f"{self._url}: no answer: {reason}") from error
+        engines = _decoded(body, self._url).get("engines")
+        try:
+            return {str(each["engine"]): dict(each["status"]) for each in engines or ()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{self._url}: not a status of adaptive-spec") from error
+
+    def _read_file(self) -> dict[str, Status]:
+        assert self._file is not None
+        try:
+            body = self._file.read_bytes()
+            age = time.time() - self._file.stat().st_mtime
+        except OSError as error:
+            raise DataError(f"{self._file}: {error.strerror}") from error
+        if age > 10.0:
+            self.note = f"{self.note or self._file}: last written {age:.0f} s ago"
+        return {"0": _decoded(body, str(self._file))}
+
+
+def _decoded(body: bytes, place: str) -> Status:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DataError(f"{place}: not a status of adaptive-spec") from error

@@ -1,0 +1,149 @@
+"""`adaptive-spec top`: live view of a server's speculation in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adaptive_spec.commands.status_source import Status, StatusSource
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_BAR = 24
+_COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
+
+
+def top(
+    server: Annotated[str, typer.Argument(help="URL of a server, or a status file.")],
+    key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="Status file to read while the server does not answer.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between readings.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
+) -> None:
+    """Show load, K, acceptance, throughput against its estimates, and faults, live."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from adaptive_spec.errors import DataError
+
+    source = StatusSource(server, key=key, file=file)
+    before = source.read()
+    console = Console()
+    if once:
+        console.print(screen(before, {}, 0.0, source.note))
+        return
+    began, shown = time.monotonic(), screen(before, {}, 0.0, source.note)
+    try:
+        with Live(shown, console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                try:
+                    now, moment = source.read(), time.monotonic()
+                except DataError as error:
+                    live.update(screen(before, {}, 0.0, str(error)), refresh=True)
+                    continue
+                live.update(screen(now, before, moment - began, source.note), refresh=True)
+                before, began = now, moment
+    except KeyboardInterrupt:
+        return
+
+
+def screen(
+    now: Mapping[str, Status], before: Mapping[str, Status], seconds: float, note: str = ""
+) -> RenderableType:
+    """Return the view of all engines.
+
+    Args:
+        now: status by engine.
+        before: an earlier reading; rates and K are those of the time between, or since the start.
+        seconds: time between both readings.
+        note: a line above, such as where the reading came from.
+    """
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(note, style="yellow")] if note else []
+    for engine, status in now.items():
+        recent = _since(status, before.get(engine, {}))
+        both = Table.grid(padding=(0, 3))
+        facts = Table.grid(padding=(0, 2))
+        for name, text in _facts(status, recent, seconds):
+            facts.add_row(name, Text(text, style="bold"))
+        both.add_row(facts, _bars(status, recent))
+        title = f"engine {engine}: {status.get('policy')}, {status.get('mode')}"
+        parts.append(Panel(both, title=title, title_align="left", expand=False))
+    return Group(*parts)
+
+
+def _since(now: Status, before: Status) -> dict[str, Any]:
+    """Return the counts between two readings; all of them if the engine started anew."""
+    fresh = not before or now.get("steps", 0) < before.get("steps", 0)
+    earlier: Status = {} if fresh else before
+    recent: dict[str, Any] = {name: now.get(name, 0) - earlier.get(name, 0) for name in _COUNTED}
+    for name in ("requests_by_k", "steps_by_mode"):
+        old = earlier.get(name, {})
+        recent[name] = {each: n - old.get(each, 0) for each, n in now.get(name, {}).items()}
+    old = earlier.get("drafts_by_task", {})
+    recent["drafts_by_task"] = {
+        task: [a - b for a, b in zip(counts, old.get(task, (0, 0)), strict=True)]
+        for task, counts in now.get("drafts_by_task", {}).items()
+    }
+    return recent
+
+
+def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str, str]]:
+    rows = sum(recent["requests_by_k"].values())
+    verified, steps = recent["verified_tokens"], recent["steps"]
+    estimates, goodput = status.get("estimates", {}), status.get("goodput", {})
+    yield "live requests", str(status.get("live_requests", "–"))
+    yield "decoding per step", f"{rows / steps:.1f}" if steps else "–"
+    yield "tokens/s", f"{recent['emitted_tokens'] / seconds:,.0f}" if seconds else "–"
+    yield (
+        "goodput, measured / predicted",
+        f"{_number(goodput, 'measured')} / {_number(goodput, 'predicted')}",
+    )
+    planned = estimates.get("planned")
+    for name, title in (("no_speculation", "no speculation"), ("engine_k", "engine's own K")):
+        worth = f"{planned / estimates[name] - 1.0:+.0%}" if planned else "–"
+        yield f"estimated gain over {title}", worth
+    yield "mean K", f"{verified / rows:.2f}" if rows else "–"
+    yield "draft depth D", str(status.get("last_depth", "–"))
+    yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"
+    modes = {name: count for name, count in recent["steps_by_mode"].items() if count}
+    yield "modes", ", ".join(f"{name} {count}" for name, count in modes.items()) or "–"
+    yield "last decision", str(status.get("last_reason", ""))
+    faults = {**status.get("fail_opens", {}), **status.get("output_failures", {})}
+    benched = ["benched"] if status.get("benched") else []
+    said = [*benched, *(f"{name} {count}" for name, count in faults.items())]
+    yield "faults", ", ".join(said) or "none"
+    for task, (tried, kept) in recent["drafts_by_task"].items():
+        yield f"accepted, task {task}", f"{kept / tried:.0%}" if tried else "–"
+
+
+def _number(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _bars(status: Status, recent: Status) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    counts = recent["requests_by_k"]
+    total = sum(counts.values())
+    bars = Table.grid(padding=(0, 1))
+    for k in range(int(status.get("max_draft_tokens", 0)) + 1):
+        share = counts.get(str(k), 0) / total if total else 0.0
+        bar = Text("█" * round(share * _BAR), style="cyan")
+        bars.add_row(f"K = {k}", bar, f"{share:.0%}")
+    return bars

@@ -1,0 +1,301 @@
+"""`goodput` against the best fixed K: when step times change, from a cold start, in the long run.
+
+    python benchmarks/changes.py [--parts changes,steady,cold,table] [--quick] [--json after.json]
+
+A plain loop around the policy, no simulator: B requests whose drafts are accepted with a known
+hazard, ends at random, and a step of N verified tokens at depth D that takes
+
+    fixed + token * max(N - free, 0) + draft * max(D, 1)    seconds, measured with 3 % of noise,
+
+one step in a hundred three times as long. Scores are expected tokens per second over those of the
+best fixed K in the same world, which is known exactly; K that differ between requests gain nothing
+here, so a score is at most 1.
+
+* changes: after 600 steps one coefficient is multiplied by a factor; the score from the 200th to
+  the 400th step after that, and of the first 200. The start is the world .01 + .0001 N + .0005 D.
+* steady: the score from step 1,000 to 4,000 where nothing changes.
+* cold: the score over the first 500 steps and of the worst 100 in a row, without a prior and after
+  a restart from a saved state.
+* table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
+  from step 1,000 to 4,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.controller.steps_in_flight import finished_step
+from adaptive_spec.kernels import kernel_in_use, select_kernel
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.step import Capability, Level, Mode, StepContext, StepOutcome
+
+KMAX = 6
+NOISE = 0.03
+SCORES = (
+    "before",
+    "first 200",
+    "after 200",
+    "score",
+    "first 500",
+    "worst 100",
+    "restarted",
+)
+
+
+class World(NamedTuple):
+    """Seconds of a step, and the probability that a draft is accepted."""
+
+    fixed: float
+    token: float
+    draft: float
+    free: int = 0
+    hazard: float = 0.8
+
+    def seconds(self, tokens: int, depth: int) -> float:
+        """Duration of a step of so many verified tokens that drafts so deep."""
+        return self.fixed + self.token * max(tokens - self.free, 0) + self.draft * max(depth, 1)
+
+    def tokens(self, k: int) -> float:
+        """Expected tokens of a request with K drafts."""
+        return 1.0 + float(sum(self.hazard**j for j in range(1, k + 1)))
+
+    def best(self, batch: int) -> tuple[float, int]:
+        """Tokens per second of the best fixed K, and that K."""
+        return max(
+            (batch * self.tokens(k) / self.seconds(batch * (1 + k), k), k) for k in range(KMAX + 1)
+        )
+
+
+ISSUE = World(0.01, 1e-4, 5e-4)
+GPUS = {
+    "H100, 8B": World(0.0071, 2.1e-5, 5.3e-4, hazard=0.7),
+    "H100, 8B, poor drafts": World(0.0071, 2.1e-5, 5.3e-4, hazard=0.45),
+    "roofline, 70B": World(0.020, 1.0e-4, 1.2e-3, free=200, hazard=0.75),
+    "CPU": World(0.055, 0.0035, 0.003, free=4, hazard=0.7),
+}
+
+
+class Trace(NamedTuple):
+    """By step: expected tokens, true seconds, and the tokens that the best K makes in those."""
+
+    tokens: np.ndarray
+    seconds: np.ndarray
+    best: np.ndarray
+    k: np.ndarray
+
+    def score(self, begin: int, end: int) -> float:
+        """Tokens over those of the best K, in these steps."""
+        return float(self.tokens[begin:end].sum() / self.best[begin:end].sum())
+
+    def worst(self, end: int, width: int = 100) -> float:
+        """The lowest score of so many steps in a row."""
+        return min(self.score(begin, begin + width) for begin in range(0, end - width + 1, 10))
+
+
+def run(
+    policy: Policy,
+    world_at: Callable[[int], World],
+    batch_at: Callable[[int], int],
+    steps: int,
+    seed: int,
+    capability: Capability | None = None,
+) -> Trace:
+    """Drive a policy through a world."""
+    random = np.random.default_rng(seed)
+    capability = capability or Capability(level=Level.FULL, max_draft_tokens=KMAX)
+    slots = RequestSlots()
+    names: list[str] = []
+    age: list[int] = []
+    born, depth, now = 0, KMAX, 1000.0
+    rows = np.zeros((4, steps))
+    for step in range(steps):
+        world, batch = world_at(step), batch_at(step)
+        ends = random.random(len(names)) < 1.0 / 150.0
+        ends[batch:] = True
+        for name in [name for name, gone in zip(names, ends, strict=True) if gone]:
+            policy.forget(np.array([slots.release(name)], dtype=np.int64))
+        age = [a for a, gone in zip(age, ends, strict=True) if not gone]
+        names = [name for name, gone in zip(names, ends, strict=True) if not gone]
+        while len(names) < batch:
+            names.append(f"r{born}")
+            age.append(int(random.integers(50, 300)))
+            born += 1
+        possible = np.full(batch, KMAX, dtype=np.int64)
+        context = StepContext(
+            step=step,
+            capability=capability,
+            request_ids=names,
+            slots=np.array([slots.assign(name) for name in names], dtype=np.int64),
+            context_tokens=np.array(age, dtype=np.int64),
+            draft_available=np.minimum(possible, depth if step else 0),
+            draft_possible=possible,
+            engine_k=KMAX,
+            tpot_target=np.full(batch, np.inf),
+            task=np.full(batch, -1, dtype=np.int64),
+            temperature=np.zeros(batch),
+            now=now,
+        )
+        plan = policy.plan(context)
+        depth = plan.draft_depth
+        if not capability.steers_depth and plan.mode is not Mode.OFF_WARM:
+            depth = KMAX
+        hits = random.random((batch, KMAX)) < world.hazard
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        tokens = batch + int(plan.verify.sum())
+        truth = world.seconds(tokens, depth)
+        measured = truth * float(np.exp(NOISE * random.standard_normal()))
+        measured *= 3.0 if random.random() < 0.01 else 1.0
+        now += truth
+        outcome = StepOutcome(
+            step=step,
+            slots=context.slots,
+            verified=plan.verify,
+            accepted=accepted,
+            emitted=accepted + 1,
+            batch_size=batch,
+            batch_tokens=tokens,
+            context_tokens=int(context.context_tokens.sum()),
+            prefill_tokens=0,
+            draft_depth=depth,
+            ragged=bool(np.ptp(plan.verify) > 0),
+            seconds=measured,
+            now=now,
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        gained = np.array([world.tokens(k) for k in range(KMAX + 1)])
+        best = world.best(batch)[0] * truth
+        rows[:, step] = gained[plan.verify].sum(), truth, best, plan.verify.mean()
+        age = [a + int(n) for a, n in zip(age, outcome.emitted, strict=True)]
+    return Trace(*rows)
+
+
+def always(value: Any) -> Callable[[int], Any]:
+    """The same in every step."""
+    return lambda _: value
+
+
+def goodput(seed: int) -> Policy:
+    """The policy under test."""
+    return build_policy("goodput", {}, seed=seed)
+
+
+def changes(seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """One coefficient times a factor, by batch size."""
+    rows = []
+    factors = (1 / 30, 30.0) if quick else (1 / 30, 1 / 5, 5.0, 30.0)
+    for batch in (4, 64) if quick else (1, 4, 16, 64, 256):
+        for name in ("fixed", "token", "draft"):
+            for factor in factors:
+                after = ISSUE._replace(**{name: getattr(ISSUE, name) * factor})
+                for way, (old, new) in {"there": (ISSUE, after), "back": (after, ISSUE)}.items():
+                    for seed in range(seeds):
+                        rows.append(change(batch, old, new, seed))
+                        rows[-1] |= {"coefficient": name, "factor": factor, "way": way}
+    return rows
+
+
+def change(batch: int, old: World, new: World, seed: int, before: int = 600) -> dict[str, Any]:
+    """A world that becomes another one."""
+    trace = run(
+        goodput(seed),
+        lambda step: old if step < before else new,
+        lambda _: batch,
+        before + 400,
+        seed,
+    )
+    return {
+        "batch": batch,
+        "best k": [old.best(batch)[1], new.best(batch)[1]],
+        "before": trace.score(before - 200, before),
+        "first 200": trace.score(before, before + 200),
+        "after 200": trace.score(before + 200, before + 400),
+        "mean k": float(trace.k[before + 200 :].mean()),
+    }
+
+
+def steady(seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """Nothing changes."""
+    rows = []
+    for name, world in {"issue": ISSUE, **GPUS}.items():
+        for batch in (16,) if quick else (1, 16, 64, 256):
+            for seed in range(seeds):
+                steps = 4000 if batch < 256 else 2500
+                trace = run(goodput(seed), always(world), always(batch), steps, seed)
+                best = world.best(batch)[1]
+                rows.append({"world": name, "batch": batch, "best k": best})
+                rows[-1] |= {"score": trace.score(1000, steps), "mean k": float(trace.k.mean())}
+    return rows
+
+
+def cold(seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """The first 500 steps, without anything known and after a restart."""
+    rows = []
+    for name, world in GPUS.items():
+        for batch in (64,) if quick else (16, 64, 128, 256):
+            for seed in range(seeds):
+                row: dict[str, Any] = {"world": name, "batch": batch}
+                row["best k"] = world.best(batch)[1]
+                policy = goodput(seed)
+                trace = run(policy, always(world), always(batch), 500, seed)
+                row |= {"first 500": trace.score(0, 500), "worst 100": trace.worst(500)}
+                again = goodput(seed + 1)
+                again.restore(json.loads(json.dumps(policy.state())))
+                trace = run(again, always(world), always(batch), 500, seed + 99)
+                rows.append(row | {"restarted": trace.score(0, 500)})
+    return rows
+
+
+def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """A wandering batch size, against the best K for each."""
+    rows = []
+    for name, world in GPUS.items():
+        for seed in range(seeds):
+            random = np.random.default_rng(seed)
+            walk = np.cumsum(0.06 * random.standard_normal(4000)) + 4.0
+            sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int).tolist()
+            steps = 2000 if quick else 4000
+            trace = run(goodput(seed), always(world), sizes.__getitem__, steps, seed)
+            rows.append({"world": name, "score": trace.score(1000, steps)})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", default="changes,steady,cold,table", help="by comma")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="fewer worlds and batch sizes")
+    parser.add_argument("--json", type=Path, help="write every run here")
+    arguments = parser.parse_args()
+    select_kernel("auto")
+    known = {"changes": changes, "steady": steady, "cold": cold, "table": table}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part in arguments.parts.split(","):
+        began = time.perf_counter()
+        found[part] = known[part](arguments.seeds, arguments.quick)
+        print(f"\n{part}: {time.perf_counter() - began:.0f} s, {kernel_in_use()} kernels")
+        show(found[part])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Every run, then mean and lowest of each column of scores."""
+    for row in rows:
+        cells = (f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values())
+        print("  ".join(f"{name} {cell}" for name, cell in zip(row, cells, strict=True)))
+    for column in SCORES:
+        values = [row[column] for row in rows if column in row]
+        if values:
+            print(f"{column}: mean {np.mean(values):.4f}, lowest {min(values):.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""What recorded steps show: load, K used, acceptance by position and kind, step times."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.pool import pool
+from adaptive_spec.sim.acceptance.recorded import read_step_trace
+from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
+from adaptive_spec.step import Capability
+
+_LEAST_SHARE = 0.01
+"""Loads with a smaller share of the time are left out."""
+
+
+class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one band of batch sizes.
+
+    Attributes:
+        clients: commonest batch size of the band; 0 for all loads together.
+        share: fraction of the measured time.
+        steps: number of steps.
+        tokens_per_second: emitted tokens over measured seconds.
+        step_ms: median duration of a step that held no prompt tokens; None if all did.
+        mean_k: verified drafts per request and step.
+        acceptance: accepted over verified drafts; None if none were verified.
+    """
+
+    clients: int
+    share: float
+    steps: int
+    tokens_per_second: float
+    step_ms: float | None
+    mean_k: float
+    acceptance: float | None
+
+
+class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of one task label, or all of them.
+
+    Attributes:
+        name: label, as far as a trace keeps it.
+        requests: number of requests.
+        by_position: probability that draft j is accepted once all before it were, by position;
+            None where it was never verified.
+    """
+
+    name: str
+    requests: int
+    by_position: list[float | None]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that advice takes from the traces.
+
+    Attributes:
+        loads: by ascending load.
+        kinds: all requests first, then task labels.
+        overall: all loads together.
+        k_share: fraction of request-steps by K.
+        modes: fraction of steps by mode.
+        acceptance: acceptance at every output position, one record per request.
+        kmax: the largest K that the engine allows.
+        capability: control options of the engine; None in traces of older versions.
+        late_confidence: the drafts' confidence came with the outcome of their step.
+        mean_context: tokens of context per decoding request.
+        pool_tokens: size of the KV pool; None if the engine did not say.
+    """
+
+    loads: list[LoadFacts]
+    kinds: list[KindFacts]
+    overall: LoadFacts
+    k_share: dict[int, float]
+    modes: dict[str, float]
+    acceptance: AcceptanceData
+    kmax: int
+    capability: Capability | None
+    late_confidence: bool
+    mean_context: float
+    pool_tokens: int | None
+
+
+@dataclass
+class _Band:
+    """Sums over steps of alike batch size."""
+
+    seconds: float = 0.0
+    by_size: Counter[int] = field(default_factory=Counter)
+    emitted: int = 0
+    verified: int = 0
+    accepted: int = 0
+    rows: int = 0
+    steps: int = 0
+    plain: list[float] = field(default_factory=list)
+
+    def add(self, step: RecordedStep) -> None:
+        assert step.seconds is not None
+        self.seconds += step.seconds
+        self.by_size[step.batch_size] += 1
+        self.emitted += sum(step.emitted)
+        self.verified += sum(step.k)
+        self.accepted += sum(step.accepted)
+        self.rows += len(step.ids)
+        self.steps += 1
+        if not step.prefill_tokens:
+            self.plain.append(step.seconds)
+
+    def facts(self, total: float, *, clients: int | None = None) -> LoadFacts:
+        return LoadFacts(
+            clients=self.by_size.most_common(1)[0][0] if clients is None else clients,
+            share=self.seconds / total,
+            steps=self.steps,
+            tokens_per_second=self.emitted / self.seconds,
+            step_ms=1e3 * float(np.median(self.plain)) if self.plain else None,
+            mean_k=self.verified / max(self.rows, 1),
+            acceptance=self.accepted / self.verified if self.verified else None,
+        )
+
+
+@dataclass
+class _Positions:
+    """Trials and successes of each draft position, and the requests they came from."""
+
+    tried: Counter[int] = field(default_factory=Counter)
+    kept: Counter[int] = field(default_factory=Counter)
+    requests: set[tuple[int, str]] = field(default_factory=set)
+
+    def facts(self, name: str, kmax: int) -> KindFacts:
+        rates = [self.kept[j] / self.tried[j] if self.tried[j] else None for j in range(kmax)]
+        return KindFacts(name=name, requests=len(self.requests), by_position=rates)
+
+
+def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
+    """Read traces, folders or segments of one server's set-up.
+
+    Raises DataError naming file and step, or what the traces lack.
+    """
+    bands: dict[int, _Band] = defaultdict(_Band)
+    kinds: dict[int, _Positions] = defaultdict(_Positions)
+    every, whole = _Positions(), _Band()
+    k_counts: Counter[int] = Counter()
+    modes: Counter[str] = Counter()
+    capability, late, pool_tokens, contexts = None, False, None, 0
+    for source, step in _all_steps(traces):
+        capability = step.capability or capability
+        late = late or step.late_confidence is not None
+        pool_tokens = step.kv_total_tokens or pool_tokens
+        modes[step.mode.value] += 1
+        k_counts.update(step.k)
+        contexts += step.context_tokens
+        for row, name in enumerate(step.ids):
+            labels = (every,) if step.task is None else (every, kinds[step.task[row]])
+            for positions in labels:
+                positions.requests.add((source, f"{step.process}/{name}"))
+                accepted = step.accepted[row]
+                positions.tried.update(range(min(accepted + 1, step.k[row])))
+                positions.kept.update(range(accepted))
+        if step.seconds and step.batch_size:
+            bands[step.batch_size.bit_length()].add(step)
+            whole.add(step)
+    if not whole.steps:
+        raise DataError(f"{', '.join(map(str, traces))}: no measured decode steps")
+    kmax = capability.max_draft_tokens if capability else max(max(k_counts), 1)
+    kept = [band for _, band in sorted(bands.items())]
+    kept = [band for band in kept if band.seconds >= _LEAST_SHARE * whole.seconds]
+    total = sum(band.seconds for band in kept)
+    shown = [(f"task {number}", found) for number, found in sorted(kinds.items()) if number >= 0]
+    return Observed(
+        loads=[band.facts(total) for band in kept],
+        kinds=[every.facts("all", kmax), *(found.facts(name, kmax) for name, found in shown)],
+        overall=whole.facts(whole.seconds, clients=0),
+        k_share={k: count / k_counts.total() for k, count in sorted(k_counts.items())},
+        modes={mode: count / modes.total() for mode, count in modes.most_common()},
+        acceptance=pool([_acceptance(trace, kmax, seed) for trace in traces], seed=seed),
+        kmax=kmax,
+        capability=capability,
+        late_confidence=late,
+        mean_context=contexts / max(k_counts.total(), 1),
+        pool_tokens=pool_tokens,
+    )
+
+
+def _all_steps(traces: Sequence[Path]) -> Iterable[tuple[int, RecordedStep]]:
+    for source, trace in enumerate(traces):
+        if not trace.exists():
+            raise DataError(f"{trace}: no such directory or file")
+        for step in read_steps(trace):
+            yield source, step
+
+
+def _acceptance(trace: Path, kmax: int, seed: int) -> AcceptanceData:
+    """Acceptance of a trace, with prompt lengths and task labels of its requests."""
+    data = read_step_trace(trace, depth=kmax, seed=seed)
+    first: dict[int, tuple[int, str]] = {}
+    for request, step, row in read_request_steps(trace):
+        if step.emitted[row] and request not in first:
+            mean = step.context_tokens // max(step.batch_size, 1)
+            prompt = mean if step.contexts is None else step.contexts[row]
+            label = "" if step.task is None or step.task[row] < 0 else f"task {step.task[row]}"
+            first[request] = max(prompt, 1), label
+    prompts, labels = zip(*first.values(), strict=True)
+    return replace(data, prompt_tokens=np.array(prompts, dtype=np.int64), labels=labels)

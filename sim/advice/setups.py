@@ -1,0 +1,134 @@
+"""Set-ups that advice compares, and the lines that configure them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.policies.baselines.engines.tuned_table import tuned_table
+
+NO_SPECULATION = "none"
+OURS = "goodput"
+TABLE = "vLLM table"
+SCHEDULE = "TensorRT-LLM schedule"
+CANDIDATES = "SGLang candidates"
+
+Speeds = Mapping[int, Mapping[int, float]]
+"""Tokens per second by load and K."""
+
+
+class SetUp(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to configure speculation.
+
+    Attributes:
+        name: short name, unique.
+        policy, options: the policy that simulates it.
+        lines: what to paste, one line each.
+    """
+
+    name: str
+    policy: str
+    options: dict[str, Any] = {}
+    lines: list[str] = []
+
+
+def no_speculation() -> SetUp:
+    """No drafter at all."""
+    return SetUp(
+        name=NO_SPECULATION,
+        policy="off",
+        lines=["leave out --speculative-config (SGLang: --speculative-algorithm)"],
+    )
+
+
+def static(k: int) -> SetUp:
+    """One K for all steps."""
+    return SetUp(
+        name=f"K = {k}",
+        policy="static",
+        options={"k": k},
+        lines=[f'vLLM: --speculative-config with "num_speculative_tokens": {k}'],
+    )
+
+
+def warm_zero() -> SetUp:
+    """K = 0 with the drafter kept in step, as vLLM's table and SGLang's candidates run it."""
+    return SetUp(name="K = 0, drafter warm", policy="batch_table", options={"table": [[1, 1, 0]]})
+
+
+def ours(kmax: int) -> SetUp:
+    """This package's default policy."""
+    option = json.dumps({"adaptive_spec": {"policy": "goodput"}})
+    return SetUp(
+        name=OURS,
+        policy="goodput",
+        lines=[
+            f'vLLM: keep "num_speculative_tokens": {kmax} and add',
+            f"  --additional-config '{option}'",
+        ],
+    )
+
+
+def vllm_table(speeds: Speeds) -> SetUp:
+    """K by batch size with the best K of each load, the drafter warm at K = 0."""
+    table = [list(row) for row in tuned_table(speeds)]
+    kmax = max(row[2] for row in table)
+    return SetUp(
+        name=TABLE,
+        policy="batch_table",
+        options={"table": table},
+        lines=[
+            f'vLLM: --speculative-config with "num_speculative_tokens": {max(kmax, 1)},',
+            f'  "num_speculative_tokens_per_batch_size": {json.dumps(table)}',
+        ],
+    )
+
+
+def tensorrt_llm_schedule(speeds: Speeds) -> SetUp:
+    """K by batch size, with no drafter pass at K = 0."""
+    schedule = [[last, k] for _, last, k in tuned_table(speeds)]
+    while len(schedule) > 1 and schedule[-1][1] == 0:
+        schedule.pop()  # beyond the last entry K is 0 anyway
+    text = ", ".join(f"{last}: {k}" for last, k in schedule)
+    return SetUp(
+        name=SCHEDULE,
+        policy="trtllm_schedule",
+        options={"schedule": schedule},
+        lines=[f"TensorRT-LLM: speculative_config: draft_len_schedule: {{{text}}}"],
+    )
+
+
+def sglang_lists(speeds: Speeds) -> list[SetUp]:
+    """SGLang's tiers with three widths of candidates around the best K of each load.
+
+    SGLang ships no tuning of its own; widths 0, 1 and all cover "one K a tier" to "any K".
+    """
+    kmax = max(k for by_k in speeds.values() for k in by_k)
+    table = tuned_table(speeds)
+    found = []
+    for width in (0, 1, kmax):
+        tiers = [
+            {
+                "batch_size": first,
+                "candidate_steps": list(range(max(k - width, 0), min(k + width, kmax) + 1)),
+            }
+            for first, _, k in table
+        ]
+        config = {
+            str(tier["batch_size"]): {"candidate_steps": tier["candidate_steps"]} for tier in tiers
+        }
+        found.append(
+            SetUp(
+                name=CANDIDATES,
+                policy="sglang_ema",
+                options={"tiers": tiers},
+                lines=[
+                    "SGLang: --speculative-adaptive --speculative-adaptive-config FILE, in FILE",
+                    f"  {json.dumps(config)}",
+                ],
+            )
+        )
+    return found

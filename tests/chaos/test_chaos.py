@@ -1,0 +1,123 @@
+"""No world makes the controller raise, fail open on a legal step, or grow without end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Level
+from adaptive_spec.kernels import select_kernel
+from adaptive_spec.policy import Policy, available_policies, build_policy
+from adaptive_spec.testing.memory_footprint import memory_footprint
+
+from .world import NOTHING, Costs, Faults, World  # type: ignore[import-not-found]
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "llama_p_min": {"p_min": 0.5},
+    "batch_table": {"table": [[1, 2, 4], [3, 8, 1]]},
+    "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
+    "trtllm_schedule": {"schedule": [[3, 4], [8, 1]]},
+    "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
+}
+WORLDS, STEPS, FEW_STEPS = 16, 1_250, 300
+"""With all other policies 3 x 10^4 steps."""
+MOST_VALUES = 60_000
+"""Entries of arrays and containers that a controller may hold once all its requests have ended."""
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    select_kernel("auto")
+
+
+def goodput(seed: int) -> Policy:
+    return build_policy("goodput", {}, seed=seed)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_goodput_plans_every_step_of_a_random_world(seed: int) -> None:
+    world = World(goodput(seed), seed).run(STEPS)
+    world.end()
+    assert memory_footprint(world.controller) < MOST_VALUES
+    unexpected = set(world.controller.counters.failures) - {"impossible outcome"}
+    assert not unexpected
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", sorted(set(available_policies()) - {"goodput"}))
+def test_every_policy_plans_every_step_of_a_random_world(name: str) -> None:
+    def make(seed: int) -> Policy:
+        return build_policy(name, OPTIONS.get(name, {}), seed=seed)
+
+    World(make(0), 100 + sum(map(ord, name))).run(FEW_STEPS)
+
+
+@pytest.mark.long
+def test_a_million_steps() -> None:
+    for seed in range(100, 140):
+        world = World(goodput(seed), seed).run(25_000)
+        world.end()
+        assert memory_footprint(world.controller) < MOST_VALUES
+
+
+def test_impossible_outcomes_are_not_learned() -> None:
+    """A world in which every tenth outcome lies plans like one in which these are lost."""
+    plans = []
+    for lies in (True, False):
+        engine = Capability(level=Level.FULL, max_draft_tokens=4)
+        world = World(goodput(3), 3, NOTHING, engine)
+        world.load = 8
+        deliver = world.controller.observe
+
+        def observe(outcome: Any, lies: bool = lies, deliver: Any = deliver) -> None:
+            if outcome.step % 10:
+                deliver(outcome)
+            elif lies:
+                outcome.accepted[:] = outcome.verified + 1
+                deliver(outcome)
+
+        world.controller.observe = observe  # type: ignore[method-assign]
+        plans.append([world.one_step().verify.tolist() for _ in range(300)])
+    assert plans[0] == plans[1]
+
+
+RECOVERY_LOADS = (1, 8, 64)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("load", RECOVERY_LOADS)
+@pytest.mark.parametrize("seed", range(2))
+def test_after_chaos_the_best_fixed_k_is_reached_again(seed: int, load: int) -> None:
+    engine = Capability(level=Level.FULL, max_draft_tokens=6)
+    world = World(goodput(seed), seed, Faults(costs=False), engine).run(600)
+    settle(world, Costs(7e-3, 2e-5, 5e-4), hazard=0.7, load=load)
+    assert tokens_per_second(world) >= 0.95 * best_fixed(world)
+
+
+def settle(world: World, costs: Costs, *, hazard: float, load: int) -> None:
+    """From here on nothing changes and nothing goes wrong."""
+    world.faults = NOTHING
+    world.costs, world.hazard, world.burst = costs, hazard, 0.0
+    world.load, world.lifetime = load, 200
+    world.controller.mode = "on"
+
+
+def tokens_per_second(world: World, settling: int = 200, steps: int = 300) -> float:
+    for _ in range(settling):
+        world.one_step()
+    world.tokens = world.seconds = 0.0
+    for _ in range(steps):
+        world.one_step()
+    return world.tokens / world.seconds
+
+
+def best_fixed(world: World) -> float:
+    """Expected tokens per second of the best K."""
+    reached = np.cumprod(np.full(world.capability.max_draft_tokens, world.hazard))
+    return max(
+        world.load * (1.0 + float(reached[:k].sum())) / world.costs.seconds(world.load * (1 + k), k)
+        for k in range(1, world.capability.max_draft_tokens + 1)
+    )

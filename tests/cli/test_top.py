@@ -1,0 +1,124 @@
+"""`adaptive-spec top` against a small HTTP server and status files."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer import Typer
+from typer.testing import CliRunner
+
+from adaptive_spec.commands.status_source import StatusSource
+from adaptive_spec.commands.top import screen, top
+from adaptive_spec.errors import DataError
+
+STATUS = {
+    "mode": "on",
+    "policy": "goodput",
+    "steps": 100,
+    "verified_tokens": 600,
+    "accepted_tokens": 300,
+    "emitted_tokens": 500,
+    "requests_by_k": {"0": 50, "3": 150},
+    "steps_by_mode": {"on": 100},
+    "drafts_by_task": {"0": [100, 75]},
+    "max_draft_tokens": 3,
+    "live_requests": 2,
+    "last_depth": 3,
+    "last_reason": "best of 3",
+    "goodput": {"predicted": 120.0, "measured": 118.0},
+    "estimates": {"no_speculation": 80.0, "engine_k": 100.0, "planned": 120.0},
+    "fail_opens": {"plan raised": 2},
+}
+LATER = STATUS | {"steps": 110, "verified_tokens": 660, "emitted_tokens": 560}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        allowed = self.headers["Authorization"] == "Bearer secret"
+        known = self.path == "/v1/adaptive_spec"
+        self.send_response((200 if allowed else 401) if known else 404)
+        self.end_headers()
+        if allowed and known:
+            body = {"engines": [{"engine": 0, "status": STATUS}]}
+            self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def shown(view: object) -> str:
+    plain = Console(width=120, color_system=None)
+    with plain.capture() as capture:
+        plain.print(view)
+    return capture.get()
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/adaptive_spec"])
+def test_statuses_are_read_with_the_key_from_any_form_of_the_url(url, path):
+    assert StatusSource(url + path, key="secret").read() == {"0": STATUS}
+
+
+def test_a_wrong_key_is_said_in_one_line(url):
+    with pytest.raises(DataError, match="HTTP 401: wrong or missing API key"):
+        StatusSource(url, key="another").read()
+
+
+def test_a_server_that_does_not_answer_degrades_to_the_status_file(tmp_path):
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps(STATUS))
+    source = StatusSource("http://127.0.0.1:9", file=file)
+    assert source.read() == {"0": STATUS}
+    assert "no answer" in source.note
+    with pytest.raises(DataError, match="no answer"):
+        StatusSource("http://127.0.0.1:9").read()
+
+
+def test_a_damaged_status_file_is_said_in_one_line(tmp_path):
+    file = tmp_path / "status.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="not a status of adaptive-spec"):
+        StatusSource(str(file)).read()
+
+
+def test_the_view_shows_rates_since_the_last_reading():
+    text = shown(screen({"0": LATER}, {"0": STATUS}, 2.0))
+    assert "30" in next(line for line in text.splitlines() if "tokens/s" in line)
+    for figure in ("118 / 120", "+50%", "+20%", "plan raised 2", "engine 0: goodput, on"):
+        assert figure in text
+
+
+def test_the_first_view_shows_totals_and_acceptance_by_task():
+    text = shown(screen({"0": STATUS}, {}, 0.0, "status file"))
+    assert "status file" in text
+    assert "75%" in next(line for line in text.splitlines() if "task 0" in line)
+    assert "75%" in next(line for line in text.splitlines() if "K = 3" in line)
+
+
+def test_a_restarted_engine_counts_from_its_start():
+    text = shown(screen({"0": STATUS}, {"0": STATUS | {"steps": 900}}, 1.0))
+    assert "500" in next(line for line in text.splitlines() if "tokens/s" in line)
+
+
+def test_the_command_prints_once_from_a_file(tmp_path: Path):
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps(STATUS))
+    app = Typer()
+    app.command()(top)
+    done = CliRunner().invoke(app, [str(file), "--once"])
+    assert done.exit_code == 0, done.output
+    assert "engine 0: goodput, on" in done.output

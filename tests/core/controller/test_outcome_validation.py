@@ -1,0 +1,65 @@
+"""An outcome that no engine can have run is found out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Level
+from adaptive_spec.controller.outcome_validation import outcome_fault
+from adaptive_spec.step import StepOutcome
+
+ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)
+
+
+def outcome(**changes: Any) -> StepOutcome:
+    base = StepOutcome(
+        step=1,
+        slots=np.array([5, 0]),
+        verified=np.array([4, 0]),
+        accepted=np.array([4, 0]),
+        emitted=np.array([5, 1]),
+        batch_size=3,
+        batch_tokens=9,
+        context_tokens=60,
+        prefill_tokens=0,
+        draft_depth=4,
+        ragged=True,
+        seconds=0.01,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+@pytest.mark.parametrize("seconds", [0.01, float("nan"), -1.0])
+def test_a_possible_outcome_passes_whatever_was_timed(seconds: float) -> None:
+    assert outcome_fault(outcome(seconds=seconds), ENGINE) == ""
+
+
+def test_an_outcome_of_nobody_passes() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    empty = {"slots": none, "verified": none, "accepted": none, "emitted": none}
+    assert outcome_fault(outcome(**empty, batch_size=0, batch_tokens=0), ENGINE) == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accepted": np.array([4, 1])},
+        {"accepted": np.array([-1, 0])},
+        {"verified": np.array([5, 0])},
+        {"emitted": np.array([5, -1])},
+        {"slots": np.array([-1, 0])},
+        {"slots": np.array([5])},
+        {"batch_size": 1},
+        {"batch_tokens": 2},
+        {"context_tokens": -1},
+        {"prefill_tokens": -1},
+        {"draft_depth": 5},
+        {"draft_depth": -1},
+    ],
+)
+def test_an_impossible_outcome_is_described(changes: dict[str, Any]) -> None:
+    assert outcome_fault(outcome(**changes), ENGINE)

@@ -1,0 +1,40 @@
+"""Step times that move are noticed at once; noise and hiccups are not taken for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adaptive_spec.cost.change_detection import StepTimeWatch
+
+
+def noisy(seconds: float, random: np.random.Generator) -> float:
+    """A step's duration, with 4 % of noise, and a hiccup of the machine now and then."""
+    measured = seconds * float(np.exp(0.04 * random.standard_normal()))
+    return measured * (5.0 if random.random() < 0.02 else 1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_and_hiccups_are_no_change(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    watch = StepTimeWatch()
+    found = [watch.observe(noisy(0.01, random), 0.01, 0.03) for _ in range(20_000)]
+    assert set(found) == {None}
+
+
+def test_a_few_slow_steps_in_a_row_are_no_change() -> None:
+    watch = StepTimeWatch()
+    for _ in range(20):
+        assert [watch.observe(0.1, 0.01, 0.03) for _ in range(5)] == [None] * 5
+        assert [watch.observe(0.01, 0.01, 0.03) for _ in range(40)] == [None] * 40
+
+
+@pytest.mark.parametrize("factor", [1 / 30, 0.5, 0.8, 1.25, 2.0, 30.0])
+def test_a_change_is_noticed_within_thirty_steps_and_its_size_is_known(factor: float) -> None:
+    random = np.random.default_rng(1)
+    watch = StepTimeWatch()
+    for _ in range(200):
+        assert watch.observe(noisy(0.01, random), 0.01, 0.03) is None
+    found = [watch.observe(noisy(0.01 * factor, random), 0.01, 0.03) for _ in range(30)]
+    (reported,) = [each for each in found if each is not None][:1]
+    assert reported == pytest.approx(factor, rel=0.1)

@@ -1,0 +1,94 @@
+"""Files are replaced as a whole; what others planted or own is left alone; nothing blocks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adaptive_spec.operation.output_file import OwnedFile, remove_leftovers, replace_file
+
+
+def test_a_planted_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
+    target, path = tmp_path / "precious", tmp_path / "status.json"
+    target.write_text("kept")
+    path.symlink_to(target)
+    OwnedFile(path).replace(b"{}")
+    assert target.read_text() == "kept"
+    assert (path.is_symlink(), path.read_bytes()) == (False, b"{}")
+
+
+def test_a_planted_pipe_does_not_block(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    os.mkfifo(path)
+    OwnedFile(path).replace(b"{}")
+    assert path.read_bytes() == b"{}"
+
+
+def test_only_the_own_user_may_read(tmp_path: Path) -> None:
+    replace_file(tmp_path / "state.json", b"{}")
+    assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_writer_waits_until_the_first_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from adaptive_spec.operation.output_file import OwnedFile\n"
+        "file = OwnedFile(Path(sys.argv[1])); file.replace(b'first')\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        second = OwnedFile(path)
+        with pytest.raises(OSError, match=r"another process writes it.*\{pid\}"):
+            second.replace(b"second")
+        assert path.read_bytes() == b"first"
+        first.kill()
+    second.replace(b"second")
+    second.replace(b"third")
+    assert path.read_bytes() == b"third"
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    left = tmp_path / "status.json.0a1b2c3d.new"
+    left.write_text("half")
+    for name in ("status.json.new", "other.json.0a1b2c3d.new", "status.json.0a1b2c3d"):
+        (tmp_path / name).write_text("kept")
+    OwnedFile(path)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not left.exists()
+
+
+def test_files_that_a_process_still_writes_are_no_leftovers(tmp_path: Path) -> None:
+    mine = OwnedFile(tmp_path / "figures-1.json")
+    mine.replace(b"{}")
+    (tmp_path / "figures-2.json").write_text("{}")
+    remove_leftovers(tmp_path, r"figures-\d\.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["figures-1.json"]
+    mine.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = OwnedFile(tmp_path / "status.json")
+    file.replace(b"old")
+
+    def full(handle: int, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.write", full)
+        with pytest.raises(OSError, match="No space"):
+            file.replace(b"new")
+    [path] = tmp_path.iterdir()
+    assert path.read_bytes() == b"old"

@@ -1,0 +1,83 @@
+"""Hostile content is one line of error, never a crash, a hang or a traceback of another kind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.bounded_read import (
+    MOST_DEPTH,
+    decode_document,
+    decode_json,
+    decode_yaml,
+    read_small_file,
+)
+
+GROWTH = b"a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1]\n" + b"".join(
+    b"a%d: &a%d [%s]\n" % (level, level, b", ".join([b"*a%d" % (level - 1)] * 9))
+    for level in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 200_000,
+        b'{"a":' * 100_000,
+        b"[" * 70 + b"1" + b"]" * 70,
+        b'{"a": ' + b"9" * 6000 + b"}",
+        b'{"a": ' + b"9" * 40 + b"}",
+        b'{"a": "\xff\xfe"}',
+        b'{"a": \xff}',
+        b"\x00",
+    ],
+    ids=range(8),
+)
+def test_hostile_content_is_one_line(content: bytes) -> None:
+    for decode in (decode_json, decode_yaml):
+        with pytest.raises(ValueError, match=r"^.{3,300}$"):
+            decode(content)
+
+
+@pytest.mark.parametrize(
+    "content", [b"- " * 100_000, b"a: .inf", b"a: .nan", GROWTH, b"a: &a [*a]", b"a: *b"]
+)
+def test_hostile_yaml_is_one_line(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^.{3,300}$"):
+        decode_yaml(content)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_an_error(content: bytes) -> None:
+    for name in ("x.json", "x.yaml"):
+        with contextlib.suppress(ValueError):  # any other exception fails the test
+            decode_document(Path(name), content)
+
+
+def test_what_people_write_is_read() -> None:
+    text = b"base: &base {k: 2}\nfirst: *base\nsecond: [1, 2.5, text, null, true]\n"
+    assert decode_yaml(text) == {
+        "base": {"k": 2},
+        "first": {"k": 2},
+        "second": [1, 2.5, "text", None, True],
+    }
+    deep = b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
+    assert decode_json(deep) == decode_yaml(deep)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "large"])
+def test_what_is_no_small_file_is_refused_without_waiting(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"x" * 100)
+    with pytest.raises(OSError, match=r"regular|directory|more than"):
+        read_small_file(path, 99)

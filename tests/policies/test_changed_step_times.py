@@ -1,0 +1,42 @@
+"""goodput finds the best K again after step times have changed, and soon after a cold start."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.changes import GPUS, ISSUE, World, change, goodput, run
+
+DEAR_TOKENS = ISSUE._replace(token=30 * ISSUE.token)
+DEAR_PASSES = ISSUE._replace(draft=30 * ISSUE.draft)
+
+
+@pytest.mark.parametrize(
+    ("batch", "old", "new"),
+    [
+        (4, ISSUE, ISSUE._replace(token=0.003, draft=0.001)),
+        (4, DEAR_TOKENS, ISSUE),
+        (64, ISSUE, ISSUE._replace(fixed=0.3)),
+        (1, ISSUE, DEAR_PASSES),
+        (64, DEAR_TOKENS, ISSUE),  # from no speculation back to some
+    ],
+)
+def test_the_new_best_k_is_found_within_200_steps(batch: int, old: World, new: World) -> None:
+    found: dict[str, Any] = change(batch, old, new, seed=0)
+    assert found["before"] >= 0.97
+    assert found["after 200"] >= 0.97
+
+
+@pytest.mark.parametrize("batch", [64, 256])
+@pytest.mark.parametrize("name", ["roofline, 70B", "CPU"])
+def test_a_cold_start_loses_little_from_the_first_steps_on(name: str, batch: int) -> None:
+    world = GPUS[name]
+    policy = goodput(0)
+    first = run(policy, lambda _: world, lambda _: batch, 300, 0)
+    assert first.score(0, 300) >= 0.98
+    assert first.worst(300) >= 0.95
+    again = goodput(1)
+    again.restore(json.loads(json.dumps(policy.state())))
+    assert run(again, lambda _: world, lambda _: batch, 300, 1).score(0, 300) >= 0.99

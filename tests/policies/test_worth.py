@@ -1,0 +1,31 @@
+"""Estimates of what is not run, against runs of just that on the same simulated server."""
+
+from __future__ import annotations
+
+import pytest
+
+from adaptive_spec.policy import build_policy
+from tests.sim.small_server import closed_load, independent, server
+
+
+def test_estimates_meet_runs_without_speculation_and_with_the_engines_own_k():
+    def throughput(policy: str, **options: int) -> float:
+        data = independent(0.7, 5000, depth=4)
+        engine = server(
+            closed_load(4), policy, policy_options=options, data=data, max_draft_tokens=4
+        )
+        return engine.run(max_tokens=6000, warmup_steps=50).throughput_tok_s
+
+    engine = server(
+        closed_load(4), "goodput", data=independent(0.7, 5000, depth=4), max_draft_tokens=4
+    )
+    measured = engine.run(max_tokens=12000, warmup_steps=200).throughput_tok_s
+    said = engine.controller.status()["estimates"]
+    assert said["no_speculation"] == pytest.approx(throughput("off"), rel=0.05)
+    assert said["engine_k"] == pytest.approx(throughput("static"), rel=0.05)
+    assert said["planned"] == pytest.approx(measured, rel=0.05)
+
+
+def test_there_are_no_estimates_before_a_step_was_planned_and_none_of_other_policies():
+    assert build_policy("goodput").estimates() == {}
+    assert server(closed_load(1), "static").controller.status()["estimates"] == {}
