@@ -210,9 +210,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             accepted=int(np.count_nonzero(outcome.accepted)),
         )
         self._latency.emitted(outcome.slots, outcome.emitted)
-        planned = step.plan.predicted_tokens / outcome.batch_size if outcome.batch_size else 0.0
-        if outcome.slots.size and planned > 0.0 and step.plan.mode is Mode.ON:
-            self._modes.emitted(float(outcome.emitted.mean()) - planned)
+        plan, predicted = step.plan, step.plan.predicted_tokens
+        as_planned = plan.mode is Mode.ON and bool((outcome.verified == plan.verify).all())
+        if as_planned and predicted > 0.0 and outcome.slots.size:
+            self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""

@@ -12,7 +12,7 @@ from adaptive_spec.kernels import select_kernel
 from adaptive_spec.policy import Policy, available_policies, build_policy
 from adaptive_spec.testing.memory_footprint import memory_footprint
 
-from .world import NOTHING, Costs, Faults, World  # type: ignore[import-not-found]
+from .world import EVERYTHING, NOTHING, Costs, World  # type: ignore[import-not-found]
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama_p_min": {"p_min": 0.5},
@@ -23,6 +23,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 WORLDS, STEPS, FEW_STEPS = 16, 1_250, 300
 """With all other policies 3 x 10^4 steps."""
+SLOW = "where a dead drafter left K = 0 without OFF, its revival is explored once in 256 steps"
 MOST_VALUES = 60_000
 """Entries of arrays and containers that a controller may hold once all its requests have ended."""
 
@@ -84,16 +85,23 @@ def test_impossible_outcomes_are_not_learned() -> None:
     assert plans[0] == plans[1]
 
 
-RECOVERY_LOADS = (1, 8, 64)
-
-
 @pytest.mark.chaos
-@pytest.mark.parametrize("load", RECOVERY_LOADS)
-@pytest.mark.parametrize("seed", range(2))
-def test_after_chaos_the_best_fixed_k_is_reached_again(seed: int, load: int) -> None:
+@pytest.mark.parametrize(
+    ("load", "hazard"),
+    [
+        (1, 0.7),
+        (8, 0.05),
+        pytest.param(8, 0.95, marks=pytest.mark.xfail(reason=SLOW)),
+        (64, 0.7),
+    ],
+)
+@pytest.mark.parametrize("costs", [Costs(7e-3, 2e-5, 5e-4), Costs(2e-3, 6e-4, 1e-4)])
+def test_after_chaos_the_best_fixed_k_is_reached_again(
+    load: int, hazard: float, costs: Costs
+) -> None:
     engine = Capability(level=Level.FULL, max_draft_tokens=6)
-    world = World(goodput(seed), seed, Faults(costs=False), engine).run(600)
-    settle(world, Costs(7e-3, 2e-5, 5e-4), hazard=0.7, load=load)
+    world = World(goodput(load), load, EVERYTHING, engine).run(600)
+    settle(world, costs, hazard=hazard, load=load)
     assert tokens_per_second(world) >= 0.95 * best_fixed(world)
 
 
@@ -118,6 +126,8 @@ def best_fixed(world: World) -> float:
     """Expected tokens per second of the best K."""
     reached = np.cumprod(np.full(world.capability.max_draft_tokens, world.hazard))
     return max(
-        world.load * (1.0 + float(reached[:k].sum())) / world.costs.seconds(world.load * (1 + k), k)
-        for k in range(1, world.capability.max_draft_tokens + 1)
+        world.load
+        * (1.0 + float(reached[:k].sum()))
+        / world.costs.seconds(world.load * (1 + k), max(k, 1))
+        for k in range(world.capability.max_draft_tokens + 1)
     )

@@ -29,7 +29,8 @@ A policy calls, once per step that decodes:
     mode = machine.step(forecast, ...)          # before planning
     if machine.probing: verify 1 draft for `machine.probe_requests` requests, draft 1 deep
     machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
-    machine.scored(samples, accepted)           # when outcomes arrive: first drafts only
+    machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
+    machine.scored(samples, accepted)           # likewise: first drafts only
     machine.ended(requests)                     # when requests end
 
 and `prompts_only` in a step without decoding requests. The drafter's pass must run if
