@@ -1,10 +1,12 @@
-# make check       lint, types, core tests; under a minute once set up
+# make check       lint, types, documentation site, core tests
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
+# make demo-quick  one such server, without comparison; two minutes once set up
 # make gpu         measure on a GPU, half an hour; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code
+# make site        serve the documentation on localhost:8000
 # make clean       remove what the others made, the virtual environments included
 #
 # Needs CPython 3.11, a C++ compiler and PyPI. Virtual environments are kept under
@@ -13,7 +15,7 @@
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: check test test-long demo gpu lock docs clean
+.PHONY: check test test-long demo demo-quick gpu lock docs site clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
@@ -28,6 +30,10 @@ demo:
 	@$(PYTHON) scripts/environments.py vllm
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python demo/run.py
 
+demo-quick:
+	@$(PYTHON) scripts/environments.py vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
+
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu
 	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/pip install --quiet "vllm==0.32.0" numba --editable .
@@ -41,6 +47,11 @@ lock:
 docs:
 	@$(PYTHON) scripts/environments.py dev
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
+	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/site_pictures.py
+
+site:
+	@$(PYTHON) scripts/environments.py dev
+	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/mkdocs serve
 
 clean:
 	rm -rf $(addprefix $(ADAPTIVE_SPEC_VENVS)/,dev dev.* gpu sglang sglang.* vllm vllm.* project.lock)

@@ -15,6 +15,9 @@ from typing import Any
 
 import msgspec
 
+DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
+"""What a JSON decoder may raise: malformed, not UTF-8 or with too many digits, nested too deep."""
+
 MOST_DEPTH = 64
 _MOST_NODES = 1_000_000
 """Most values of a YAML text, those repeated by aliases included."""

@@ -267,8 +267,8 @@ def _rotated(names: list[str], by: int) -> Iterator[str]:
 
 
 def summary(spent: dict[str, list[Spent]]) -> dict[str, dict[str, Any]]:
-    """Microseconds and ratios by arm."""
-    base = np.array(spent["vllm"])
+    """Microseconds, and ratios to the first arm, by arm."""
+    base = np.array(next(iter(spent.values())))
     found: dict[str, dict[str, Any]] = {}
     for name, steps in spent.items():
         here = np.array(steps)
@@ -325,15 +325,16 @@ def main() -> int:
             cell = SimpleNamespace(scheduling="async" if ahead else "sync", batch=batch)
             pause = partial(time.sleep, args.pause_ms / 1e3)
             arms = summary(measure(schedulers, batch, args.steps, pause, ahead=ahead))
-            _print(cell, arms)
+            print_cell(f"{cell.scheduling}, {batch} requests", arms)
             found.append({**vars(cell), "arms": arms})
     if args.json:
         args.json.write_text(json.dumps({"command": " ".join(sys.argv), "cells": found}, indent=1))
     return 0
 
 
-def _print(cell: Any, arms: dict[str, dict[str, Any]]) -> None:
-    print(f"{cell.scheduling}, {cell.batch} requests", flush=True)
+def print_cell(title: str, arms: dict[str, dict[str, Any]]) -> None:
+    """Print a line per arm."""
+    print(title, flush=True)
     for name, parts in arms.items():
         shown = (
             f"{part} {of['us']:7.0f} us {of['ratio']:+.3f} {of['interval']} mean {of['means']:+.3f}"

@@ -74,10 +74,10 @@ class Cell:
         return self.accepted / max(self.request_steps, 1)
 
 
-def work_for(concurrency: int, quick: bool) -> Work:
+def work_for(concurrency: int) -> Work:
     """Work of some seconds: about two rounds, each kind of prompt equally often."""
     of_each_kind = max(round(2 * concurrency / KINDS), 1)
-    return Work(requests=KINDS * of_each_kind, tokens=24 if quick else 64)
+    return Work(requests=KINDS * of_each_kind, tokens=64)
 
 
 def rotated(servers: Sequence[Server], by: int) -> list[Server]:
@@ -90,12 +90,11 @@ async def warm_up(
     servers: Sequence[Server],
     prompts: Mapping[str, Sequence[str]],
     concurrencies: Sequence[int],
-    quick: bool,
     said: Callable[[str], None],
 ) -> None:
     """A discarded round for every arm."""
     for place, concurrency in enumerate(concurrencies):
-        requests, tokens = max(concurrency, KINDS), 8 if quick else 24
+        requests, tokens = max(concurrency, KINDS), 24
         todo = jobs(prompts, requests, tokens, WARM_UP_SEED + place)
         for server in servers:
             async with alone(server, servers), Client(server.url) as client:
@@ -108,14 +107,13 @@ async def measure(
     prompts: Mapping[str, Sequence[str]],
     concurrencies: Sequence[int],
     repeats: int,
-    quick: bool,
     said: Callable[[str], None],
 ) -> list[Cell]:
     """All cells, in the order they were run."""
     cells = []
     for repeat in range(repeats):
         for place, concurrency in enumerate(concurrencies):
-            work = work_for(concurrency, quick)
+            work = work_for(concurrency)
             seed = REPEAT_SEED + repeat * len(concurrencies) + place
             todo = jobs(prompts, work.requests, work.tokens, seed)
             row = []

@@ -31,7 +31,11 @@ class Options:
 def parse(arguments: Sequence[str] | None = None) -> Options:
     """Parse the command line; on a mistake argparse says what and ends the program."""
     parser = argparse.ArgumentParser(description=DESCRIPTION)
-    parser.add_argument("--quick", action="store_true", help="one short repeat, a shorter act one")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="under two minutes: adaptive-spec only, without comparison",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the servers running")
     parser.add_argument(
         "--arms",
@@ -58,9 +62,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     given = parser.parse_args(arguments)
     models = os.environ.get("ADAPTIVE_SPEC_MODELS")
     return Options(
-        arms=given.arms,
+        arms=_arms(OURS) if given.quick else given.arms,
         concurrencies=given.concurrency,
-        repeats=given.repeats or (1 if given.quick else 3),
+        repeats=given.repeats or 3,
         quick=given.quick,
         keep=given.keep,
         files=Files(

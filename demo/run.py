@@ -9,9 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +18,17 @@ if not __package__:  # run as a file
     __package__ = "demo"
 
 from .arms import BENCH_PAIR, Files
+from .clock import Clock
 from .errors import DemoError
 from .options import Options, parse
 
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
-QUICK_SHARE = 0.5
+QUICK_SHARE = 0.6
 ACT_ONE_TOKENS = 64
+MODELS_SECONDS, SERVER_SECONDS = 10.0, 30.0
+WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
+"""Of four servers on two cores: benchmarks/results/demo.json."""
 NEEDED = ("vllm", "adaptive_spec", "httpx", "rich", "matplotlib")
-
-
-class Clock:
-    """Times the stages of the run and says when each begins."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str, text: str) -> Iterator[None]:
-        """A stage; its time is kept under its name."""
-        began = time.monotonic()
-        print(f"[{began - self._began:4.0f} s] {text}", flush=True)
-        yield
-        self.seconds[name] = round(time.monotonic() - began, 1)
-
-    @property
-    def total(self) -> float:
-        """Seconds since the beginning."""
-        return time.monotonic() - self._began
 
 
 def require_packages() -> None:
@@ -95,21 +76,23 @@ async def run(options: Options) -> None:
     from . import act_one, act_two, figures, picture, report, servers, status, steps
     from .view import PhaseView, open_console
 
-    console, clock, files = open_console(), Clock(), options.files
+    console, files = open_console(), options.files
+    share = QUICK_SHARE if options.quick else 1.0
+    phases = [(c, share * PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
+    clock = Clock(expected_seconds(options, phases))
     picture.load_matplotlib()
     prepare_output(files)
     with clock.stage("models", "building the models, unless they are there"):
         build_models(files.models)
     prompts = load_prompts()
-    share = QUICK_SHARE if options.quick else 1.0
-    phases = [(c, share * PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
 
     def said(line: str) -> None:
-        print(f"[{clock.total:4.0f} s]   {line}", flush=True)
+        clock.say(f"  {line}")
 
     with servers.servers_for(options.arms, files, options.keep) as running:
-        with clock.stage("servers", f"starting {len(running)} vLLM servers at once"):
-            await servers.wait_ready(running)
+        many = f"{len(running)} vLLM servers at once" if len(running) > 1 else "a vLLM server"
+        with clock.stage("servers", f"starting {many}"):
+            await servers.wait_ready(running, said)
         ours = next(server for server in running if server.arm.adaptive)
         said(servers.require_switched_on(ours))
         with clock.stage("act one", "act one: load up and down on the server with adaptive-spec"):
@@ -118,14 +101,16 @@ async def run(options: Options) -> None:
                     ours.url, files.status, prompts, phases, ACT_ONE_TOKENS, PhaseView(console)
                 )
             status.require_sound(status.read_status(files.status))
-        with clock.stage("warm-up", "act two: one discarded round for every server"):
-            await act_two.warm_up(running, prompts, options.concurrencies, options.quick, said)
-        with clock.stage(
-            "act two", f"act two: the same work for all, {options.repeats}x, interleaved"
-        ):
-            cells = await act_two.measure(
-                running, prompts, options.concurrencies, options.repeats, options.quick, said
-            )
+        cells: list[act_two.Cell] = []
+        if not options.quick:
+            with clock.stage("warm-up", "act two: one discarded round for every server"):
+                await act_two.warm_up(running, prompts, options.concurrencies, said)
+            with clock.stage(
+                "act two", f"act two: the same work for all, {options.repeats}x, interleaved"
+            ):
+                cells = await act_two.measure(
+                    running, prompts, options.concurrencies, options.repeats, said
+                )
         faults = status.require_sound(status.read_status(files.status))
         if options.keep:
             for server in running:
@@ -142,22 +127,38 @@ async def run(options: Options) -> None:
                 for phase in seen
             ],
             "act_one_by_kind": steps.by_kind(first),
-            "act_two_ours": act_two_trace(options, cells, trace),
+            "act_two_ours": act_two_trace(options, cells, trace) if cells else [],
             "faults": faults,
             "seconds": clock.seconds,
         }
-    table = figures.rows(options.arms, options.concurrencies, cells)
-    text = report.caption(options.repeats, seen[-1].ended - seen[0].began)
-    saved = report.save(files.output, table, text, cells, more)
-    console.print(report.rich_table(table))
+    saved: Sequence[Path] = ()
     notes = [f"adaptive-spec failed and the engine's own K was used: {fault}" for fault in faults]
-    for line in [*figures.verdicts(table), *report.rejections(table), *notes]:
-        console.print(f"- {line}", highlight=False)
-    console.print(f"\n{text}\n", highlight=False)
+    if cells:
+        table = figures.rows(options.arms, options.concurrencies, cells)
+        text = report.caption(options.repeats, seen[-1].ended - seen[0].began)
+        saved = report.save(files.output, table, text, cells, more)
+        console.print(report.rich_table(table))
+        notes = [*figures.verdicts(table), *report.rejections(table), *notes, "", text]
+    for line in notes:
+        console.print(line, highlight=False)
     print("times:", ", ".join(f"{name} {s:.0f} s" for name, s in clock.seconds.items()))
     print(f"all of it took {clock.total:.0f} s; see")
     for place in (path, *saved):
         print(f"  {place}")
+
+
+def expected_seconds(options: Options, phases: Sequence[tuple[int, float]]) -> dict[str, float]:
+    """Seconds of each stage on two cores, in the order that they run."""
+    arms = len(options.arms)
+    expected = {
+        "models": MODELS_SECONDS,
+        "servers": SERVER_SECONDS * arms,
+        "act one": sum(seconds for _, seconds in phases) + 4.0,
+    }
+    if not options.quick:
+        expected["warm-up"] = WARM_UP_SECONDS * arms / 4
+        expected["act two"] = REPEAT_SECONDS * options.repeats * arms / 4
+    return expected | {"picture": 2.0}
 
 
 def act_two_trace(options: Options, cells: list[Any], trace: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -26,6 +26,14 @@ STOP_SECONDS = 20.0
 POLL_SECONDS = 0.5
 LOG_TAIL_LINES = 20
 NEEDED_GB_PER_SERVER = 2.5
+STARTING = (
+    ("", "vLLM is being imported"),
+    ("Initializing a V1 LLM engine", "the engine starts"),
+    ("adaptive_spec: mode=", "adaptive-spec is attached"),
+    ("Starting to load model", "the models are loaded"),
+    ("GPU KV cache size", "the KV cache is made"),
+)
+"""What a server has come to when its log has these words, in order."""
 
 
 class Server:
@@ -119,13 +127,13 @@ def servers_for(arms: Sequence[Arm], files: Files, keep: bool) -> Iterator[list[
             guard.close()
 
 
-async def wait_ready(servers: Sequence[Server]) -> None:
-    """Wait until all answer.
+async def wait_ready(servers: Sequence[Server], said: Callable[[str], None]) -> None:
+    """Wait until all answer, and say meanwhile what the first one that doesn't has come to.
 
     Raises DemoError if one ends or takes too long.
     """
     deadline = time.monotonic() + START_SECONDS
-    waiting = list(servers)
+    waiting, told = list(servers), ""
     async with httpx.AsyncClient(timeout=2.0) as client:
         while waiting:
             for server in waiting:
@@ -136,8 +144,19 @@ async def wait_ready(servers: Sequence[Server]) -> None:
                     f"all it said: {waiting[0].log}",
                     tail(waiting[0].log),
                 )
+            if (step := progress(waiting[0].log)) != told:
+                said(told := step)
             await asyncio.sleep(POLL_SECONDS)
             waiting = [server for server in waiting if not await _answers(client, server)]
+
+
+def progress(log: Path) -> str:
+    """How far a server has come, from what it printed."""
+    try:
+        printed = log.read_text(errors="replace")
+    except OSError:
+        return STARTING[0][1]
+    return [text for mark, text in STARTING if mark in printed][-1]
 
 
 async def _answers(client: httpx.AsyncClient, server: Server) -> bool:

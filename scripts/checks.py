@@ -1,8 +1,9 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, core tests (environment `dev` only)
-all     the same, then everything that needs a real vLLM (environment `vllm`) or a real
-        SGLang (environment `sglang`)
+quick   lint, types, layers, documentation site, core tests except those marked `slow`
+        (environment `dev` only)
+all     the same with the slow tests, random worlds, then everything that needs a real vLLM
+        (environment `vllm`) or a real SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
 
 Every stage runs even if one before it failed; the exit status says whether all were good.
@@ -34,6 +35,8 @@ NEED_VLLM = (
 
 NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
+
+COMPOSE_FILE = "deploy/compose/docker-compose.yml"
 
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -174,8 +177,8 @@ def _total(stages: list[Stage], seconds: float) -> str:
     return f" {text} in {seconds:.2f}s ".center(80, "=")
 
 
-def lint_and_core(run: Run) -> None:
-    """What needs no engine."""
+def lint_and_core(run: Run, *, quick: bool) -> None:
+    """What needs no engine; `quick` leaves out tests marked `slow`."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -184,8 +187,18 @@ def lint_and_core(run: Run) -> None:
         [tools / "mypy"],
         [tools / "lint-imports", "--no-logo"],
     )
+    run.stage(
+        "site, packages, deploy",
+        [tools / "mkdocs", "build", "--strict", "--quiet"],
+        [tools / "yamllint", "--strict", "--config-file", "deploy/.yamllint", "deploy"],
+        [tools / "hadolint", "deploy/Dockerfile"],
+        [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE_FILE],
+        env={"NO_MKDOCS_2_WARNING": "1"},
+    )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
     markers = "not engine and not http and not statistics and not chaos and not long"
+    if quick:
+        markers += " and not slow"
     ignored = [f"--ignore={place}" for place in NEED_VLLM]
     run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
 
@@ -269,7 +282,7 @@ def main() -> int:
         except (subprocess.CalledProcessError, OSError):
             run.missing("dev", "the environment dev could not be built, see above")
         else:
-            lint_and_core(run)
+            lint_and_core(run, quick=what == "quick")
             if what == "all":
                 random_worlds(run)
     # Engines compute with one thread each here: two cores run both at once.

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 
 _GZIP = b"\x1f\x8b"
@@ -31,7 +32,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
     for number, line in read_lines(file):
         try:
             row = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise DataError(
                 f"{file}: row {number}: not a JSON object ({error}); expected one object per line"
             ) from error

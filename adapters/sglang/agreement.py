@@ -1,4 +1,4 @@
-"""One K for all ranks.
+"""Agreement of all ranks on one K.
 
 Every rank of a tensor-parallel group runs its own scheduler loop over the same requests. Ranks that
 run different K wait for each other for ever, and clocks differ between ranks. So rank 0 decides and
@@ -29,7 +29,7 @@ _KEY = "adaptive_spec/ready"
 
 
 class Agreement:
-    """Tells all ranks of a group what rank 0 decided.
+    """Broadcast of rank 0's decision to all ranks of a group.
 
     Args:
         group: a `torch.distributed` CPU group, or None for a single process.
@@ -55,11 +55,11 @@ class Agreement:
 
     @property
     def decides(self) -> bool:
-        """This rank's policy is the one that is asked."""
+        """Whether this rank's policy decides."""
         return self._rank == 0
 
     def all_ready(self, ready: bool, patience: float = PATIENCE_SECONDS) -> bool:
-        """Is every rank of the group ready? The answer is the same on all that ask.
+        """Return whether every rank of the group is ready; all ranks that ask get the same answer.
 
         Not a collective: a rank that never asks counts as not ready. Over PyTorch's store, which
         all processes share, since a collective that is given up would break SGLang's group. There
@@ -89,7 +89,7 @@ class Agreement:
             return False
 
     def settle(self, proposal: int) -> int:
-        """What all ranks run. A collective: every rank calls it once per decode step."""
+        """Return what all ranks run; a collective that each rank calls once per decode step."""
         if self.size == 1:
             return proposal
         self._message[0] = proposal
@@ -98,7 +98,7 @@ class Agreement:
 
 
 def _word(store: Any, key: str, until: float) -> bool:
-    """What a rank has left under a key; False if it leaves nothing in time.
+    """Return what a rank has stored under a key; False if nothing arrives in time.
 
     Args:
         store: PyTorch's.

@@ -1,4 +1,4 @@
-"""Builds controller and driver for a scheduler that SGLang has just built."""
+"""Controller and driver for a scheduler that SGLang has just built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG = logging.getLogger("sglang.adaptive_spec")
 
 
 class Attached(msgspec.Struct):
-    """What hangs on a scheduler.
+    """Parts that are attached to a scheduler.
 
     Attributes:
         driver: decides and learns.
@@ -45,7 +45,7 @@ class Attached(msgspec.Struct):
     start_line: str = ""
 
     def housekeeping(self, now: float) -> None:
-        """After each batch; what fails is given up, with one line."""
+        """Do the work that follows each batch; give up what fails, with one line."""
         try:
             if self.trim is not None:
                 self.trim.step()
@@ -67,8 +67,9 @@ def attach(
     *,
     reason: str = "",
     hooks: str = "",
+    remarks: tuple[str, ...] = (),
 ) -> Attached | None:
-    """Attach to a scheduler; None where nothing is switched on, said in one line.
+    """Attach to a scheduler; log one line and return None where nothing is switched on.
 
     Args:
         scheduler: SGLang's Scheduler.
@@ -76,6 +77,7 @@ def attach(
         features: what this SGLang's source allows; see `facts`.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
+        remarks: limits of this SGLang, for the start line.
     """
     agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
     attached, why, failed = None, "", True
@@ -85,6 +87,8 @@ def attach(
         why = support.inert
         if params is not None and support.capability is not None:
             attached = _build(scheduler, settings, features, support, params, agreement, hooks)
+            if attached.start_line:
+                attached.start_line = "; ".join((attached.start_line, *remarks))
         failed = False
     except AdaptiveSpecError as error:
         why = str(error)
@@ -111,7 +115,7 @@ def _build(
     agreement: Agreement,
     hooks: str,
 ) -> Attached:
-    """All that can fail; SGLang notices nothing of it yet.
+    """Build all parts; SGLang does not use them yet.
 
     Raises PolicyError or ConfigError, one line, if the policy cannot be built.
     """
@@ -133,6 +137,7 @@ def _build(
         watching=config.mode != "on",
         only_watch=", ".join(support.shadow),
         confidence=tap,
+        thinks=facts.PLANNING_AHEAD in features and not getattr(scheduler, "enable_overlap", True),
     )
     attached = Attached(driver, params, tap, _trim(features))
     if controller is not None:
@@ -149,7 +154,7 @@ def _build(
 
 
 def _switch_on(attached: Attached) -> None:
-    """From here on SGLang asks us."""
+    """Make SGLang ask our parameters for K."""
     driver = attached.driver
     attached.params.driver = driver
     quieten(lambda: not driver.watching)
@@ -159,7 +164,7 @@ def _switch_on(attached: Attached) -> None:
 
 
 def params_of(worker: Any) -> SteeredParams | None:
-    """Our parameters on a draft worker: in its adaptive controller, or its own attribute."""
+    """Return our parameters from a draft worker's adaptive controller or its own attribute."""
     controller = getattr(worker, "adaptive_controller", None)
     for found in (getattr(controller, "params", None), getattr(worker, "steered_params", None)):
         if isinstance(found, SteeredParams):

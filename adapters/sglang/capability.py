@@ -1,4 +1,4 @@
-"""What a built scheduler allows: which algorithm, which K, and where we only watch or do nothing.
+"""Control that a built scheduler allows: algorithm, K, shadow only, or nothing at all.
 
 Read from SGLang's Scheduler when it is built and its loop has not started. The rules and their
 reasons are in PATCHES.md.
@@ -24,7 +24,7 @@ _NO_PIPELINE = "not with pipeline parallelism"
 
 
 def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Support:
-    """Read a built scheduler.
+    """Return the control that a built scheduler allows.
 
     Args:
         scheduler: SGLang's Scheduler.
@@ -64,7 +64,7 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
 
 
 def drafts_are_sampled(server_args: Any) -> bool:
-    """Drafts are drawn, and verified by their probability; SGLang takes the likeliest otherwise.
+    """Return whether drafts are sampled; otherwise SGLang drafts the likeliest token.
 
     Also where nobody asked: SGLang switches it on with block verification, and on ROCm.
     """
@@ -81,7 +81,7 @@ def drafts_are_sampled(server_args: Any) -> bool:
 
 
 def unsupported_here(server_args: Any) -> str:
-    """Why K may not change with these arguments, where SGLang doesn't check that itself."""
+    """Return why K may not change with these arguments, if SGLang does not check that itself."""
     for key, text in (
         ("enable_dp_attention", "attention DP"),
         ("enable_two_batch_overlap", "two-batch overlap"),

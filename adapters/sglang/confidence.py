@@ -24,7 +24,7 @@ _LOG = logging.getLogger("sglang.adaptive_spec")
 
 
 class Certainty(NamedTuple):
-    """What is known about the drafts of the coming step before they are made.
+    """Certainty about the drafts of the coming step before they are made.
 
     Attributes:
         confidence: [B, Kmax] maximum probability; nan where unknown.
@@ -36,7 +36,7 @@ class Certainty(NamedTuple):
 
 
 class ConfidenceTap:
-    """Catches the logits of draft-extend and hands their certainty to the next plan.
+    """Reader of the logits of draft-extend, for the next plan.
 
     Attributes:
         late: plans for which the values came too late.
@@ -67,7 +67,7 @@ class ConfidenceTap:
         runner.forward = forward
 
     def watch_graphs(self, graph_runner: Any) -> None:
-        """The same for the captured draft-extend; SGLang has one such runner per K."""
+        """Wrap the captured draft-extend likewise; SGLang has one such runner per K."""
         if graph_runner is None or getattr(graph_runner, "_adaptive_spec_watched", False):
             return
         own = graph_runner.execute
@@ -82,11 +82,11 @@ class ConfidenceTap:
         graph_runner._adaptive_spec_watched = True
 
     def before_extend(self) -> None:
-        """Draft-extend begins."""
+        """Start to note outputs: draft-extend begins."""
         self._caught, self._extending = None, True
 
     def after_extend(self, batch: Any) -> None:
-        """Draft-extend has run: SGLang has left one row of logits per request."""
+        """Compute the certainty from one row of logits per request: draft-extend has run."""
         caught, self._caught, self._extending = self._caught, None, False
         self._values = None
         logits = getattr(caught, "next_token_logits", None)
@@ -108,7 +108,7 @@ class ConfidenceTap:
             self._values, self._ready = values, None
 
     def take(self, requests: Sequence[Any], kmax: int) -> Certainty | None:
-        """For the batch about to run; None without values that are there in time."""
+        """Return the certainty for the batch about to run; None if it has not arrived in time."""
         values, self._values = self._values, None
         if values is None:
             return None

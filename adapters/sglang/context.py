@@ -15,13 +15,14 @@ _UNKNOWN_KV = 1 << 40
 
 
 class ContextBuilder:
-    """Reads one scheduler. Use from its thread."""
+    """Reader of one scheduler's state, for its thread."""
 
     def __init__(self, scheduler: Any, capability: Capability, table: RequestTable) -> None:
         self._scheduler = scheduler
         self._capability = capability
         self._kmax = capability.max_draft_tokens
         self._table = table
+        self.slot_of = table.slot_of
         self._kv_known = not any(
             getattr(scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")
         )
@@ -30,7 +31,7 @@ class ContextBuilder:
         self,
         step: int,
         now: float,
-        batch: Any,
+        requests: Sequence[Any],
         *,
         engine_k: int,
         largest: int,
@@ -38,7 +39,7 @@ class ContextBuilder:
         under_way: Collection[str | None],
         certainty: Certainty | None,
     ) -> StepContext:
-        """The decode batch that is about to run.
+        """Return the context of a decode batch that is about to run.
 
         SGLang drafts at the beginning of a step what it verifies at its end. In the words of the
         seam: the drafts at hand are those the plan before asked for, and the depth of this plan is
@@ -48,15 +49,14 @@ class ContextBuilder:
         Args:
             step: number of the step.
             now: monotonic clock, seconds.
-            batch: SGLang's ScheduleBatch.
+            requests: SGLang's requests of the batch.
             engine_k: K that SGLang's own schedule would run.
             largest: largest K that may run with this many requests.
             asked: draft depth of the plan before.
             under_way: requests whose last step has no results yet.
             certainty: of the first drafts, if it is known.
         """
-        slot_of = self._table.slot_of
-        requests: Sequence[Any] = batch.reqs
+        slot_of = self.slot_of
         rows: IntArray = np.array(
             [(slot_of(r.rid, r), len(r.output_ids), r.rid in under_way) for r in requests],
             dtype=np.int64,
@@ -87,7 +87,7 @@ class ContextBuilder:
         )
 
     def _kv_tokens(self) -> tuple[int, int]:
-        """Free and total tokens of the KV pool; what the radix cache can evict is free."""
+        """Return free and total tokens of the KV pool; evictable cache entries are free."""
         scheduler = self._scheduler
         if not self._kv_known:
             return _UNKNOWN_KV, _UNKNOWN_KV

@@ -1,4 +1,4 @@
-"""What `adaptive-spec doctor` says about SGLang. Imports neither SGLang nor torch."""
+"""SGLang's part of `adaptive-spec doctor`; imports neither SGLang nor torch."""
 
 from __future__ import annotations
 
@@ -31,18 +31,16 @@ def describe() -> EngineReport:
 def _support(version: str | None) -> tuple[bool, str]:
     if version is None:
         return False, f"not installed; known versions: {VERSIONS.known}"
-    if not VERSIONS.accepts(version):
-        return False, f"untested version, will refuse to switch on; known: {VERSIONS.known}"
     try:
-        features = SOURCE.require([BASE]).available
+        report, warning = SOURCE.require([BASE]), VERSIONS.admit(version)
     except AdaptiveSpecError as error:
         return False, str(error)
-    algorithms = ["EAGLE", "EAGLE3", *(name for name in (STANDALONE, NGRAM) if name in features)]
-    detail = f"steers {', '.join(algorithms)}"
-    if not VERSIONS.was_executed(version):
-        detail += "; source-checked only, never executed by us"
+    more = (name for name in (STANDALONE, NGRAM) if name in report.available)
+    lowered = (f"lacks {feature} ({why})" for feature, why in report.missing.items())
     refusal = plugin_refusal("SGLANG_PLUGINS", "SGLang", empty_allows_all=True)
-    return True, detail + (f"; but {refusal}" if refusal else "")
+    but = f"but {refusal}" if refusal else ""
+    parts = (f"steers {', '.join(('EAGLE', 'EAGLE3', *more))}", warning, *lowered, but)
+    return True, "; ".join(filter(None, parts))
 
 
 def _enabled() -> str:

@@ -1,4 +1,4 @@
-"""Our hooks in SGLang: what runs there. Where they go: `installation`. Why: PATCHES.md.
+"""Functions that SGLang's hooks call; `installation` places them, PATCHES.md has the reasons.
 
 SGLang's registry wraps its own functions and calls these before or after them. Exceptions of
 SGLang pass through unchanged; ours do not get out. There is one scheduler per process, so what
@@ -24,11 +24,12 @@ LOG = logging.getLogger("sglang.adaptive_spec")
 
 
 class Shared:
-    """What the hooks of this process share.
+    """State that the hooks of this process share.
 
     Attributes:
         settings: what was asked for; None: nothing is switched on.
         features: what this SGLang's source allows.
+        remarks: limits of this SGLang, for the start line.
         attached: what hangs on the scheduler; None before it is built, or where it is left alone.
         reason: why a draft worker got no parameters of ours.
         applied: hooks applied, of how many; empty before that is known.
@@ -37,6 +38,7 @@ class Shared:
     def __init__(self) -> None:
         self.settings: Settings | None = None
         self.features: frozenset[str] = frozenset()
+        self.remarks: tuple[str, ...] = ()
         self.attached: Attached | None = None
         self.reason = ""
         self.applied = ""
@@ -46,7 +48,7 @@ SHARED = Shared()
 
 
 def contained(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook that neither raises nor changes what SGLang's function gets or returns.
+    """Wrap a hook so that it neither raises nor changes arguments or results of SGLang's function.
 
     What goes wrong is counted where there is a controller, and said once of each kind.
     """
@@ -68,14 +70,14 @@ def contained(hook: Callable[..., None]) -> Callable[..., None]:
 
 @contained
 def after_controller_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """`AdaptiveController` is built: it asks us, and we know whom to ask instead."""
+    """Put our parameters in front of those of a new `AdaptiveController`."""
     if SHARED.settings is not None and not isinstance(self.params, SteeredParams):
         self.params = SteeredParams(self.params)
 
 
 @contained
 def after_standalone_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """A STANDALONE worker is built: give it the controller that EAGLE's has."""
+    """Give a new STANDALONE worker the controller that EAGLE's worker has."""
     if SHARED.settings is None:
         return
     from sglang.srt.speculative import adaptive_runtime_state, adaptive_spec_params
@@ -97,31 +99,43 @@ def after_standalone_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> 
 
 @contained
 def after_scheduler_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """The scheduler is built: attach to it."""
+    """Attach to a new scheduler."""
     if SHARED.settings is not None and SHARED.attached is None:
         SHARED.attached = attach(
-            self, SHARED.settings, SHARED.features, reason=SHARED.reason, hooks=SHARED.applied
+            self,
+            SHARED.settings,
+            SHARED.features,
+            reason=SHARED.reason,
+            hooks=SHARED.applied,
+            remarks=SHARED.remarks,
         )
 
 
 @contained
 def before_run_batch(self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
-    """A batch is about to run."""
+    """Decide for a batch that is about to run."""
     attached = SHARED.attached
     if attached is not None:
         attached.driver.before_run(batch)
 
 
 @contained
+def after_forward(result: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
+    """Use the time in which the device works on a launched batch."""
+    if SHARED.attached is not None:
+        SHARED.attached.driver.think(batch)
+
+
+@contained
 def before_resolve(self: Any, result: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
-    """Results of a decode step are on the CPU."""
+    """Read the results of a decode step from the CPU."""
     if SHARED.attached is not None:
         SHARED.attached.driver.read(result, batch)
 
 
 @contained
 def after_process(done: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
-    """The results of a batch have been processed."""
+    """Learn from a batch whose results have been processed."""
     attached = SHARED.attached
     if attached is not None:
         attached.driver.applied(batch)
@@ -130,7 +144,7 @@ def after_process(done: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -
 
 @contained
 def before_extend(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Draft-extend begins."""
+    """Let the confidence tap listen to draft-extend."""
     tap = SHARED.attached.confidence if SHARED.attached is not None else None
     if tap is not None:
         tap.watch_graphs(getattr(self, "cuda_graph_runner_for_draft_extend", None))
@@ -139,7 +153,7 @@ def before_extend(self: Any, *args: Any, **kwargs: Any) -> None:
 
 @contained
 def after_extend(result: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -> None:
-    """Draft-extend has run."""
+    """Let the confidence tap read what draft-extend left."""
     tap = SHARED.attached.confidence if SHARED.attached is not None else None
     if tap is not None:
         tap.after_extend(batch)
@@ -148,7 +162,7 @@ def after_extend(result: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) 
 def around_set_internal_state(
     own: Callable[..., Any], self: Any, recv_req: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """The operator sets a value while the server runs."""
+    """Handle our key of a value that the operator sets while the server runs."""
     driver = SHARED.attached.driver if SHARED.attached is not None else None
 
     def answer(request: Any) -> Any:

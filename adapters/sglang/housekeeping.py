@@ -1,4 +1,4 @@
-"""What changing K often would leave behind in SGLang: log lines, and a list that only grows."""
+"""Removal of what changes of K leave behind in SGLang: log lines, and a list that only grows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRIM_EVERY = 256
 
 
 class Quiet(logging.Filter):
-    """Drops SGLang's line per change of K while we steer; the status file has the counts."""
+    """Filter of SGLang's line per change of K while we steer; the status file has counts."""
 
     def __init__(self, begins: str, steering: Callable[[], bool]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Quiet(logging.Filter):
         self._steering = steering
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep everything else."""
+        """Return False for the lines to drop."""
         return not (str(record.msg).startswith(self._begins) and self._steering())
 
 
@@ -35,7 +35,7 @@ def quieten(steering: Callable[[], bool]) -> None:
 
 
 class OverridesTrim:
-    """Keeps SGLang's list of configuration overrides from growing with every change of K.
+    """Bound on SGLang's list of configuration overrides, which grows with every change of K.
 
     The list is replayed in order to say what the configuration is now, so of entries that set the
     same values again and again only the last one counts.
@@ -46,7 +46,7 @@ class OverridesTrim:
         self._steps = 0
 
     def step(self) -> None:
-        """Trim now and then."""
+        """Trim the list once in `_TRIM_EVERY` calls."""
         self._steps += 1
         if self._steps % _TRIM_EVERY == 0:
             trim(self._context._overrides_log)

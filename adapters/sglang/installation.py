@@ -1,4 +1,4 @@
-"""Where our hooks go, and whether SGLang has applied them."""
+"""Places of our hooks in SGLang, and the check that SGLang has applied them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from adaptive_spec.adapters.sglang.settings import Settings
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 _SRT = "sglang.srt."
-_EAGLE = _SRT + "speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode"
+_MANAGERS = _SRT + "managers."
+_SPECULATIVE = _SRT + "speculative."
+_EAGLE = _SPECULATIVE + "eagle_worker_v2."
+_EXTEND = _EAGLE + "EagleDraftWorker._draft_extend_for_decode"
 
 
 class Hook(NamedTuple):
@@ -25,39 +28,40 @@ class Hook(NamedTuple):
 
 
 def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
-    """The hooks for what was asked for and what this SGLang has."""
-    speculative, managers = _SRT + "speculative.", _SRT + "managers."
-    found = [
-        Hook(
-            speculative + "adaptive_runtime_state.AdaptiveController.__init__",
-            hooks.after_controller_init,
-            "AFTER",
+    """Return the hooks of the features that are available and asked for."""
+    scheduler = _MANAGERS + "scheduler.Scheduler."
+    controller = _SPECULATIVE + "adaptive_runtime_state.AdaptiveController.__init__"
+    results = _MANAGERS + "scheduler_components.batch_result_processor."
+    resolve = results + "SchedulerBatchResultProcessor._resolve_spec_v2_tokens"
+    standalone = _SPECULATIVE + "standalone_worker_v2.StandaloneWorkerV2.__init__"
+    forward = _EAGLE + "EAGLEWorkerV2.forward_batch_generation"
+    all_hooks = (
+        (facts.BASE, Hook(controller, hooks.after_controller_init, "AFTER")),
+        (facts.BASE, Hook(scheduler + "__init__", hooks.after_scheduler_init, "AFTER")),
+        (facts.BASE, Hook(scheduler + "run_batch", hooks.before_run_batch, "BEFORE")),
+        (facts.BASE, Hook(scheduler + "process_batch_result", hooks.after_process, "AFTER")),
+        (facts.BASE, Hook(resolve, hooks.before_resolve, "BEFORE")),
+        (facts.STANDALONE, Hook(standalone, hooks.after_standalone_init, "AFTER")),
+        (facts.CONFIDENCE, Hook(_EXTEND, hooks.before_extend, "BEFORE")),
+        (facts.CONFIDENCE, Hook(_EXTEND, hooks.after_extend, "AFTER")),
+        (facts.PLANNING_AHEAD, Hook(forward, hooks.after_forward, "AFTER")),
+        (
+            facts.RUNTIME_SWITCH,
+            Hook(_internal_state_target(), hooks.around_set_internal_state, "AROUND"),
         ),
-        Hook(managers + "scheduler.Scheduler.__init__", hooks.after_scheduler_init, "AFTER"),
-        Hook(managers + "scheduler.Scheduler.run_batch", hooks.before_run_batch, "BEFORE"),
-        Hook(managers + "scheduler.Scheduler.process_batch_result", hooks.after_process, "AFTER"),
-        Hook(
-            managers + "scheduler_components.batch_result_processor."
-            "SchedulerBatchResultProcessor._resolve_spec_v2_tokens",
-            hooks.before_resolve,
-            "BEFORE",
-        ),
-    ]
-    if facts.STANDALONE in features:
-        target = speculative + "standalone_worker_v2.StandaloneWorkerV2.__init__"
-        found.append(Hook(target, hooks.after_standalone_init, "AFTER"))
-    if settings.confidence and facts.CONFIDENCE in features:
-        found += [
-            Hook(_EAGLE, hooks.before_extend, "BEFORE"),
-            Hook(_EAGLE, hooks.after_extend, "AFTER"),
-        ]
-    if facts.RUNTIME_SWITCH in features:
-        found.append(Hook(_internal_state_target(), hooks.around_set_internal_state, "AROUND"))
-    return found
+    )
+    wanted = features if settings.confidence else features - {facts.CONFIDENCE}
+    return [hook for feature, hook in all_hooks if feature in wanted]
 
 
-def install(settings: Settings, features: frozenset[str]) -> None:
-    """Register the hooks, and check them once SGLang has applied them."""
+def install(settings: Settings, features: frozenset[str], remarks: tuple[str, ...] = ()) -> None:
+    """Register the hooks, and check them once SGLang has applied them.
+
+    Args:
+        settings: what was asked for.
+        features: features that this SGLang's source allows.
+        remarks: limits of this SGLang, for the start line.
+    """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     wanted = hooks_for(settings, features)
@@ -65,11 +69,12 @@ def install(settings: Settings, features: frozenset[str]) -> None:
         HookRegistry.register(hook.target, hook.function, HookType[hook.when])
     _check_after(HookRegistry, wanted)
     # Last: whatever raises before leaves hooks that do nothing.
-    hooks.SHARED.settings, hooks.SHARED.features = settings, features
+    shared = hooks.SHARED
+    shared.settings, shared.features, shared.remarks = settings, features, remarks
 
 
 def not_applied(wanted: list[Hook]) -> list[str]:
-    """Targets without our hook. SGLang logs a failure to apply one and goes on."""
+    """Return the targets without our hook; SGLang only logs that it could not apply one."""
     missing = []
     for target in {hook.target for hook in wanted}:
         functions = {hook.function for hook in wanted if hook.target == target}
@@ -83,7 +88,7 @@ def not_applied(wanted: list[Hook]) -> list[str]:
 
 
 def _check_after(registry: Any, wanted: list[Hook]) -> None:
-    """Look at the hooks when SGLang has applied them: right after the plugins have run."""
+    """Check the hooks when SGLang has applied them, right after the plugins have run."""
     own = vars(registry)["apply_hooks"]
 
     def apply_hooks() -> None:
@@ -104,7 +109,7 @@ def _check_after(registry: Any, wanted: list[Hook]) -> None:
 
 
 def _hooked_with(function: Any) -> set[Any]:
-    """The hooks that SGLang's registry wrapped around a function."""
+    """Return the hooks that SGLang's registry wrapped around a function."""
     found: set[Any] = set()
     while function is not None:
         for cell in getattr(function, "__closure__", None) or ():
@@ -114,7 +119,7 @@ def _hooked_with(function: Any) -> set[Any]:
 
 
 def _internal_state_target() -> str:
-    components = _SRT + "managers.scheduler_components"
+    components = _MANAGERS + "scheduler_components"
     if importlib.util.find_spec(components + ".internal_state") is None:
-        return _SRT + "managers.scheduler.Scheduler.set_internal_state"
+        return _MANAGERS + "scheduler.Scheduler.set_internal_state"
     return components + ".internal_state.SchedulerInternalStateController.set_internal_state"

@@ -11,14 +11,14 @@ import os
 from typing import Any
 
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.operation.metrics import LiveFigures
+from adaptive_spec.operation.live_figures import LiveFigures
 
 _DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 _REFRESH_SECONDS = 1.0
 
 
 class Metrics:
-    """Copies a controller's status to Prometheus about once a second."""
+    """Copy of a controller's status in Prometheus, refreshed about once a second."""
 
     def __init__(self, controller: Controller, *, model_name: str, engine: str) -> None:
         self._controller = controller
@@ -26,7 +26,7 @@ class Metrics:
         self._figures = LiveFigures(controller.status(), model_name=model_name, engine=engine)
 
     def refresh(self, now: float) -> None:
-        """Bring the figures up to date if the last time is long enough ago."""
+        """Refresh the figures if the last refresh is long enough ago."""
         if 0 <= self._next - now <= _REFRESH_SECONDS:
             return
         self._next = now + _REFRESH_SECONDS
@@ -34,7 +34,7 @@ class Metrics:
 
 
 def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:
-    """Figures for this scheduler's server, None where SGLang serves none."""
+    """Return figures for this scheduler's server, None if SGLang serves none."""
     server_args = scheduler.server_args
     if not getattr(server_args, "enable_metrics", False) or not os.environ.get(_DIRECTORY):
         return None

@@ -21,7 +21,7 @@ _RESOLVED = (
 
 
 def register_algorithm() -> None:
-    """Register it with SGLang, once."""
+    """Register ADAPTIVE_NGRAM with SGLang, once."""
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import get_spec
 
@@ -34,7 +34,7 @@ def register_algorithm() -> None:
 
 
 def _worker_class(server_args: Any) -> Any:
-    """SGLang asks for the worker in the scheduler process, where importing it is due anyway."""
+    """Return the worker's class; SGLang calls this in the scheduler process only."""
     from adaptive_spec.adapters.sglang.ngram_worker import adaptive_worker_class
 
     return adaptive_worker_class()

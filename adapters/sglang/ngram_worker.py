@@ -45,7 +45,7 @@ class ChangingWidth:
     steered_params: SteeredParams | None = None
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
-        """SGLang's own buffers, then those of every other width; without these, one width."""
+        """Allocate SGLang's own buffers and those of other widths; keep one width if these fail."""
         worker: Any = self
         engine: Any = super()
         engine.alloc_memory_pool(**kwargs)
@@ -83,7 +83,10 @@ class ChangingWidth:
             width = self.steered_params.get_steps_for_batch(len(batch.reqs)) + 1
             if width != self._width and width in self._buffers:
                 self._use(width)
-        return engine.forward_batch_generation(batch, *args, **kwargs)
+        result = engine.forward_batch_generation(batch, *args, **kwargs)
+        if self.steered_params is not None:
+            self.steered_params.launched(batch)
+        return result
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[Any, Any]:
         worker: Any = self
@@ -133,7 +136,7 @@ class ChangingWidth:
 
 
 def first_nodes(tokens: Any, mask: Any, batch_size: int, nodes: int, width: int) -> tuple[Any, Any]:
-    """The first `width` of `nodes` nodes of each tree.
+    """Return the first `width` of `nodes` nodes of each tree.
 
     Args:
         tokens: [B * nodes] node tokens.
@@ -149,7 +152,7 @@ def first_nodes(tokens: Any, mask: Any, batch_size: int, nodes: int, width: int)
 
 @functools.cache
 def adaptive_worker_class() -> Any:
-    """SGLang's NGRAM worker with `ChangingWidth` before it."""
+    """Return SGLang's NGRAM worker with `ChangingWidth` before it."""
     from sglang.srt.speculative.ngram_worker import NGRAMWorker
 
     return type("AdaptiveNgramWorker", (ChangingWidth, NGRAMWorker), {"__module__": __name__})

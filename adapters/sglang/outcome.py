@@ -1,4 +1,4 @@
-"""What a step did, read from SGLang's result, as a `StepOutcome`.
+"""`StepOutcome` of a step, read from SGLang's result.
 
 Acceptance is read where SGLang has it on the CPU and before it counts it itself, for the requests
 SGLang counts: those neither finished nor retracted since the step was launched.
@@ -7,7 +7,7 @@ SGLang counts: those neither finished nor retracted since the step was launched.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ class RunningStep:
 
     Attributes:
         names: [B] its requests, by which its results are known.
-        context: what it was planned with; None for one that a fault of ours left unplanned.
+        context: state that it was planned from; None after a fault of ours. Planned ahead, its
+            requests may differ from `names`.
         k: K that was decided, or SGLang's own.
         not_before: earliest time its work is counted from; see `StepClock`.
     """
@@ -45,11 +46,11 @@ class Reading:
         requests: those whose results count.
         rows: their positions in the batch.
         accepted: [R] accepted drafts.
-        lengths: [R] tokens emitted before.
+        emitted: [R] tokens emitted by the step, once SGLang has applied the results.
         k: K that really ran.
     """
 
-    __slots__ = ("accepted", "k", "lengths", "now", "requests", "rows", "seconds", "step")
+    __slots__ = ("accepted", "emitted", "k", "now", "requests", "rows", "seconds", "step")
 
     def __init__(self, step: RunningStep, result: Any, batch: Any) -> None:
         self.step = step
@@ -66,28 +67,42 @@ class Reading:
         self.rows = alive
         self.requests = [batch.reqs[row] for row in alive]
         self.accepted: IntArray = np.array([lengths[row] - bonus for row in alive], dtype=np.int64)
-        self.lengths: IntArray = np.array([len(r.output_ids) for r in self.requests], np.int64)
+        self.emitted: IntArray = -self._lengths()
         self.seconds = math.nan
         self.now = 0.0
 
+    def applied(self) -> None:
+        """Count the emitted tokens: SGLang has appended them and applied its stop conditions."""
+        self.emitted += self._lengths()
 
-def build_outcome(reading: Reading) -> StepOutcome | None:
-    """The outcome, after SGLang has appended the tokens and applied its stop conditions."""
-    context = reading.step.context
+    def _lengths(self) -> IntArray:
+        return np.array([len(r.output_ids) for r in self.requests], dtype=np.int64)
+
+
+def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepOutcome | None:
+    """Return the outcome of a step whose results SGLang has applied.
+
+    Args:
+        reading: the results.
+        slot_of: slot of a request, by its name and itself.
+    """
+    context, names = reading.step.context, reading.step.names
     if context is None:
         return None
-    after = np.array([len(r.output_ids) for r in reading.requests], dtype=np.int64)
-    rows = np.array(reading.rows, dtype=np.int64)
-    k = reading.k
+    if names == context.request_ids:
+        slots = context.slots[reading.rows]
+    else:  # planned ahead, and the batch has changed
+        slots = np.array([slot_of(r.rid, r) for r in reading.requests], dtype=np.int64)
+    size, k = len(names), reading.k
     return StepOutcome(
         step=context.step,
-        slots=context.slots[rows],
-        verified=np.full(len(rows), k, dtype=np.int64),
+        slots=slots,
+        verified=np.full(len(slots), k, dtype=np.int64),
         accepted=reading.accepted.clip(0, k),
-        emitted=after - reading.lengths,
-        batch_size=context.batch_size,
-        batch_tokens=context.batch_size * (k + 1),
-        context_tokens=int(context.context_tokens.sum()),
+        emitted=reading.emitted,
+        batch_size=size,
+        batch_tokens=size * (k + 1),
+        context_tokens=round(float(context.context_tokens.mean()) * size),
         prefill_tokens=0,
         draft_depth=k,
         ragged=False,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 def ladder_below(launch_k: int, candidates: Iterable[int]) -> list[int]:
-    """The candidates that fit below the launch K, and that K, ascending."""
+    """Return the candidates below the launch K, and that K, ascending."""
     return sorted({k for k in candidates if 0 <= k <= launch_k} | {launch_k})
 
 
@@ -43,5 +43,5 @@ class FixedSchedule:
     def on_verify_complete(
         self, num_correct_drafts_per_req: list[int], batch_size: int
     ) -> int | None:
-        """Nothing to learn."""
+        """Learn nothing: K is fixed."""
         return None

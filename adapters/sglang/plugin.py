@@ -11,8 +11,12 @@ import contextlib
 import importlib.metadata
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 from adaptive_spec.errors import AdaptiveSpecError
+
+if TYPE_CHECKING:
+    from adaptive_spec.engines.source_check import SourceReport
 
 _SCHEDULER_MODULE = "sglang.srt.managers.scheduler"
 
@@ -40,32 +44,35 @@ def _register() -> None:
         settings = requested()
     except AdaptiveSpecError:
         with contextlib.suppress(AdaptiveSpecError):
-            _features()  # a server launched with ADAPTIVE_NGRAM starts all the same
+            _source()  # a server launched with ADAPTIVE_NGRAM starts all the same
         raise
     if settings is None:
         return
-    features = _features()
+    report, warning = _source(allow_untested=settings.config.allow_untested)
     from adaptive_spec.policy import configured_policy
 
     configured_policy(settings.config)
     if _SCHEDULER_MODULE in sys.modules:
         from adaptive_spec.adapters.sglang.installation import install
 
-        install(settings, features)
+        lowered = (f"lacks {feature} ({why})" for feature, why in report.missing.items())
+        install(settings, report.available, tuple(filter(None, (warning, *lowered))))
 
 
-def _features() -> frozenset[str]:
-    """What this SGLang allows; where it allows ADAPTIVE_NGRAM, that is registered.
+def _source(*, allow_untested: bool = True) -> tuple[SourceReport, str]:
+    """Check the installed SGLang, and register ADAPTIVE_NGRAM where its source allows that.
 
-    Raises UnsupportedEngineError, one line, for an SGLang that we don't know.
+    Returns the report, and a warning about the version, which may be empty. Raises
+    UnsupportedEngineError, one line, if the adapter cannot run.
     """
     from adaptive_spec.adapters.sglang import facts
     from adaptive_spec.adapters.sglang.versions import VERSIONS
 
-    VERSIONS.admit(importlib.metadata.version("sglang"), allow_untested=False)
-    features = facts.SOURCE.require([facts.BASE]).available
-    if facts.NGRAM in features:
+    version = importlib.metadata.version("sglang")
+    warning = VERSIONS.admit(version, allow_untested=allow_untested)
+    report = facts.SOURCE.require([facts.BASE])
+    if facts.NGRAM in report.available:
         from adaptive_spec.adapters.sglang.ngram_algorithm import register_algorithm
 
         register_algorithm()
-    return features
+    return report, warning

@@ -15,7 +15,7 @@ from adaptive_spec.engines.request_table import RequestConstants
 
 
 class RequestReader:
-    """Reads requests.
+    """Reader of SGLang's request objects.
 
     Args:
         ignored: told the key of every hint that could not be used.

@@ -41,7 +41,7 @@ def set_internal_state(own: Callable[[Any], Any], request: Any, driver: StepDriv
 
 
 def _asked(request: Any, driver: StepDriver | None) -> tuple[SwitchMode | None, Any]:
-    """The mode asked for, None if none is or it can't be had; the request for SGLang.
+    """Return the requested mode, None if it is absent or refused, and the request for SGLang.
 
     With a mode that can't be had our key stays in it: SGLang refuses a key it doesn't know.
     """

@@ -1,4 +1,4 @@
-"""What the environment of an SGLang process asks for.
+"""Settings that the environment of an SGLang process requests.
 
 Plugins see no command line: they are loaded before SGLang has parsed it. So the configuration is
 the file that ``ADAPTIVE_SPEC_CONFIG`` names, and two settings of this adapter are variables.
@@ -24,7 +24,7 @@ DEFAULT_DWELL = 8
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for.
+    """Requested settings.
 
     Attributes:
         config: the configuration; its mode is not ``off``.
@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def requested(environ: Mapping[str, str] = os.environ) -> Settings | None:
-    """What is switched on; None if nothing is.
+    """Return the requested settings; None if nothing is switched on.
 
     Raises ConfigError, one line that begins with the variable's name.
     """

@@ -1,4 +1,4 @@
-"""What SGLang's `AdaptiveController` asks instead of its own parameters: which K runs.
+"""Parameters that SGLang's `AdaptiveController` asks for K instead of its own.
 
 It implements SGLang's `AdaptiveSpecPolicy` protocol around SGLang's own object and never raises:
 `AdaptiveController` lets an exception, or a K without a runtime state, through to the step loop.
@@ -12,25 +12,29 @@ from typing import Any, Protocol
 
 
 class Decides(Protocol):
-    """The part of the step driver that is asked here."""
+    """Part of the step driver that the parameters use."""
 
     def decided_k(self, batch_size: int) -> int | None:
-        """K for the batch about to run; None for SGLang's own."""
+        """Return K for the batch about to run; None for SGLang's own."""
         ...
 
     @property
     def watching(self) -> bool:
-        """SGLang's own schedule runs, and is to learn as if nobody watched."""
+        """Whether SGLang's own schedule runs and learns as if nobody watched."""
+        ...
+
+    def think(self, batch: Any) -> None:
+        """Use the time in which the device works on a batch."""
         ...
 
     @property
     def ran_own_k(self) -> bool:
-        """The step whose results are being read ran the K of SGLang's own schedule."""
+        """Whether the step whose results are being read ran the K of SGLang's own schedule."""
         ...
 
 
 class SteeredParams:
-    """Stands in for SGLang's adaptive parameters.
+    """Stand-in for SGLang's adaptive parameters.
 
     Attributes:
         own: SGLang's own object.
@@ -50,18 +54,18 @@ class SteeredParams:
         return [int(k) for k in self.own.candidate_steps]
 
     def set_cuda_graph_bs(self, cuda_graph_bs: list[int] | None) -> None:
-        """SGLang says for which batch sizes graphs are captured; None without graphs."""
+        """Note for which batch sizes SGLang captures graphs; None without graphs."""
         self.own.set_cuda_graph_bs(cuda_graph_bs)
         self._graph_sizes = sorted(cuda_graph_bs) if cuda_graph_bs else None
 
     def cuda_graph_bs_for_step(self, step: int) -> list[int] | None:
-        """Batch sizes that get a graph at this K: what SGLang itself would capture."""
+        """Return the batch sizes that get a graph at this K, which SGLang's own object decides."""
         sizes: list[int] | None = self.own.cuda_graph_bs_for_step(step)
         self._sizes_of[step] = frozenset(sizes or ())
         return sizes
 
     def runnable(self, batch_size: int) -> tuple[int, ...]:
-        """K values that may run with this many requests, ascending; never empty.
+        """Return the K that may run with this many requests, ascending; never empty.
 
         Where graphs are captured, only those with a graph at the padded batch size: any other
         would run without one.
@@ -80,12 +84,17 @@ class SteeredParams:
         return found
 
     def get_steps_for_batch(self, batch_size: int) -> int:
-        """K for the batch about to run."""
+        """Return K for the batch about to run."""
         if self.driver is not None:
             k = self.driver.decided_k(batch_size)
             if k is not None:
                 return k
         return int(self.own.get_steps_for_batch(batch_size))
+
+    def launched(self, batch: Any) -> None:
+        """Let the driver use the time in which the device works on a launched batch."""
+        if self.driver is not None:
+            self.driver.think(batch)
 
     def on_verify_complete(
         self, num_correct_drafts_per_req: list[int], batch_size: int

@@ -1,8 +1,14 @@
-"""Drives a controller from the scheduler's hooks.
+"""Driver of a controller, called by the scheduler's hooks.
 
-Order of one decode step: `before_run` (plan, agree with the other ranks) - SGLang asks for K
-(`decided_k`), drafts, verifies - `read` - SGLang applies the results - `applied`. With overlap
-scheduling the next step's first half runs before this one's second.
+Order of one decode step: `before_run` (decide, agree with the other ranks) - SGLang asks for K
+(`decided_k`), hands drafting and verification to the device - `think` - results arrive: `read` -
+SGLang applies them - `applied`.
+
+The plain loop waits for the device right after `think`, so `think` learns from the step before and
+plans the one after. `before_run` plans only where that plan does not fit: the batch has changed a
+lot, the operator has switched, or confidence is read. With overlap scheduling all of our work runs
+while the device works: results are read and applied when the next step has been launched, and
+SGLang waits for that one only after `before_run`. So `think` has nothing to do there.
 
 No method lets an exception out: it is counted, said once, and the step runs SGLang's own K.
 """
@@ -12,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE, WATCHING, Agreement
@@ -24,6 +30,7 @@ from adaptive_spec.adapters.sglang.outcome import (
     RunningStep,
     build_outcome,
 )
+from adaptive_spec.adapters.sglang.planned_ahead import PlannedAhead
 from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
@@ -34,7 +41,7 @@ from adaptive_spec.engines.pending_steps import PendingSteps
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.engines.step_clock import StepClock
 from adaptive_spec.operation.run_time_switch import SwitchRequest
-from adaptive_spec.step import SpecPlan
+from adaptive_spec.step import SpecPlan, StepContext
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -43,7 +50,7 @@ _SWEEP_ABOVE = 64
 
 
 class StepDriver(Guarded):
-    """One per scheduler, on every rank; only rank 0 has a controller."""
+    """Driver of one scheduler, on every rank; only rank 0 has a controller."""
 
     def __init__(
         self,
@@ -56,6 +63,7 @@ class StepDriver(Guarded):
         watching: bool = False,
         only_watch: str = "",
         confidence: ConfidenceTap | None = None,
+        thinks: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Attach to a scheduler.
@@ -69,6 +77,7 @@ class StepDriver(Guarded):
             watching: we only watch, until told otherwise.
             only_watch: why the operator may not tell otherwise; empty if so.
             confidence: the drafter's probabilities, if they are read.
+            thinks: SGLang calls `think` between launching a step and waiting for it.
             clock: monotonic seconds.
         """
         super().__init__(controller, _LOG, clock)
@@ -86,6 +95,11 @@ class StepDriver(Guarded):
         self._decided: tuple[int, int] | None = None
         self._pending = PendingSteps[RunningStep]()
         self._reading: Reading | None = None
+        self._thinks = thinks
+        self._ahead: PlannedAhead | None = None
+        self._decoding = False
+        self._unlearned: list[Reading] = []
+        self._ended: list[str] = []
         # Kept on every rank, from what all of them know: their own schedules must learn alike.
         self._ran_own: deque[bool] = deque(maxlen=MOST_IN_FLIGHT)
         self._ran_own_k = True
@@ -101,7 +115,7 @@ class StepDriver(Guarded):
     # ------------------------------------------------------------- SGLang asks
 
     def decided_k(self, batch_size: int) -> int | None:
-        """K for the batch about to run; None for SGLang's own."""
+        """Return K for the batch about to run; None for SGLang's own."""
         if self._decided is None:
             return None
         planned, k = self._decided
@@ -113,20 +127,21 @@ class StepDriver(Guarded):
 
     @property
     def watching(self) -> bool:
-        """SGLang's own schedule runs, and is to learn as if nobody watched."""
+        """Whether SGLang's own schedule runs and learns as if nobody watched."""
         return self._watching or self._detached
 
     @property
     def ran_own_k(self) -> bool:
-        """The step whose results are being read ran the K of SGLang's own schedule."""
+        """Whether the step whose results are being read ran the K of SGLang's own schedule."""
         return self._ran_own_k
 
     # ------------------------------------------------------------------- hooks
 
     def before_run(self, batch: Any) -> None:
-        """SGLang is about to run a batch: decide, if it decodes."""
+        """Decide for a batch that SGLang is about to run, if it decodes."""
         self._decided = None
-        if self._detached or not is_decoding(batch):
+        self._decoding = is_decoding(batch)
+        if self._detached or not self._decoding:
             return
         proposal = self._propose(batch)
         try:
@@ -140,13 +155,11 @@ class StepDriver(Guarded):
         self._watching = k == WATCHING
         if k in self._ladder:
             self._decided = (size, k)
-        self._ran_own.append(
-            self._decided is None or k == self._params.own.get_steps_for_batch(size)
-        )
+        self._ran_own.append(self._decided is None or k == self._own_k(size))
 
     @fail_open
     def read(self, result: Any, batch: Any) -> None:
-        """Results of a decode step are on the CPU and not applied yet."""
+        """Read the results of a decode step before SGLang applies them."""
         self._reading = None
         self._ran_own_k = self._ran_own.popleft() if self._ran_own else True
         if self.controller is None:
@@ -163,31 +176,49 @@ class StepDriver(Guarded):
 
     @fail_open
     def applied(self, batch: Any) -> None:
-        """SGLang has processed the results of a batch: learn, and forget what has ended."""
+        """Learn from a batch whose results SGLang has processed, now or in `think`."""
         controller = self.controller
         if controller is None:
             return
         reading, self._reading = self._reading, None
         if reading is None:
             self._clock.other_work_ended(self._now())
-        elif (outcome := build_outcome(reading)) is not None:
-            controller.observe(outcome)
-        controller.finish([r.rid for r in batch.reqs if r.finished()])
-        live = len(controller.slots)
-        if reading is not None and not live:
-            # Nothing decodes any more: write what is buffered. SGLang ends schedulers by force.
-            controller.flush()
-        if live > self._sweep_above:
-            self._sweep(batch, controller)
+        else:
+            reading.applied()
+            self._unlearned.append(reading)
+        self._ended += [r.rid for r in batch.reqs if r.finished()]
+        # An idle scheduler launches nothing, so it does not reach `think`.
+        if not self._thinks or len(self._ended) >= len(controller.slots):
+            self._learn(batch, controller)
+
+    @fail_open
+    def think(self, batch: Any) -> None:
+        """Learn and plan the next step while the device works on a batch."""
+        controller = self.controller
+        if controller is None or not self._thinks:
+            return
+        self._learn(batch, controller)
+        if self._confidence is not None or self._detached:
+            return
+        requests: list[Any] = list(batch.reqs)
+        if not self._decoding:  # a prompt: its requests join those that decode
+            joined = {r.rid: r for r in (*self._scheduler.running_batch.reqs, *requests)}
+            requests = [r for r in joined.values() if not r.finished()]
+        under_way = {r.rid for r in batch.reqs}
+        since = controller.decides_since
+        if self._ahead is not None and self._ahead.fits([r.rid for r in requests], since):
+            return
+        context, plan = self._plan(requests, controller, self._now(), under_way)
+        self._ahead = PlannedAhead(context, plan, frozenset(context.request_ids), since)
 
     @fail_open
     def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
-        """The operator switches, from the next step on; not to `on` where we may only watch."""
+        """Switch the mode from the next step on; never to `on` if we may only watch."""
         if self.controller is not None and not (mode == "on" and self.only_watch):
             self.controller.switch(SwitchRequest(mode=mode))
 
     def close(self) -> None:
-        """The process ends: write what is buffered."""
+        """Write what is buffered: the process ends."""
         if self.controller is not None:
             self.controller.close()
 
@@ -195,7 +226,7 @@ class StepDriver(Guarded):
 
     @fail_open
     def _propose(self, batch: Any) -> int:
-        """K to run on all ranks, or `OWN_SCHEDULE`, or `WATCHING`."""
+        """Return K for all ranks, or `OWN_SCHEDULE`, or `WATCHING`."""
         if self.controller is None:
             return OWN_SCHEDULE
         self._pending.keep(MOST_IN_FLIGHT - 1)
@@ -207,28 +238,23 @@ class StepDriver(Guarded):
             self._pending.launched(running)
 
     def _decide(self, batch: Any, controller: Controller, running: RunningStep) -> int:
-        self._step += 1
-        size = len(batch.reqs)
-        runnable = self._params.runnable(size)
-        own = int(self._params.own.get_steps_for_batch(size))
+        if len(self._unlearned) > 1:  # SGLang did not reach `think`
+            self._learn(batch, controller)
         now = self._now()
         # Only here: the other ranks hear what this one decides.
         controller.poll_control_file(now)
-        tap, youngest = self._confidence, self._pending.youngest
-        context = self._builder.build(
-            self._step,
-            now,
-            batch,
-            engine_k=min(own, self._ladder[-1]),
-            largest=runnable[-1],
-            asked=self._asked,
-            under_way=frozenset[str | None](() if youngest is None else youngest.names),
-            certainty=None if tap is None else tap.take(batch.reqs, self._ladder[-1]),
-        )
-        plan = controller.plan(context)
-        self._asked = plan.draft_depth
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.fits(running.names, controller.decides_since):
+            context, plan = ahead.context, ahead.plan
+        else:
+            youngest = self._pending.youngest
+            under_way = frozenset[str | None](() if youngest is None else youngest.names)
+            context, plan = self._plan(batch.reqs, controller, now, under_way)
+        size = len(batch.reqs)
+        own = self._own_k(size)
         k = own
         if plan.acts:
+            runnable = self._params.runnable(size)
             k = self.limit.settle(round_down(wanted_k(plan), runnable), runnable)
         else:
             self.limit.ran(own)
@@ -237,6 +263,49 @@ class StepDriver(Guarded):
         if controller.mode != "on":
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
+
+    def _plan(
+        self,
+        requests: Sequence[Any],
+        controller: Controller,
+        now: float,
+        under_way: Collection[str | None],
+    ) -> tuple[StepContext, SpecPlan]:
+        self._step += 1
+        tap = self._confidence
+        context = self._builder.build(
+            self._step,
+            now,
+            requests,
+            engine_k=min(self._own_k(len(requests)), self._ladder[-1]),
+            largest=self._params.runnable(len(requests))[-1],
+            asked=self._asked,
+            under_way=under_way,
+            certainty=None if tap is None else tap.take(requests, self._ladder[-1]),
+        )
+        plan = controller.plan(context)
+        self._asked = plan.draft_depth
+        return context, plan
+
+    def _own_k(self, batch_size: int) -> int:
+        return int(self._params.own.get_steps_for_batch(batch_size))
+
+    def _learn(self, batch: Any, controller: Controller) -> None:
+        """Learn from the results that are known, then forget the requests that have ended."""
+        readings, self._unlearned = self._unlearned, []
+        ended, self._ended = self._ended, []
+        try:
+            for reading in readings:
+                if (outcome := build_outcome(reading, self._builder.slot_of)) is not None:
+                    controller.observe(outcome)
+        finally:
+            controller.finish(ended)
+        live = len(controller.slots)
+        if readings and not live:
+            # Nothing decodes any more: write what is buffered. SGLang ends schedulers by force.
+            controller.flush()
+        if live > self._sweep_above:
+            self._sweep(batch, controller)
 
     def _sweep(self, batch: Any, controller: Controller) -> None:
         """Forget requests that left without a last result, such as aborted ones in the queue."""
@@ -252,10 +321,10 @@ class StepDriver(Guarded):
 
 
 def is_decoding(batch: Any) -> bool:
-    """A batch of decoding requests only."""
+    """Return whether a batch has decoding requests only."""
     return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
 
 
 def wanted_k(plan: SpecPlan) -> int:
-    """The one K of a plan at level UNIFORM."""
+    """Return the one K of a plan at level UNIFORM."""
     return int(plan.verify.max(initial=0))

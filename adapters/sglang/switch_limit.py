@@ -1,4 +1,4 @@
-"""How often K may change.
+"""Limit on how often K changes.
 
 Every change makes SGLang swap its runtime state, rebuild its chain buffers and write a log line.
 A limit on the rate, with a burst, keeps that small without stretching a look at a deeper K, which
@@ -14,7 +14,7 @@ BURST = 8
 
 
 class SwitchLimit:
-    """At most one change in `dwell` steps on average.
+    """Limit of one change in `dwell` steps on average.
 
     Args:
         dwell: steps per change; 1 allows a change at every step.
@@ -29,19 +29,19 @@ class SwitchLimit:
         self.held = 0
 
     def foresee(self, k: int, runnable: Collection[int]) -> int:
-        """What `settle` would answer in the next step."""
+        """Return what `settle` would answer in the next step."""
         saved = min(self._saved + 1, self._burst)
         if self._k is None or saved >= self._dwell or self._k not in runnable:
             return k
         return self._k
 
     def ran(self, k: int) -> None:
-        """A K that was not ours to choose ran in this step."""
+        """Note a K that ran in this step without our choice."""
         self._saved = min(self._saved + 1, self._burst)
         self._k = k
 
     def settle(self, k: int, runnable: Collection[int]) -> int:
-        """The K to run, given the one that is wanted. Once per step, unless `ran` was called.
+        """Return the K to run; called once per step, unless `ran` was called.
 
         Args:
             k: the one that is wanted.

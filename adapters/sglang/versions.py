@@ -1,36 +1,32 @@
-"""Which SGLang this adapter was written for, and what was executed."""
+"""Table of SGLang versions that this adapter was run with or compared with."""
 
 from __future__ import annotations
 
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
+_CALLER = "parameters replaced in the controller"
+_PROTOCOL = "policy protocol"
+_SOURCE = "source of the wheel against `facts`; never executed"
+
+
+def _row(version: str, route: str, checked: str = _SOURCE) -> KnownVersion:
+    executed = checked != _SOURCE
+    return KnownVersion(version=version, route=route, checked=checked, executed=executed)
+
+
 VERSIONS = VersionTable(
     engine="SGLang",
     go_on="unset ADAPTIVE_SPEC_CONFIG; see docs/sglang.md",
     rows=(
-        KnownVersion(
-            version="0.5.14",
-            route="parameters replaced in the controller; no NGRAM",
-            checked="source of the wheel against `facts`; never executed",
-            executed=False,
-        ),
-        KnownVersion(
-            version="0.5.18",
-            route="parameters replaced in the controller",
-            checked="source of the wheel against `facts`; never executed",
-            executed=False,
-        ),
-        KnownVersion(
-            version="0.5.20",
-            route="policy protocol",
-            checked="executed on CPU, greedy only: EAGLE, EAGLE3, STANDALONE, NGRAM",
-            executed=True,
-        ),
-        KnownVersion(
-            version="0.5.23",
-            route="policy protocol",
-            checked="executed on CPU, sampled as well: the same four; each with TP = 2",
-            executed=True,
+        _row("0.5.18", _CALLER),
+        _row("0.5.19", _CALLER),
+        _row("0.5.20", _PROTOCOL),
+        _row("0.5.21", _PROTOCOL),
+        _row("0.5.22", _PROTOCOL),
+        _row(
+            "0.5.23",
+            _PROTOCOL,
+            "all of `tests/sglang` on CPU: EAGLE, EAGLE3, STANDALONE, NGRAM; each with TP = 2",
         ),
     ),
 )

@@ -77,8 +77,8 @@ class ContextBuilder:
         scheduler, kmax = self._scheduler, self._kmax
         running = scheduler.running
         requests = [request for request in running if not request.is_prefill_chunk]
-        prompt_left = 0
-        if len(requests) < len(running):
+        prompt_left, prefilling = 0, len(running) - len(requests)
+        if prefilling:
             prompt_left = sum(
                 request.num_tokens - request.num_computed_tokens
                 for request in running
@@ -124,7 +124,7 @@ class ContextBuilder:
             context_tokens=computed,
             draft_available=available,
             draft_possible=np.maximum(np.minimum(cap, left - 2), 0),
-            engine_k=self._engine_k(len(ids)),
+            engine_k=self._engine_k(len(ids) + prefilling),
             tpot_target=table.tpot_target[slots],
             task=table.task[slots],
             temperature=table.temperature[slots],

@@ -160,6 +160,17 @@ def config(
         print(msgspec.yaml.encode(loaded).decode(), end="")
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def demo(context: typer.Context) -> None:
+    """Show a real vLLM server on this CPU whose K follows the load; `--quick` for two minutes."""
+    from adaptive_spec.commands.demo import run_demo
+
+    run_demo(context.args)
+
+
 def _print_report(report: Report) -> None:
     rows = [
         ("adaptive-spec", report.version, ""),

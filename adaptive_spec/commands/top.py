@@ -112,8 +112,10 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
         "goodput, measured / predicted",
         f"{_number(goodput, 'measured')} / {_number(goodput, 'predicted')}",
     )
-    yield "estimate, no speculation", _number(estimates, "no_speculation")
-    yield "estimate, engine's own K", _number(estimates, "engine_k")
+    planned = estimates.get("planned")
+    for name, title in (("no_speculation", "no speculation"), ("engine_k", "engine's own K")):
+        worth = f"{planned / estimates[name] - 1.0:+.0%}" if planned else "–"
+        yield f"estimated gain over {title}", worth
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"

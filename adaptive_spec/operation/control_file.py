@@ -25,7 +25,7 @@ class ControlFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._next = -math.inf
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
 
     def poll(self, now: float) -> SwitchRequest | None:
         """Return the request of a new or changed file; None before the next check is due.
@@ -40,7 +40,7 @@ class ControlFile:
             found = self._path.stat()
         except OSError:
             return None
-        version = (found.st_mtime_ns, found.st_size)
+        version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if version == self._seen:
             return None
         self._seen = version

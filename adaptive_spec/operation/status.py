@@ -25,6 +25,7 @@ DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 """Upper bounds of the decision-time histogram (seconds); one more bucket takes longer times."""
 
 _MOST_REASONS = 32
+_MOST_TASKS = 64
 OTHER = "other"
 """Name of all reasons beyond the first `_MOST_REASONS`."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -47,7 +48,7 @@ class Counters:
         self.verified_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
         self.by_task: dict[int, list[int]] = {}
-        """Verified and accepted drafts by number of the task label."""
+        """Verified and accepted drafts by number of the task label, the last used last."""
         self.predictions = PredictionCheck()
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
@@ -79,9 +80,12 @@ class Counters:
         """Count verified and accepted drafts by task label; nothing without labels."""
         if (task >= 0).any():
             for label in np.unique(task[task >= 0]).tolist():
-                own, counts = task == label, self.by_task.setdefault(label, [0, 0])
+                own, counts = task == label, self.by_task.pop(label, [0, 0])
                 counts[0] += int(outcome.verified[own].sum())
                 counts[1] += int(outcome.accepted[own].sum())
+                self.by_task[label] = counts
+            while len(self.by_task) > _MOST_TASKS:  # numbers of labels grow without end
+                del self.by_task[next(iter(self.by_task))]
 
     def _reason(self, text: str) -> str:
         """Replace the numbers of a reason, which limits the number of distinct reasons."""

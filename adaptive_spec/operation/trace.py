@@ -58,6 +58,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 import numpy as np
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import create_file, in_use, write_all
@@ -236,7 +237,7 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in _numbered_lines(path):
         try:
             record = decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             if not line.endswith(b"\n"):
                 _LOG.warning("adaptive_spec: %s:%d: skipped, the line is cut", path, number)
                 return

@@ -1,8 +1,7 @@
 """Estimated throughput of what a policy does not run: no speculation, and the engine's own K.
 
-Every eighth planned step adds the expected tokens and seconds of three plans of that step. Prompts
-are left out, as in `adaptive_spec.operation.prediction_check`, whose measured figure stands beside
-these.
+Every eighth planned step adds the expected tokens and seconds of three plans of that step; the time
+of prompts in the step counts for all of them alike.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray
 
 _EVERY_STEPS = 8
-_KEEP = 1.0 - _EVERY_STEPS / 1000.0
-"""Time constant of the exponential averages: 1,000 steps, as of the measured goodput."""
+_KEEP = 1.0 - _EVERY_STEPS / 200.0
+"""Factor of the exponential averages, whose time constant is 200 steps."""
 _NAMES = ("no_speculation", "engine_k", "planned")
 
 
@@ -35,7 +34,8 @@ class Worth:
         tokens = (context.batch_size, forecast.tokens_of(own), forecast.best_tokens)
         without = float(forecast.verify_seconds[0])
         engine = forecast.seconds_of(int(own.sum()), context.engine_k)
-        self._sums = _KEEP * self._sums + (tokens, (without, engine, forecast.best.seconds))
+        seconds = np.array((without, engine, forecast.best.seconds)) + forecast.prefill_seconds
+        self._sums = _KEEP * self._sums + (tokens, seconds)
 
     def snapshot(self) -> dict[str, float]:
         """Return tokens per second of each plan; empty without data."""

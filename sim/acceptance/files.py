@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import generate, load_hazard_model
@@ -113,7 +114,7 @@ def _first_row(file: Path) -> dict[str, Any] | None:
         raise DataError(f"{file}: empty; known are {_FORMATS}")
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         if line.strip() == b"{":
             return None
         raise DataError(

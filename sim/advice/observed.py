@@ -25,7 +25,7 @@ class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one band of batch sizes.
 
     Attributes:
-        clients: mean batch size of the band, rounded; 0 for all loads together.
+        clients: commonest batch size of the band; 0 for all loads together.
         share: fraction of the measured time.
         steps: number of steps.
         tokens_per_second: emitted tokens over measured seconds.
@@ -94,7 +94,7 @@ class _Band:
     """Sums over steps of alike batch size."""
 
     seconds: float = 0.0
-    weighted: float = 0.0
+    by_size: Counter[int] = field(default_factory=Counter)
     emitted: int = 0
     verified: int = 0
     accepted: int = 0
@@ -105,7 +105,7 @@ class _Band:
     def add(self, step: RecordedStep) -> None:
         assert step.seconds is not None
         self.seconds += step.seconds
-        self.weighted += step.seconds * step.batch_size
+        self.by_size[step.batch_size] += 1
         self.emitted += sum(step.emitted)
         self.verified += sum(step.k)
         self.accepted += sum(step.accepted)
@@ -116,7 +116,7 @@ class _Band:
 
     def facts(self, total: float, *, clients: int | None = None) -> LoadFacts:
         return LoadFacts(
-            clients=max(round(self.weighted / self.seconds), 1) if clients is None else clients,
+            clients=self.by_size.most_common(1)[0][0] if clients is None else clients,
             share=self.seconds / total,
             steps=self.steps,
             tokens_per_second=self.emitted / self.seconds,

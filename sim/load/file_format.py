@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.azure import is_azure
 from adaptive_spec.sim.load.servegen import COLUMNS as SERVEGEN_COLUMNS
@@ -56,7 +57,7 @@ def format_of(path: Path) -> LoadFormat:
 def _json_lines(path: Path, number: int, row: bytes) -> LoadFormat:
     try:
         keys = set(msgspec.json.decode(row, type=dict[str, msgspec.Raw]))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise DataError(f"{path}, row {number}: not a JSON object: {error}") from error
     if {"timestamp", "input_length", "output_length"} <= keys:
         return LoadFormat.MOONCAKE

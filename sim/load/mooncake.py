@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import MOST_TOKENS
@@ -38,7 +39,7 @@ def read_mooncake(path: Path) -> Iterator[Request]:
     for number, text in read_lines(path):
         try:
             line = decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise DataError(
                 f"{path}, row {number}: {error}; expected "
                 '{"timestamp": ms, "input_length": tokens, "output_length": tokens}'

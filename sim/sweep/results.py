@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
@@ -184,7 +185,7 @@ def read_results(path: Path) -> SweepResults:
         results = msgspec.json.decode(file.read_bytes(), type=SweepResults)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise DataError(
             f"{file}: not results of a sweep ({error}); make them again with `adaptive-spec sweep`"
         ) from error

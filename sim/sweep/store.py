@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from adaptive_spec import __version__
+from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.sweep.cells import Cell
 from adaptive_spec.sim.sweep.config import SweepConfig
@@ -130,7 +131,7 @@ def _check_same(path: Path, header: Header) -> None:
     remedy = "use --fresh to drop the old runs, or another --output"
     try:
         old = msgspec.json.decode(path.read_bytes(), type=Header)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise ConfigError(f"{path}: not the header of a sweep ({error}); {remedy}") from error
     if old.digest == header.digest:
         return
@@ -161,7 +162,7 @@ def _read(path: Path) -> Iterable[Outcome]:
                 return
             try:
                 yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except DECODE_ERRORS as error:
                 raise DataError(
                     f"{path}: row {row} is damaged ({error}); remove that line to repeat its run"
                 ) from error

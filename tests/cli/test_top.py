@@ -32,7 +32,7 @@ STATUS = {
     "last_depth": 3,
     "last_reason": "best of 3",
     "goodput": {"predicted": 120.0, "measured": 118.0},
-    "estimates": {"no_speculation": 80.0, "engine_k": 101.0},
+    "estimates": {"no_speculation": 80.0, "engine_k": 100.0, "planned": 120.0},
     "fail_opens": {"plan raised": 2},
 }
 LATER = STATUS | {"steps": 110, "verified_tokens": 660, "emitted_tokens": 560}
@@ -98,7 +98,7 @@ def test_a_damaged_status_file_is_said_in_one_line(tmp_path):
 def test_the_view_shows_rates_since_the_last_reading():
     text = shown(screen({"0": LATER}, {"0": STATUS}, 2.0))
     assert "30" in next(line for line in text.splitlines() if "tokens/s" in line)
-    for figure in ("118 / 120", "80", "101", "plan raised 2", "engine 0: goodput, on"):
+    for figure in ("118 / 120", "+50%", "+20%", "plan raised 2", "engine 0: goodput, on"):
         assert figure in text
 
 

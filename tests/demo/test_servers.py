@@ -116,7 +116,7 @@ def test_a_server_that_ends_shows_the_end_of_its_log(
     with servers.servers_for([ARM], files, keep=False) as running:
         running[0].process.wait()
         with pytest.raises(DemoError, match="`ours` ended with status 3") as raised:
-            asyncio.run(servers.wait_ready(running))
+            asyncio.run(servers.wait_ready(running, lambda line: None))
     assert raised.value.details.splitlines()[-1] == "line 49"
     assert len(raised.value.details.splitlines()) == servers.LOG_TAIL_LINES
 
@@ -128,7 +128,7 @@ def test_a_server_that_is_not_ready_in_time(files: Files, monkeypatch: pytest.Mo
         servers.servers_for([ARM], files, keep=False) as running,
         pytest.raises(DemoError, match="isn't ready after 0 s"),
     ):
-        asyncio.run(servers.wait_ready(running))
+        asyncio.run(servers.wait_ready(running, lambda line: None))
 
 
 @pytest.mark.parametrize(
@@ -177,3 +177,10 @@ def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> Non
         servers.require_memory(4, meminfo)
     servers.require_memory(1, meminfo)
     servers.require_memory(4, tmp_path / "none")
+
+
+def test_a_starting_server_says_how_far_it_has_come(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    assert servers.progress(log) == "vLLM is being imported"
+    log.write_text("INFO Initializing a V1 LLM engine\nadaptive_spec: mode=on policy=goodput\n")
+    assert servers.progress(log) == "adaptive-spec is attached"

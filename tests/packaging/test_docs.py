@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,18 @@ from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.config import parse_config
 
+sys.path.insert(0, str(Path(__file__).parent))
+from documented_commands import NOT_EXECUTED, commands, reason_not_executed
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+COMMANDS = sorted({command for page in (README, *PAGES.values()) for command in commands(page)})
+EXECUTED = [
+    pytest.param(command, marks=pytest.mark.slow if " replay" in command else ())
+    for command in COMMANDS
+    if reason_not_executed(command) is None
+]
 RESULTS = ROOT / "benchmarks" / "results"
 LINKS = [
     (folder / link)
@@ -36,6 +46,35 @@ def test_generated_tables_are_in_step():
     command = [sys.executable, str(ROOT / "scripts" / "generated_docs.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_pictures_are_in_step():
+    command = [sys.executable, str(ROOT / "scripts" / "site_pictures.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("command", EXECUTED)
+def test_commands_it_shows_run(command, tmp_path):
+    """A command that no test can execute belongs into documented_commands.py, with the reason."""
+    (tmp_path / "adaptive-spec.yaml").write_text("mode: shadow\n")
+    program, *arguments = shlex.split(command)
+    assert program == "adaptive-spec"
+    main = "from adaptive_spec.commands.cli import main; main()"
+    run = [sys.executable, "-c", main, *arguments]
+    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    allowed = (0, 1) if arguments == ["doctor"] else (0,)  # 1: it found something to act on
+    assert result.returncode in allowed, result.stderr
+    assert result.stdout
+
+
+def test_every_reason_not_to_execute_a_command_is_needed():
+    assert {reason_not_executed(command) for command in COMMANDS} - {None} == set(NOT_EXECUTED)
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert set(PAGES) <= listed, "name the page in mkdocs.yml, under `nav`"
 
 
 def test_the_readme_is_short():

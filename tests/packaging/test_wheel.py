@@ -6,14 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+import adaptive_spec
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("adaptive_spec", "adapters", "policies", "sim")
 DATA = (".py", ".typed", ".json", ".html", ".gz", ".md", ".npz")
+DEPENDENCIES = ("numpy", "msgspec", "rich", "typer", "yaml")
 WITHOUT_CACHES = shutil.ignore_patterns("__pycache__")
 
 
@@ -41,6 +46,12 @@ def installed(wheel, tmp_path_factory) -> Path:
 def test_only_adaptive_spec_is_importable(wheel):
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"adaptive_spec"}
+
+
+def test_twine_accepts_both_packages(wheel):
+    result = run("-m", "twine", "check", "--strict", *map(str, wheel.parent.iterdir()))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert {path.suffix for path in wheel.parent.iterdir()} == {".whl", ".gz"}
 
 
 def test_holds_every_source_file_and_the_data(wheel):
@@ -84,6 +95,29 @@ def test_the_simulator_works_without_the_source(installed, tmp_path):
     result = run("-c", code, cwd=tmp_path, PYTHONPATH=str(installed), ADAPTIVE_SPEC_DATA="")
     assert result.returncode == 0, result.stderr
     assert "goodput" in result.stdout
+
+
+def test_entry_points_work_in_a_clean_environment(wheel, tmp_path):
+    venv.create(tmp_path, with_pip=False, symlinks=True)
+    python = tmp_path / "bin" / "python"
+    (here,) = (tmp_path / "lib").glob("python*/site-packages")
+    dependencies = {Path(find_spec(name).origin).parents[1] for name in DEPENDENCIES}
+    (here / "dependencies.pth").write_text("\n".join(map(str, dependencies)))
+    target = ("--prefix", str(tmp_path), "--ignore-installed")
+    result = run("-m", "pip", "install", "--no-deps", "--quiet", *target, str(wheel))
+    assert result.returncode == 0, result.stderr
+    code = (
+        "from importlib.metadata import distribution as d\n"
+        "print(*[point.load().__module__ for point in d('adaptive-spec').entry_points])"
+    )
+    loaded = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert loaded.returncode == 0, loaded.stderr
+    assert len(loaded.stdout.split()) > 30
+    script = tmp_path / "bin" / "adaptive-spec"
+    said = subprocess.run(
+        [python, script, "--version"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert said.stdout.strip().endswith(adaptive_spec.__version__), said.stderr
 
 
 def run(*arguments: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:

@@ -102,6 +102,16 @@ def test_drafts_are_cut_into_new_lists() -> None:
     assert shared == [-1] * KMAX
 
 
+def test_static_without_k_takes_vllms_table_by_all_requests_of_the_step() -> None:
+    prompt = Request("b", is_prefill_chunk=True, num_computed_tokens=4, spec_token_ids=[])
+    scheduler = scheduler_with(Request("a"), prompt, dynamic_sd_lookup=[4, 4, 1, 0])
+    driver = driver_for(scheduler)
+    driver.before_schedule()
+    assert driver._planned is not None
+    assert driver._planned.context.engine_k == 1
+    assert driver._planned.plan.draft_depth == 1
+
+
 @pytest.mark.parametrize("table", [None, [0, 3, 3]])
 def test_placeholder_padding_is_off_only_while_drafts_are_trimmed(table: Any) -> None:
     scheduler = scheduler_with(Request("a"), dynamic_sd_lookup=table)

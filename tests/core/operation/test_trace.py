@@ -106,11 +106,16 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     assert (folder / f"steps-{os.getpid()}-000001.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [b"{broken", b'{"a":' * 20_000, b'{"a": ' + b"9" * 6000 + b"}", b'{"a": "\xff"}'],
+    ids=["cut", "deep", "digits", "bytes"],
+)
+def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path, damage: bytes) -> None:
     write(tmp_path, 5).close(0.0)
     [path] = tmp_path.iterdir()
     lines = path.read_bytes().split(b"\n")
-    lines[2] = b"{broken"
+    lines[2] = damage
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(DataError, match=r"\.jsonl:3"):
         list(read_trace(tmp_path))

@@ -127,6 +127,8 @@ class Loop:
         self.history: list[tuple[int, int]] = []
         """Batch size and K of every decode step."""
         self.all: list[Request] = []
+        self.device_works = False
+        """A batch has been launched and nobody has waited for it yet."""
         self._k = 3
         self._results: deque[tuple[Batch, Result | None]] = deque()
 
@@ -148,6 +150,7 @@ class Loop:
         if agreement.decides:
             capability = Capability(level=Level.UNIFORM, max_draft_tokens=LADDER[-1], ladder=LADDER)
             controller = Controller(policy, capability, config)
+        options = {"thinks": not self._overlap, **options}
         self.driver = StepDriver(self, self.params, agreement, controller, dwell=dwell, **options)
         self.params.driver = self.driver
         return self.driver
@@ -195,13 +198,20 @@ class Loop:
         if self.driver is not None:
             self.driver.before_run(batch)
         if not batch.forward_mode.is_decode():
+            self._launched(batch)
             self.running_batch.reqs = [*self.running_batch.reqs, *batch.reqs]
             return None
         k = self.params.get_steps_for_batch(len(batch.reqs))
+        self._launched(batch)
         assert k in LADDER, f"no runtime state for K = {k}"
         self._k = k
         self.history.append((len(batch.reqs), k))
         return Result([min(self._random.randint(0, 9), k) + 1 for _ in batch.reqs], k)
+
+    def _launched(self, batch: Batch) -> None:
+        self.device_works = True
+        self.params.launched(batch)
+        self.device_works = False
 
     def _process(self, batch: Batch, result: Result | None) -> None:
         if result is not None:

@@ -80,6 +80,8 @@ class Decides:
     def decided_k(self, batch_size: int) -> int | None:
         return self.k
 
+    def think(self, batch: Any) -> None: ...
+
 
 def test_every_width_has_its_buffers_and_a_refused_one_leaves_the_last(
     overrides: list[int], caplog: pytest.LogCaptureFixture

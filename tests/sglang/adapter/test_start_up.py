@@ -32,7 +32,8 @@ def config_file(folder: Path, **values: Any) -> str:
 
 def found_in_source(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
     """SGLang's source has what these features need, and no more."""
-    report = SourceReport("sglang", "", "", [], dict.fromkeys(features, "usable"), [])
+    routes = dict.fromkeys(facts.FACTS, "is missing") | dict.fromkeys(features, "usable")
+    report = SourceReport("sglang", "", "", [], routes, [])
     monkeypatch.setattr(EngineSource, "require", lambda self, wanted: report)
 
 
@@ -70,13 +71,16 @@ def test_a_wrong_variable_is_named_in_one_line(tmp_path: Path, name: str, value:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("version", ["0.5.14", "0.5.20", "0.5.22", "0.5.23", "0.5.23+cpu"])
+@pytest.mark.parametrize("version", ["0.5.18", "0.5.20", "0.5.22", "0.5.23", "0.5.23+cpu"])
 def test_known_versions_are_used(version: str) -> None:
     VERSIONS.admit(version, allow_untested=False)
 
 
-@pytest.mark.parametrize("version", ["0.5.13", "0.4.9", "0.5.24", "0.6.0", "0.5.23rc1", "unknown"])
-def test_other_versions_are_refused_with_one_line(version: str) -> None:
+@pytest.mark.parametrize("version", ["0.5.17", "0.4.9", "0.5.24", "0.6.0", "0.5.23rc1", "unknown"])
+def test_other_versions_run_with_a_warning_unless_untested_ones_are_not_allowed(
+    version: str,
+) -> None:
+    assert "untested" in VERSIONS.admit(version)
     with pytest.raises(UnsupportedEngineError, match=r"SGLang .* untested") as caught:
         VERSIONS.admit(version, allow_untested=False)
     assert "\n" not in str(caught.value)
@@ -113,7 +117,7 @@ def test_not_switched_on_nothing_of_sglang_or_of_the_adapter_is_loaded() -> None
 @pytest.mark.parametrize(
     ("version", "values", "said"),
     [
-        ("0.6.0", {"mode": "on"}, "SGLang 0.6.0 is untested"),
+        ("0.6.0", {"allow_untested": False}, "SGLang 0.6.0 is untested"),
         ("0.5.23", {"mode": "sometimes"}, "ADAPTIVE_SPEC_CONFIG: "),
         ("0.5.23", {"policy": "magic"}, "unknown policy 'magic'"),
     ],
@@ -147,16 +151,17 @@ def test_doctor_says_what_is_installed_and_enabled(
     assert "not installed" in report.detail
     assert report.enabled.startswith("no ")
     monkeypatch.setattr(doctor, "installed_version", lambda names: "0.9.0")
-    assert "will refuse" in doctor.describe().detail
-    monkeypatch.setattr(doctor, "installed_version", lambda names: "0.5.18")
+    found_in_source(monkeypatch, facts.BASE)
+    assert "0.9.0 is untested" in doctor.describe().detail
+    monkeypatch.setattr(doctor, "installed_version", lambda names: "0.5.19")
     found_in_source(monkeypatch, facts.BASE, facts.STANDALONE)
     monkeypatch.setenv("SGLANG_PLUGINS", "another")
     monkeypatch.setenv("ADAPTIVE_SPEC_CONFIG", config_file(tmp_path, policy="goodput"))
     report = doctor.describe()
     assert report.supported
     assert "STANDALONE" in report.detail
-    assert "NGRAM" not in report.detail
-    assert "never executed" in report.detail
+    assert "lacks NGRAM (" in report.detail
+    assert "not executed" in report.detail
     assert "does not name adaptive_spec" in report.detail
     assert report.enabled.startswith("mode on, policy goodput")
 

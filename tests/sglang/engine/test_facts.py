@@ -14,10 +14,10 @@ import pytest
 from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.facts import SOURCE
 from adaptive_spec.adapters.sglang.versions import VERSIONS
-from adaptive_spec.engines.source_facts import Order
+from adaptive_spec.engines.source_facts import AnyOf, Order
 from adaptive_spec.errors import UnsupportedEngineError
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.every_version]
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +37,49 @@ def test_the_installed_version_is_one_that_was_executed() -> None:
     assert VERSIONS.was_executed(version)
 
 
-def test_a_moved_symbol_is_named(installed: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "sglang"
+@pytest.fixture
+def copy(installed: Path, tmp_path: Path) -> Path:
+    """A copy of the files that the facts name."""
+    folder = tmp_path / "sglang"
     for fact in (fact for some in facts.FACTS.values() for fact in some):
+        assert not isinstance(fact, AnyOf)
         for name in (fact.file,) if isinstance(fact, Order) else fact.files:
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(installed / name, copy / name)
-    assert SOURCE.require([facts.BASE], copy).available == set(facts.FACTS)
-    scheduler = copy / "srt" / "managers" / "scheduler.py"
-    text = scheduler.read_text(encoding="utf-8")
-    scheduler.write_text(text.replace("def run_batch(", "def run_a_batch("), encoding="utf-8")
+            if (installed / name).exists():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(installed / name, folder / name)
+    assert SOURCE.require([facts.BASE], folder).missing == {}
+    return folder
+
+
+def plant(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_a_moved_symbol_of_the_base_is_named(copy: Path) -> None:
+    plant(copy / "srt/managers/scheduler.py", "def run_batch(", "def run_a_batch(")
     with pytest.raises(UnsupportedEngineError, match=r"Scheduler\.run_batch") as caught:
         SOURCE.require([facts.BASE], copy)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("feature", "file", "old", "new"),
+    [
+        (facts.STANDALONE, "speculative/standalone_worker_v2.py", "server_args:", "arguments:"),
+        (facts.NGRAM, "speculative/ngram_worker.py", "def _init_preallocated_", "def _init_"),
+        (facts.CONFIDENCE, "speculative/eagle_worker_v2.py", "next_token_logits", "logits"),
+        (facts.PLANNING_AHEAD, "managers/scheduler.py", '.to("cpu")', ".cpu_copy()"),
+        (facts.RUNTIME_SWITCH, "*", "recv_req: SetInternalStateReq", "request: SetInternalState"),
+        (facts.OVERRIDES, "runtime_context.py", "_overrides_log", "_overrides"),
+        (facts.RESOLVED, "runtime_context.py", "def get_spec(", "def get_speculation("),
+    ],
+)
+def test_a_changed_symbol_takes_away_the_feature_that_needs_it(
+    copy: Path, feature: str, file: str, old: str, new: str
+) -> None:
+    for path in copy.rglob("*.py") if file == "*" else (copy / "srt" / file,):
+        if old in path.read_text(encoding="utf-8"):
+            plant(path, old, new)
+    assert set(SOURCE.require([facts.BASE], copy).missing) == {feature}

@@ -73,6 +73,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()[-2:]]
 
 
+@pytest.mark.every_version
 def test_not_enabled_no_function_of_sglang_is_changed(probed: list[dict[str, Any]]) -> None:
     described = probed[0]
     assert described["ours"] == [], described
@@ -82,6 +83,7 @@ def test_not_enabled_no_function_of_sglang_is_changed(probed: list[dict[str, Any
     assert "adaptive_spec.adapters.sglang.hooks" not in described["modules"]
 
 
+@pytest.mark.every_version
 def test_enabled_functions_of_sglang_are_hooked(probed: list[dict[str, Any]]) -> None:
     """So that the test before this one can fail."""
     described = probed[1]

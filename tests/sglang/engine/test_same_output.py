@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from records import by_request, outcomes, plans, read, read_settled, status
 from samples import PROMPTS, SAMPLES_PER_PROMPT, p_value, p_values, sample
-from serving import LADDER, PATIENT
+from serving import KMAX, LADDER, PATIENT
 from traffic import SCENARIOS
+
+from adaptive_spec.adapters.sglang.facts import SOURCE
 
 pytestmark = pytest.mark.engine
 
@@ -27,7 +29,12 @@ COMPARISONS = 2
 LEVEL = 1e-3 / COMPARISONS
 """One false alarm in a thousand runs of the test of sampled output."""
 
-ALGORITHMS = ["EAGLE", "EAGLE3", "STANDALONE", "ADAPTIVE_NGRAM"]
+ALGORITHMS = [
+    pytest.param("EAGLE", marks=pytest.mark.every_version),
+    "EAGLE3",
+    "STANDALONE",
+    pytest.param("ADAPTIVE_NGRAM", marks=pytest.mark.every_version),
+]
 
 all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)
 """In one order everywhere, so that pytest runs the tests of one engine together."""
@@ -82,9 +89,11 @@ def test_acceptance_by_request_is_what_sglang_counts(served: Served) -> None:
         own = answer.meta
         if "spec_verify_ct" not in own or answer.meta.get("num_retractions"):
             continue
-        assert told.get(name, {"steps": 0})["steps"] == own["spec_verify_ct"], name
-        if own["spec_verify_ct"]:
-            assert told[name]["accepted"] == own["spec_num_correct_drafts"], name
+        seen = told.get(name, {"steps": 0, "accepted": 0})
+        # A plan made before a request joined does not cover its first step.
+        unseen = own["spec_verify_ct"] - seen["steps"]
+        assert unseen in (0, 1), name
+        assert 0 <= own["spec_num_correct_drafts"] - seen["accepted"] <= unseen * KMAX, name
     assert sum(totals["accepted"] for totals in told.values()) > 100
 
 
@@ -100,10 +109,20 @@ def test_nothing_failed(served: Served) -> None:
     assert "Traceback" not in served.engine.log
 
 
+def samples_on_a_cpu() -> bool:
+    """Whether the stand-in can let this SGLang verify sampled requests by sampling."""
+    folder = SOURCE.installed_folder()
+    assert folder is not None
+    code = (folder / "srt/speculative/eagle_utils.py").read_text(encoding="utf-8")
+    return "def _verify_uses_greedy(" in code
+
+
 @all_algorithms
 def test_sampled_output_has_the_distribution_without_speculation(
     served: Served, unspeculated: Any
 ) -> None:
+    if not samples_on_a_cpu():
+        pytest.skip("this SGLang verifies greedily on a CPU: no `_verify_uses_greedy`")
     since = len(read(served.engine.record_file))
     speculated = sample(served.engine)
     told = by_request(read_settled(served.engine.record_file, since))

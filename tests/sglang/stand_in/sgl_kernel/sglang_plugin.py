@@ -26,17 +26,20 @@ def sample_when_verifying() -> None:
     """Let the verification of sampled requests sample, as on a GPU."""
     from sglang.srt.speculative import eagle_utils
 
+    import sgl_kernel
+
     from .renormalisation import top_k_renorm_prob, top_p_renorm_prob
     from .verification import tree_speculative_sampling_target_only
 
     by_platform = getattr(eagle_utils, "_verify_uses_greedy", None)
-    if by_platform is None:  # in releases before 0.5.23 it can't be replaced
+    if by_platform is None:  # in releases before 0.5.21 it can't be replaced
         return
 
     def verify_uses_greedy(**facts: Any) -> bool:
         return bool(by_platform(**(facts | {"is_cpu": False})))
 
     eagle_utils._verify_uses_greedy = verify_uses_greedy
-    eagle_utils.top_k_renorm_prob = top_k_renorm_prob
-    eagle_utils.top_p_renorm_prob = top_p_renorm_prob
-    eagle_utils.tree_speculative_sampling_target_only = tree_speculative_sampling_target_only
+    for module in (eagle_utils, sgl_kernel):  # 0.5.22 and before import them at each use
+        module.top_k_renorm_prob = top_k_renorm_prob
+        module.top_p_renorm_prob = top_p_renorm_prob
+        module.tree_speculative_sampling_target_only = tree_speculative_sampling_target_only

@@ -1,0 +1,143 @@
+"""Make the pictures of `advise`, `top` and the live view in docs/images, with headless Chromium.
+
+    python scripts/screenshots.py [view] [top] [advise]
+
+The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
+H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import resources
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from adaptive_spec.commands.top import screen
+from adaptive_spec.policy import build_policy
+from adaptive_spec.sim.acceptance.files import load_acceptance
+from adaptive_spec.sim.commands.advise import advise as advice_command
+from adaptive_spec.sim.drafters.registry import drafter
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.examples import EXAMPLE
+from adaptive_spec.sim.hardware.registry import hardware
+from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
+from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.shapes import Piece
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+TRACE = ROOT / "benchmarks" / "results" / "vllm_cpu-costs.jsonl.gz"
+KMAX = 6
+SECONDS = 60
+PHASES = ((20.0, 4), (20.0, 32), (20.0, 96))
+Status = dict[str, Any]
+
+
+def statuses() -> list[Status]:
+    """Status of a simulated server after each second."""
+    data = load_acceptance([EXAMPLE], drafter_list="eagle", seed=0, kmax=KMAX)
+    pieces = [Piece(seconds, clients, clients) for seconds, clients in PHASES]
+    engine = Engine(
+        VaryingClosedLoad(requests_of(data, seed=0), pieces),
+        data,
+        drafter("eagle"),
+        hardware("h100-llama-8b"),
+        build_policy("goodput"),
+        EngineOptions(max_draft_tokens=KMAX),
+    )
+    found = []
+    for second in range(SECONDS):
+        engine.run(max_seconds=second + 1.0)
+        found.append(engine.controller.status())
+    return found
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves the page, and the next status at each reading."""
+
+    def __init__(self, found: list[Status], *arguments: Any) -> None:
+        self.found = found
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        """Answer with the page or with a status."""
+        if self.path.endswith("/view"):
+            page = resources.files("adaptive_spec.operation").joinpath("view.html")
+            body, kind = page.read_bytes(), "text/html"
+        elif self.path.endswith("/adaptive_spec"):
+            status = self.found.pop(0) if len(self.found) > 1 else self.found[0]
+            body = json.dumps({"engines": [{"engine": 0, "status": status}]}).encode()
+            kind = "application/json"
+        else:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+def shot(url: str, name: str, width: int, height: int, virtual_seconds: float = 1.0) -> None:
+    """Write a picture of a page as it is after so many seconds."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise SystemExit("error: no chromium: apt install chromium")
+    subprocess.run(
+        [
+            *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *(f"--window-size={width},{height}", f"--screenshot={IMAGES / name}"),
+            *(f"--virtual-time-budget={1000 * virtual_seconds:.0f}", url),
+        ],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    print(IMAGES / name)
+
+
+def view() -> None:
+    """Picture of the page at /v1/adaptive_spec/view."""
+    server = HTTPServer(("127.0.0.1", 0), partial(Handler, statuses()))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
+    shot(url, "view.png", 1100, 860, SECONDS - 2)
+    server.shutdown()
+
+
+def top() -> None:
+    """Picture of `adaptive-spec top`."""
+    *_, before, now = statuses()
+    console = Console(record=True, width=100, force_terminal=True, file=StringIO())
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "top.html")
+        console.print(screen({"0": now}, {"0": before}, 1.0))
+        console.save_html(str(page))
+        shot(page.as_uri(), "top.png", 860, 330)
+
+
+def advise() -> None:
+    """Picture of the page of `adaptive-spec advise`."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "advice.html")
+        advice_command([TRACE], drafter="draft_model", html=page)
+        shot(page.as_uri(), "advise.png", 1280, 900)
+
+
+if __name__ == "__main__":
+    IMAGES.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or ("view", "top", "advise"):
+        {"view": view, "top": top, "advise": advise}[name]()

@@ -1,0 +1,30 @@
+"""Hooks of the documentation site (mkdocs.yml)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
+"""Pages of the site that are files of the checkout's top folder."""
+
+TO_DOCS = re.compile(r"\]\(docs/")
+OUTSIDE = re.compile(r"\[`?([^]`]+)`?\]\(\.\./([^)#]+)[^)]*\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that lie outside docs/."""
+    for page, source in PAGES.items():
+        text = TO_DOCS.sub("](", (ROOT / source).read_text("utf-8"))
+        text = text.replace("](CHANGELOG.md)", "](changelog.md)")
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Show a link to a file of the checkout as its path: the site does not hold that file."""
+    return OUTSIDE.sub(lambda link: f"`{link[2]}`", markdown)
