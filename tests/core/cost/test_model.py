@@ -197,7 +197,7 @@ def test_padded_batches_cost_the_captured_size() -> None:
     assert model.verify_seconds(4, 400, 0)[5] != model.verify_seconds(4, 400, 0)[6]
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), 0.0, -1.0, 1e9, float("inf")])
+@pytest.mark.parametrize("seconds", [float("nan"), 0.0, 1e-300, -1.0, 1e9, float("inf")])
 def test_steps_without_a_clean_time_are_left_out(seconds: float) -> None:
     model = CostModel(FULL)
     model.learn(step(2, 1, 1, seconds))
