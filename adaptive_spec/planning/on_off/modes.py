@@ -211,10 +211,10 @@ class ModeMachine:
     def emitted(self, surplus: float) -> None:
         """Take up how many tokens per request a step emitted beyond its prediction.
 
-        Long matches come in bursts that the prediction of a typical step lacks; the credit counts
-        them as they were measured.
+        Long matches come in bursts that the prediction of a typical step lacks; the credit of a
+        drafter that copies text counts them as they were measured.
         """
-        if self.mode is Mode.ON:
+        if self.mode is Mode.ON and not self._has_state:
             self._lost.credit += surplus * self._off_seconds
 
     def scored(self, *, samples: int, accepted: int) -> None:
