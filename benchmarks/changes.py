@@ -35,7 +35,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy, build_policy
-from adaptive_spec.step import Capability, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, Level, Mode, StepContext, StepOutcome
 
 KMAX = 6
 NOISE = 0.03
@@ -144,7 +144,9 @@ def run(
             now=now,
         )
         plan = policy.plan(context)
-        depth = plan.draft_depth if capability.steers_depth else KMAX
+        depth = plan.draft_depth
+        if not capability.steers_depth and plan.mode is not Mode.OFF_WARM:
+            depth = KMAX
         hits = random.random((batch, KMAX)) < world.hazard
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
         tokens = batch + int(plan.verify.sum())

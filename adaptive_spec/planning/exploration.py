@@ -2,12 +2,12 @@
 
 A K that has shrunk stops observing deeper positions and would stay small for ever. So one request
 in eight verifies one draft more, every eighth step until that position is well known and every
-64th afterwards, or where it would not pay even if such drafts were always accepted. Drafts that
-fill padding are free and come first. Where nobody speculates, the first draft in a step is dear
-(see `adaptive_spec.cost.model`) and the others are cheap: then half of the requests explore
-together, and less often. (Half, because steps with K = 1 for all do not tell the price of the first
-draft from that of the others.) Requests are drawn at random, independently of anything about their
-drafts, and the probability is recorded.
+64th afterwards, or where it would not pay even if such drafts were accepted more often than is
+known, by as much as the observations leave open. Drafts that fill padding are free and come first.
+Where nobody speculates, the first draft in a step is dear (see `adaptive_spec.cost.model`) and the
+others are cheap: then half of the requests explore together, and less often. (Half, because steps
+with K = 1 for all do not tell the price of the first draft from that of the others.) Requests are
+drawn at random, independently of anything about their drafts, and the probability is recorded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Explorer:
             depth: draft depth that is planned.
             observations: [Kmax] times each position has been seen.
             nobody: no request is to speculate.
-            may_pay: it could be worth its time, were it accepted always.
+            may_pay: it could be worth its time, by all that is known.
         """
         if depth >= self._capability.max_draft_tokens or step % _EARLY_PERIOD:
             return False

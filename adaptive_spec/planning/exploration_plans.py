@@ -80,7 +80,9 @@ class Exploring:
             depth,
             observations,
             nobody=not verify.any(),
-            may_pay=lambda: forecast.deeper_may_pay(planned, depth, deeper),
+            may_pay=lambda: forecast.deeper_may_pay(
+                planned, depth, deeper, int(observations[depth])
+            ),
         )
         if self._extend_next:
             depth = deeper

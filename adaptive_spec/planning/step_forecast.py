@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 _HOPELESS = 0.7
 """Goodput, relative to the best plan's, below which a K is not worth timing."""
+_ERRORS = 1.0
+"""Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
 
 
 def forecast_step(
@@ -115,10 +118,14 @@ class StepForecast(NamedTuple):
             verify_seconds *= 1.0 + capability.ragged_penalty
         if mode is Mode.OFF_COLD:
             return verify_seconds
-        # OFF_WARM drafts no deeper than the plan says.
-        if mode is not Mode.OFF_WARM and not capability.steers_depth:
-            depth = capability.max_draft_tokens
-        return verify_seconds + float(self.draft_seconds[depth])
+        if mode is Mode.OFF_WARM:  # drafts no deeper than the plan says
+            return verify_seconds + float(self.draft_seconds[depth])
+        return verify_seconds + self._drafting_seconds(depth)
+
+    def _drafting_seconds(self, depth: int) -> float:
+        capability = self.context.capability
+        steers = capability.steers_depth
+        return float(self.draft_seconds[depth if steers else capability.max_draft_tokens])
 
     @property
     def off_seconds(self) -> float:
@@ -157,23 +164,29 @@ class StepForecast(NamedTuple):
         goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
         return k > 0 and goodput < _HOPELESS * self.best_tokens / self.best.seconds
 
-    def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int) -> bool:
-        """Drafts from `depth` to `deeper` would raise goodput, were they all accepted.
+    def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int, observations: int) -> bool:
+        """Drafts from `depth` to `deeper` of some requests may raise goodput, by what is known.
 
         Args:
             verify: [B] K_i.
-            depth: D.
+            depth: D < Kmax.
             deeper: what it would be instead.
+            observations: times the position after `depth` has been observed; the fewer, the better
+                it may be than is predicted.
         """
         batch, more = np.arange(len(verify)), deeper - depth
         reached = np.where(verify > 0, self.survival[np.maximum(verify, 1) - 1, batch], 1.0)
+        before = np.where(depth > 0, self.survival[max(depth, 1) - 1], 1.0)
+        predicted = self.survival[depth] / np.maximum(before, 1e-12)
+        hazard = np.minimum(predicted + _ERRORS / math.sqrt(1.0 + observations), 1.0)
         room = np.clip(self.context.draft_possible - verify, 0, more)
+        won = reached * hazard * room
+        order = np.argsort(-won, kind="stable")
         tokens = self.tokens_of(verify)
-        won = float((reached * room).sum())
         drafts = int(verify.sum())
-        before = self.seconds_of(drafts, depth)
-        after = self.seconds_of(drafts + int(room.sum()), deeper)
-        return (tokens + won) * before > tokens * after
+        seconds = self.verify_seconds[drafts + np.cumsum(room[order])]
+        goodput = (tokens + np.cumsum(won[order])) / (seconds + self._drafting_seconds(deeper))
+        return bool(goodput.max(initial=0.0) * self.seconds_of(drafts, depth) > tokens)
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""

@@ -288,3 +288,16 @@ def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear_and_of_a_smal
         verify = model.verify_seconds(batch, 100 * batch, 0)
         assert (verify[-1] > 4.0 * verify[0]) == dear
         assert dear or verify[-1] < 1.2 * verify[0]
+
+
+def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
+    model = CostModel(FULL)
+    random = np.random.default_rng(3)
+    for n in range(2000):
+        batch, k = (1, 5, 200)[n // 40 % 3], (0, 1, 3, 6)[n % 4 if n % 400 < 200 else 1]
+        model.learn(step(batch, k, k, float(10.0 ** random.integers(-6, 2) if n % 20 == 0 else 1)))
+        if n // 60 % 2:
+            model.learn(step(batch, 1, 1, 10.0 ** -(n // 120 % 7)))
+    assert model.changes > 2
+    assert np.isfinite(model.verify_seconds(64, 6400, 0)).all()
+    assert model.verify_seconds(64, 6400, 0).max() < 1e6

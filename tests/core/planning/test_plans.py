@@ -161,6 +161,20 @@ def test_what_would_not_pay_even_if_accepted_always_is_explored_less_often() -> 
     assert times(0.001) == 8 * times(0.2) > 0
 
 
+def test_a_position_is_explored_less_often_once_what_was_observed_says_it_cannot_pay() -> None:
+    def times(seen: int) -> int:
+        one = exploring()
+        planned, observed = np.array([1] * 3), np.full(4, seen)
+        return sum(
+            one.extended(
+                forecast(context(step, [2] * 3), hazard=0.2, slope=0.004), planned, 1, observed
+            ).extended
+            for step in range(512)
+        )
+
+    assert times(0) == 8 * times(300) > 0
+
+
 def test_a_k_is_drafted_in_one_step_and_timed_in_the_next() -> None:
     one = exploring()
     drafting = one.timed(context(4, [4, 4]), None)
