@@ -218,6 +218,13 @@ def with_vllm(run: Run) -> None:
     )
     for name, markers in selections:
         _vllm_stage(run, name, markers)
+    for version in ("0.28.0", "0.33.0"):
+        _version_stage(run, version)
+
+
+def _version_stage(run: Run, version: str, *options: str) -> None:
+    command = [sys.executable, ROOT / "scripts/vllm_versions.py", version, *options]
+    run.stage(f"vLLM {version}", command)
 
 
 def _vllm_stage(run: Run, name: str, markers: str) -> None:
@@ -236,6 +243,14 @@ def _sglang_stage(run: Run, name: str, markers: str) -> None:
     run.stage(name, [*pytest, "-m", markers, "tests/sglang"], env=SGLANG_ENVIRONMENT)
 
 
+def long_with_vllm(run: Run) -> None:
+    """Long tests with vLLM, and the versions that `all` leaves out."""
+    _vllm_stage(run, "long, vLLM", "long")
+    _version_stage(run, "0.30.0")
+    for version in ("0.31.0", "0.33.0"):
+        _version_stage(run, version, "--http")
+
+
 ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
 """Environments that `all` needs besides `dev`, and what runs in them."""
 
@@ -243,7 +258,7 @@ LONG = {
     "dev": lambda run: run.stage(
         "long, core", [python_of("dev"), *"-m pytest -v --durations=10 -m long".split(), *NO_ENGINE]
     ),
-    "vllm": lambda run: _vllm_stage(run, "long, vLLM", "long"),
+    "vllm": long_with_vllm,
     "sglang": lambda run: _sglang_stage(run, "long, SGLang", "long"),
 }
 """The same for `long`."""
