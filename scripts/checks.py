@@ -219,8 +219,7 @@ def with_vllm(run: Run) -> None:
     )
     for name, markers in selections:
         _vllm_stage(run, name, markers)
-    for version in ("0.28.0", "0.33.0"):
-        _version_stage(run, version)
+    _version_stage(run, "0.31.0")
 
 
 def _version_stage(run: Run, version: str, *options: str) -> None:
@@ -247,7 +246,8 @@ def _sglang_stage(run: Run, name: str, markers: str) -> None:
 def long_with_vllm(run: Run) -> None:
     """Long tests with vLLM, and the versions that `all` leaves out."""
     _vllm_stage(run, "long, vLLM", "long")
-    _version_stage(run, "0.30.0")
+    for version in ("0.28.0", "0.30.0"):
+        _version_stage(run, version)
     for version in ("0.31.0", "0.33.0"):
         _version_stage(run, version, "--http")
 
