@@ -133,7 +133,7 @@ def advise() -> None:
     """Picture of the page of `adaptive-spec advise`."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "advice.html")
-        advice_command([TRACE], drafter="draft_model", html=page)
+        advice_command([TRACE], drafter="draft_model", html=page, tokens=1000)
         shot(page.as_uri(), "advise.png", 1280, 900)
 
 

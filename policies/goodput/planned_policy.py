@@ -172,15 +172,16 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
             return True
         context = forecast.context
-        if cost.samples < (_LEAST_STEPS if context.capability.off_pass else _LEAST_STATELESS):
-            return False
+        missing = cost.missing_depths(context.batch_size)
+        if context.capability.off_pass:
+            return cost.samples >= _LEAST_STEPS and not missing
         # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
         # one that needs more drafts than such a drafter finds.
-        most = context.capability.max_draft_tokens
-        if not context.capability.steers_depth:
-            most = round(float(context.draft_available.mean()))
-        missing = cost.missing_depths(context.batch_size)
-        return all(k > most or forecast.hopeless(k) for k in missing)
+        found = float(context.draft_available.mean())
+        if context.capability.steers_depth:
+            found = context.capability.max_draft_tokens
+        waits = [k for k in missing if k <= round(found) and not forecast.hopeless(k)]
+        return cost.samples >= _LEAST_STATELESS and not waits
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""

@@ -35,7 +35,7 @@ class Worth:
         without = float(forecast.verify_seconds[0])
         engine = forecast.seconds_of(int(own.sum()), context.engine_k)
         seconds = np.array((without, engine, forecast.best.seconds)) + forecast.prefill_seconds
-        self._sums = _KEEP * self._sums + (tokens, seconds)
+        self._sums = _KEEP * self._sums + np.array((tokens, seconds))
 
     def snapshot(self) -> dict[str, float]:
         """Return tokens per second of each plan; empty without data."""
