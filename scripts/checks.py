@@ -236,6 +236,7 @@ def _vllm_stage(run: Run, name: str, markers: str) -> None:
 def with_sglang(run: Run) -> None:
     """What needs the environment `sglang`: one run, whose tests share engines."""
     _sglang_stage(run, "SGLang", "not long")
+    run.stage("SGLang 0.5.22", [sys.executable, ROOT / "scripts/sglang_versions.py", "0.5.22"])
 
 
 def _sglang_stage(run: Run, name: str, markers: str) -> None:
