@@ -2,9 +2,8 @@
 
     python scripts/sglang_versions.py VERSION...
 
-Needs the environment `sglang` (`scripts/environments.py sglang`). A wheel is unzipped
-into a folder in front of PYTHONPATH; SGLang 0.5.18 to 0.5.23 run with the same torch and the same
-stand-in for compiled operators.
+Needs the environment `sglang` (`scripts/environments.py sglang`), which lends torch and the rest: a
+wheel is unzipped into a folder in front of PYTHONPATH.
 """
 
 from __future__ import annotations
