@@ -178,7 +178,7 @@ def _total(stages: list[Stage], seconds: float) -> str:
 
 
 def lint_and_core(run: Run, *, quick: bool) -> None:
-    """What needs no engine; `quick` leaves out tests marked `slow`."""
+    """What needs no engine; `quick` leaves out tests marked `slow`, and tries fewer examples."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -197,10 +197,11 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
     )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
     markers = "not engine and not http and not statistics and not chaos and not long"
+    env = {"ADAPTIVE_SPEC_QUICK": "1"} if quick else {}
     if quick:
         markers += " and not slow"
     ignored = [f"--ignore={place}" for place in NEED_VLLM]
-    run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
+    run.stage("core", [tools / "python", *options, "-m", markers, *ignored], env=env)
 
 
 def random_worlds(run: Run) -> None:
