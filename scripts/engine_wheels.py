@@ -61,7 +61,7 @@ def unpacked(
 def _download(distribution: str, version: str, platform: str, folder: Path) -> Path:
     _pip(
         *("download", "--no-deps", "--only-binary=:all:", "--implementation", "cp"),
-        *("--abi", "abi3", "--abi", "none", "--python-version", "3.11"),
+        *("--abi", "cp311", "--abi", "abi3", "--abi", "none", "--python-version", "3.11"),
         *("--platform", platform, "--platform", "any"),
         *("--dest", folder, f"{distribution}=={version}"),
     )
