@@ -19,7 +19,7 @@ import msgspec
 
 from adaptive_spec.adapters.sglang import versions as sglang_versions
 from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
-from adaptive_spec.adapters.vllm import interplay, versions
+from adaptive_spec.adapters.vllm import capability, facts, interplay, versions
 from adaptive_spec.commands.doctor import PolicyReport, installed_policies
 from adaptive_spec.config import Config
 from adaptive_spec.operation import metrics
@@ -32,6 +32,11 @@ def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
     return {
         "docs/baselines.md": {"baselines": baseline_table()},
+        "docs/compatibility.md": {
+            "features": feature_table(),
+            "methods": method_table(),
+            "versions": version_table(),
+        },
         "docs/configuration.md": {"config": config_table(Config)},
         "docs/policies.md": {
             "goodput": config_table(GoodputOptions, "options."),
@@ -62,6 +67,49 @@ def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
     return "\n".join(
         ["| key | default | what it does |", "| --- | --- | --- |", *_rows(struct, prefix)]
     )
+
+
+def version_table() -> str:
+    """Every version of every engine, how it was checked and what it lacks."""
+    lines = ["| engine | version | route | state | lacks |", "| --- | --- | --- | --- | --- |"]
+    for table in (versions.VERSIONS, sglang_versions.VERSIONS, tensorrt_llm_versions.VERSIONS):
+        for row in table.rows:
+            state = "executed" if row.executed else "source-checked"
+            if row.methods:
+                state += f": {', '.join(row.methods)}"
+            cells = (table.engine, row.version, row.route, state, ", ".join(row.lacks))
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def method_table() -> str:
+    """What is steered of each vLLM method, by model runner."""
+    known = sorted({method for some in capability.DEPTH_FOLLOWS.values() for method in some})
+    methods = [*known, "suffix", "medusa, dflash, dspark and others"]
+    lines = ["| method | model runner V1 | model runner V2 |", "| --- | --- | --- |"]
+    for method in methods:
+        v1, v2 = (_steered(method, runner) for runner in ("V1", "V2"))
+        lines.append(f"| {method} | {v1} | {v2} |")
+    return "\n".join(lines)
+
+
+def _steered(method: str, runner: str) -> str:
+    if runner == "V2" and method not in capability.RUN_ON_V2:
+        return "shadow"
+    rows = [row for row in versions.VERSIONS.rows if row.route.endswith(runner)]
+    ran = [row.version for row in rows if method in row.methods]
+    depth = "K and depth" if method in capability.DEPTH_FOLLOWS[runner] else "K at a fixed depth"
+    evidence = f"executed with {', '.join(ran)}" if ran else "source-checked"
+    return f"{depth}; {evidence}"
+
+
+def feature_table() -> str:
+    """Which versions of vLLM lack each feature."""
+    lines = ["| feature | missing in vLLM |", "| --- | --- |"]
+    for feature in facts.FACTS:
+        without = dict.fromkeys(r.version for r in versions.VERSIONS.rows if feature in r.lacks)
+        lines.append(f"| {feature} | {', '.join(without) or 'none of the table'} |")
+    return "\n".join(lines)
 
 
 def policy_table() -> str:

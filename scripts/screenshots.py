@@ -3,7 +3,8 @@
     python scripts/screenshots.py [view] [top] [advise]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
-H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`.
+H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`, which takes
+minutes.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def advise() -> None:
     """Picture of the page of `adaptive-spec advise`."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "advice.html")
-        advice_command([TRACE], drafter="draft_model", html=page)
+        advice_command([TRACE], drafter="draft_model", html=page, tokens=1000)
         shot(page.as_uri(), "advise.png", 1280, 900)
 
 

@@ -206,7 +206,8 @@ class StepDriver(Guarded):
             requests = [r for r in joined.values() if not r.finished()]
         under_way = {r.rid for r in batch.reqs}
         since = controller.decides_since
-        if self._ahead is not None and self._ahead.fits([r.rid for r in requests], since):
+        own = self._own_k(len(requests))
+        if self._ahead is not None and self._ahead.fits([r.rid for r in requests], since, own):
             return
         context, plan = self._plan(requests, controller, self._now(), under_way)
         self._ahead = PlannedAhead(context, plan, frozenset(context.request_ids), since)
@@ -243,15 +244,15 @@ class StepDriver(Guarded):
         now = self._now()
         # Only here: the other ranks hear what this one decides.
         controller.poll_control_file(now)
+        size = len(batch.reqs)
+        own = self._own_k(size)
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.fits(running.names, controller.decides_since):
+        if ahead is not None and ahead.fits(running.names, controller.decides_since, own):
             context, plan = ahead.context, ahead.plan
         else:
             youngest = self._pending.youngest
             under_way = frozenset[str | None](() if youngest is None else youngest.names)
             context, plan = self._plan(batch.reqs, controller, now, under_way)
-        size = len(batch.reqs)
-        own = self._own_k(size)
         k = own
         if plan.acts:
             runnable = self._params.runnable(size)
@@ -277,7 +278,7 @@ class StepDriver(Guarded):
             self._step,
             now,
             requests,
-            engine_k=min(self._own_k(len(requests)), self._ladder[-1]),
+            engine_k=self._own_k(len(requests)),
             largest=self._params.runnable(len(requests))[-1],
             asked=self._asked,
             under_way=under_way,
@@ -288,7 +289,7 @@ class StepDriver(Guarded):
         return context, plan
 
     def _own_k(self, batch_size: int) -> int:
-        return int(self._params.own.get_steps_for_batch(batch_size))
+        return min(int(self._params.own.get_steps_for_batch(batch_size)), self._ladder[-1])
 
     def _learn(self, batch: Any, controller: Controller) -> None:
         """Learn from the results that are known, then forget the requests that have ended."""

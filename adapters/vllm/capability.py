@@ -5,10 +5,15 @@ Read from `VllmConfig` after vLLM has resolved it. The rules and their reasons a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from adaptive_spec.adapters.vllm import graph_ladder
+import msgspec
+
+from adaptive_spec.adapters.vllm import facts, graph_ladder
+from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
+from adaptive_spec.adapters.vllm.worker_facts import EARLY_EXIT, V2_SIGNAL
 from adaptive_spec.engines import support
 from adaptive_spec.step import Capability, Level
 
@@ -33,16 +38,28 @@ _READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
 """The worker that reads what the drafter shows, and needs not wait for a device to do so."""
 
 
+MISSING = "adaptive_spec_missing"
+"""Name under which the gate leaves on `SchedulerConfig` which features this vLLM's source lacks."""
+
+_OF_RUNNER = {
+    "V1": frozenset({facts.COLD, EARLY_EXIT}),
+    "V2": frozenset({facts.LADDER, facts.V2_DEPTH, V2_SIGNAL}),
+}
+"""Features that only one of the model runners has a use for."""
+
+
 class Support(support.Support, frozen=True, kw_only=True):
     """What was found in a vLLM configuration; `notes` say what isn't supported.
 
     Attributes:
         runner: ``V1`` or ``V2`` model runner.
         early_exit: why the draft loop isn't ended early; empty if it is.
+        missing: features of use here that this vLLM's source lacks -> what is missing.
     """
 
     runner: str = ""
     early_exit: str = ""
+    missing: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
@@ -59,16 +76,17 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
         return Support(capability=None, inert=inert)
     method = str(speculation.method)
     runner = "V2" if vllm_config.use_v2_model_runner else "V1"
+    missing = _missing(vllm_config, runner)
     graphs = _graphs_at_all(vllm_config)
     ladder = graph_ladder.captured(vllm_config)
-    fixed_depth = _fixed_depth_reason(vllm_config, method, runner)
+    fixed_depth = _fixed_depth_reason(vllm_config, method, runner, missing)
     uniform = _uniform_reason(vllm_config, ragged_penalty) if graphs else ""
     level = Level.FULL
     if fixed_depth:
         level = Level.VERIFY
     if uniform:
         level = Level.UNIFORM
-    early_exit = _early_exit_reason(vllm_config, level, method, runner)
+    early_exit = _early_exit_reason(vllm_config, level, method, runner, missing)
     sizes = vllm_config.compilation_config.cudagraph_capture_sizes if graphs else None
     return Support(
         capability=Capability(
@@ -82,6 +100,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             cold_off=not (
                 fixed_depth
                 or runner == "V2"
+                or facts.COLD in missing
                 or method in WITHOUT_MODEL
                 # A node without this package can't read the message that leaves the pass out.
                 or getattr(vllm_config.parallel_config, "nnodes", 1) > 1
@@ -92,9 +111,13 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
         method=method,
         runner=runner,
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
-        shadow=tuple(_shadow_reasons(vllm_config, method, runner)),
+        shadow=tuple(_shadow_reasons(vllm_config, method, runner, missing)),
         early_exit=early_exit,
-        notes=tuple(note for note in (fixed_depth, uniform) if note),
+        missing=missing,
+        notes=(
+            *(note for note in (fixed_depth, uniform) if note),
+            *(f"this vLLM lacks {feature} ({why})" for feature, why in missing.items()),
+        ),
     )
 
 
@@ -117,7 +140,19 @@ def _inert_reason(model: Any, speculation: Any) -> str:
     return ""
 
 
-def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
+def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
+    """Of what this vLLM's source lacks, the features that this model and runner have a use for."""
+    model = vllm_config.model_config
+    without = _OF_RUNNER["V1" if runner == "V2" else "V2"]
+    if not (model.is_hybrid or model.has_inner_state):
+        without |= {facts.RECURRENT}
+    found: dict[str, str] = getattr(vllm_config.scheduler_config, MISSING, {})
+    return {feature: why for feature, why in found.items() if feature not in without}
+
+
+def _fixed_depth_reason(
+    vllm_config: Any, method: str, runner: str, missing: Mapping[str, str]
+) -> str:
     """Why the number of draft passes can't follow the decision; empty if it can."""
     from vllm.config import CUDAGraphMode
 
@@ -125,9 +160,11 @@ def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
     reason = ""
     if method not in DEPTH_FOLLOWS[runner]:
         reason = f"{method} on model runner {runner}"
+    elif facts.V2_DEPTH in missing:
+        reason = "model runner V2 of this vLLM"
     elif speculation.parallel_drafting:
         reason = "parallel drafting"
-    elif _multi_module_mtp(speculation):
+    elif has_several_mtp_modules(speculation):
         reason = "several MTP modules"
     elif vllm_config.parallel_config.data_parallel_size > 1:
         # Of a dense model each rank is an engine of its own, which says 1 here.
@@ -141,7 +178,9 @@ def _fixed_depth_reason(vllm_config: Any, method: str, runner: str) -> str:
     return f"draft depth is fixed with {reason}, only verification is trimmed" if reason else ""
 
 
-def _early_exit_reason(vllm_config: Any, level: Level, method: str, runner: str) -> str:
+def _early_exit_reason(
+    vllm_config: Any, level: Level, method: str, runner: str, missing: Mapping[str, str]
+) -> str:
     """Why the draft loop can't be ended after any of its passes; empty if it can.
 
     The scheduler has to be asked from within the loop, so it must be in the same process, wait for
@@ -151,9 +190,11 @@ def _early_exit_reason(vllm_config: Any, level: Level, method: str, runner: str)
     speculation, parallel = vllm_config.speculative_config, vllm_config.parallel_config
     if level is not Level.FULL:
         return "depth and K per request are not both free"
+    if EARLY_EXIT in missing:
+        return "this vLLM"
     if runner != "V1" or method not in CHAINED:
         return f"{method} on model runner {runner}"
-    if speculation.use_gemma4_mtp() or _step3p5(speculation):
+    if speculation.use_gemma4_mtp() or speculation.use_step3p5_mtp():
         return "a draft loop of its own"
     if vllm_config.scheduler_config.async_scheduling:
         return "asynchronous scheduling"
@@ -168,18 +209,8 @@ def _early_exit_reason(vllm_config: Any, level: Level, method: str, runner: str)
     return ""
 
 
-def _step3p5(speculation: Any) -> bool:
-    """vLLM 0.24 does not know it."""
-    return hasattr(speculation, "use_step3p5_mtp") and bool(speculation.use_step3p5_mtp())
-
-
 def _samples_drafts(speculation: Any) -> bool:
     return getattr(speculation, "draft_sample_method", "greedy") == "probabilistic"
-
-
-def _multi_module_mtp(speculation: Any) -> bool:
-    """vLLM 0.24 does not know them."""
-    return hasattr(speculation, "use_multi_module_mtp") and speculation.use_multi_module_mtp()
 
 
 def _graphs_at_all(vllm_config: Any) -> bool:
@@ -196,18 +227,23 @@ def _uniform_reason(vllm_config: Any, ragged_penalty: float | None) -> str:
     return "captured graphs: one K per batch"
 
 
-def _shadow_reasons(vllm_config: Any, method: str, runner: str) -> list[str]:
+def _shadow_reasons(
+    vllm_config: Any, method: str, runner: str, missing: Mapping[str, str]
+) -> list[str]:
     """Set-ups in which acting has not been tested."""
     speculation, model = vllm_config.speculative_config, vllm_config.model_config
     reasons = []
     if runner == "V2" and (
-        method not in RUN_ON_V2 or _multi_module_mtp(speculation) or speculation.use_gemma4_mtp()
+        method not in RUN_ON_V2
+        or has_several_mtp_modules(speculation)
+        or speculation.use_gemma4_mtp()
     ):
         reasons.append(f"this {method} on model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
     if vllm_config.parallel_config.pipeline_parallel_size > 1:
         reasons.append("pipeline parallelism")
     if model.is_hybrid or model.has_inner_state:
-        reasons.append("hybrid or state-space model")
+        stale = ", whose state K = 0 would read stale" if facts.RECURRENT in missing else ""
+        reasons.append(f"hybrid or state-space model{stale}")
     if vllm_config.kv_transfer_config is not None:
         reasons.append("KV connector or prefill/decode disaggregation")
     if speculation.rejection_sample_method != "standard":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adaptive_spec.adapters.vllm.facts import SOURCE
+from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.interplay import INTERPLAY
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
@@ -22,15 +22,7 @@ def describe() -> EngineReport:
     if version is None and (folder := SOURCE.installed_folder()) is not None:
         # Some CPU builds carry yet another distribution name.
         version = version_of(folder) or None
-    supported = version is not None and VERSIONS.accepts(version)
-    if version is None:
-        detail = f"not installed; tested versions: {VERSIONS.known}"
-    elif not supported:
-        detail = f"untested version, will refuse to switch on; tested: {VERSIONS.known}"
-    else:
-        routes = " and ".join(row.route for row in VERSIONS.rows_of(version))
-        refusal = plugin_refusal("VLLM_PLUGINS", "vLLM", empty_allows_all=False)
-        detail = f"tested with {routes}" + (f"; but {refusal}" if refusal else "")
+    supported, detail = _support(version)
     return EngineReport(
         engine="vllm",
         installed_version=version,
@@ -39,6 +31,29 @@ def describe() -> EngineReport:
         enabled=_enabled(),
         interplay=INTERPLAY,
     )
+
+
+def _support(version: str | None) -> tuple[bool, str]:
+    if version is None:
+        return False, f"not installed; tested versions: {VERSIONS.known}"
+    try:
+        missing = SOURCE.require([BASE]).missing
+        warning = VERSIONS.admit(version, allow_untested=_allows_untested())
+    except AdaptiveSpecError as error:
+        return False, str(error)
+    executed = f"executed: {', '.join(row.route for row in VERSIONS.rows_of(version))}"
+    lacks = (f"lacks {feature} ({why})" for feature, why in missing.items())
+    refusal = plugin_refusal("VLLM_PLUGINS", "vLLM", empty_allows_all=False)
+    but = (f"but {refusal}",) if refusal else ()
+    return True, "; ".join((warning or executed, *lacks, *but))
+
+
+def _allows_untested() -> bool:
+    try:
+        config = config_from_environment()
+    except AdaptiveSpecError:  # `_enabled` says so
+        return True
+    return config is None or config.allow_untested
 
 
 def _enabled() -> str:

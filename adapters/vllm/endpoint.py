@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.adapters.vllm.compat import call_all_engines
 from adaptive_spec.adapters.vllm.control import METHOD
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.bounded_read import decode_json
@@ -94,7 +95,7 @@ async def _ask(request: Any, *body: dict[str, Any]) -> Any:
     if client is None:
         return _error(409, _NOT_ON)
     try:
-        engines = await client.call_utility_all_async(METHOD, *body)
+        engines = await call_all_engines(client, METHOD, *body)
     except Exception as error:
         return _error(502, f"the engines do not answer: {error}")
     refused = sorted({engine["error"] for engine in engines if "error" in engine})

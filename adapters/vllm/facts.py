@@ -6,17 +6,26 @@ looks for them in a source tree.
 
 from __future__ import annotations
 
-from adaptive_spec.adapters.vllm.worker_facts import OUTPUT, SCHEDULER, V2, WORKER_FACTS
+from adaptive_spec.adapters.vllm.worker_facts import (
+    OUTPUT,
+    SCHEDULER,
+    V2,
+    WORKER_FACTS,
+)
 from adaptive_spec.engines.source_check import EngineSource
-from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
 
 BASE = "K per request and step"
 V2_DEPTH = "draft depth on model runner V2"
 LADDER = "captured ladder of K"
 COLD = "OFF-cold"
-LABELS = "no labels from the stale output of preempted requests"
-SWITCH = "run-time switch"
+AHEAD = "planning while the device works"
+RECURRENT = "K = 0 on models with recurrent state"
+SWITCH = "run-time switch by endpoint"
+WEIGHTS = "news of reloaded weights"
 
+ALL_ENGINES = "reaches every engine"
+CLIENT = "v1/engine/core_client.py"
 ASYNC_SCHEDULER = "v1/core/sched/async_scheduler.py"
 
 FACTS: dict[str, tuple[Fact, ...]] = {
@@ -63,6 +72,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
                 "parallel_drafting",
                 "rejection_sample_method",
                 "use_gemma4_mtp",
+                "use_step3p5_mtp",
             ),
             why="decides whether depth follows, and where we only watch",
         ),
@@ -152,6 +162,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
                 "num_invalid_spec_tokens",
                 "num_scheduled_tokens",
                 "num_spec_tokens_to_schedule",
+                "preempted_req_ids",
                 "scheduled_new_reqs",
                 "scheduled_spec_decode_tokens",
                 "total_num_scheduled_tokens",
@@ -199,12 +210,22 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             why="model runner V1 drafts as deep as the scheduler says",
         ),
     ),
-    LABELS: (
+    AHEAD: tuple(
+        Order(
+            file="v1/engine/core.py",
+            function=f"EngineCore.{loop}",
+            calls=("execute_model", "get_grammar_bitmask", "update_from_output"),
+            why="the next step is planned there; elsewhere it is planned before it is scheduled",
+        )
+        for loop in ("step", "step_with_batch_queue")
+    ),
+    RECURRENT: (
+        # vllm#56531 mended both model runners at once; on V2 it has left no name of its own.
         Names(
-            files=("v1/request.py",),
-            within="Request",
-            names=("num_stale_output_tokens",),
-            why="output of a step that a preemption has overtaken; vLLM 0.24 keeps no count",
+            files=("v1/worker/gpu_model_runner.py",),
+            within="GPUModelRunner",
+            names=("zero_draft_decode_mask",),
+            why="a step without drafts reads the state that accepted drafts have left",
         ),
     ),
     V2_DEPTH: (
@@ -218,6 +239,11 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             within="TargetDependentARSpeculator",
             names=("num_speculative_tokens", "_fused_multi_step_decode"),
             why="the loop of eagle and mtp ends there",
+        ),
+        Names(
+            files=(f"{V2}/spec_decode/target_dependent_ar/cudagraph_utils.py",),
+            names=("specialize_spec_tokens", "num_speculative_tokens_per_batch_size"),
+            why="captures a draft loop for each K of the schedule",
         ),
     ),
     LADDER: (
@@ -234,17 +260,8 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Names(
             files=(f"{V2}/cudagraph_utils.py",),
             within="CudaGraphManager",
-            names=(
-                "build_dynamic_sd_schedule_lookup",
-                "num_speculative_tokens_per_batch_size",
-                "uses_dynamic_speculative_decoding",
-            ),
+            names=("num_speculative_tokens_per_batch_size", "uses_dynamic_speculative_decoding"),
             why="captures a decode graph for each K of the schedule",
-        ),
-        Names(
-            files=(f"{V2}/spec_decode/target_dependent_ar/cudagraph_utils.py",),
-            names=("specialize_spec_tokens", "num_speculative_tokens_per_batch_size"),
-            why="captures a draft loop for each K of the schedule",
         ),
     ),
     COLD: (
@@ -271,16 +288,34 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         ),
     ),
     SWITCH: (
-        Names(
-            files=("v1/engine/core_client.py",),
-            names=("call_utility_all_async",),
-            why="reaches every engine",
+        Function(
+            files=("plugins/__init__.py",),
+            name="load_endpoint_plugins",
+            parameters=("supported_tasks",),
+            why="adds our route",
+        ),
+        AnyOf(
+            facts=(
+                Names(files=(CLIENT,), names=("call_utility_all_async",), why=ALL_ENGINES),
+                Names(
+                    files=(CLIENT,), names=("_call_utility_async", "core_engines"), why=ALL_ENGINES
+                ),
+            ),
+            why=ALL_ENGINES,
         ),
         Names(
             files=("v1/engine/core.py",),
             within="EngineCore",
-            names=("scheduler", "set_weight_version"),
-            why="the engine's half of the switch, and news of other weights",
+            names=("scheduler",),
+            why="the engine's half of the switch",
+        ),
+    ),
+    WEIGHTS: (
+        Function(
+            files=("v1/engine/core.py",),
+            name="EngineCore.set_weight_version",
+            parameters=("self", "weight_version"),
+            why="acceptance is learned anew with other weights",
         ),
     ),
     **WORKER_FACTS,

@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from adaptive_spec.adapters.vllm import KEY, graph_ladder
-from adaptive_spec.adapters.vllm.capability import Support, detect, ragged_refusal
+from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
+from adaptive_spec.adapters.vllm.facts import BASE, LADDER, SOURCE
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.spans import annotate_spans
 from adaptive_spec.adapters.vllm.versions import VERSIONS
+from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.writable import unwritable
@@ -41,7 +44,7 @@ def gated_config(original: Callable[..., Any], arguments: Any, *args: Any, **kwa
     given = arguments.additional_config
     config = requested_config(given)
     if config is not None and config.mode != "off":
-        _require_usable(config)
+        missing = _require_usable(config)
     # Out of sight while vLLM resolves its configuration: additional_config enters the hash
     # of its compile cache.
     arguments.additional_config = _without_key(given)
@@ -50,9 +53,11 @@ def gated_config(original: Callable[..., Any], arguments: Any, *args: Any, **kwa
     finally:
         arguments.additional_config = given
     if config is not None and config.mode != "off":
+        setattr(vllm_config.scheduler_config, MISSING, missing)
         switch_on(vllm_config, config, own_sizes=_own_sizes(arguments))
         if hasattr(vllm_config.scheduler_config, ATTRIBUTE):
             show_figures(vllm_config)
+            annotate_spans(vllm_config)
     return vllm_config
 
 
@@ -92,7 +97,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             f"adaptive_spec `ragged_penalty`: {refusal}; remove the key or choose "
             "cudagraph_mode=FULL_AND_PIECEWISE"
         )
-    if config.mode == "on" and not support.shadow:
+    if config.mode == "on" and not support.shadow and LADDER not in support.missing:
         try:
             _capture_ladder(vllm_config, own_sizes)
         except Exception as error:
@@ -118,6 +123,7 @@ def _read_confidence(vllm_config: Any, support: Support) -> None:
     capability, parallel = support.capability, vllm_config.parallel_config
     assert capability is not None
     of_use = not support.shadow and capability.level is not Level.UNIFORM
+    of_use = of_use and not {SIGNAL, V2_SIGNAL} & set(support.missing)
     # Ray calls the model runner past the worker. A worker class of the user's stays.
     of_use = of_use and parallel.distributed_executor_backend != "ray"
     if of_use and parallel.worker_cls in WORKERS:
@@ -160,22 +166,24 @@ def _capture_ladder(vllm_config: Any, own_sizes: bool) -> None:
     )
 
 
-def _require_usable(config: Config) -> None:
-    """Raise now what would otherwise only fail in EngineCore, seconds later and further away."""
+def _require_usable(config: Config) -> dict[str, str]:
+    """Raise now what would otherwise only fail in EngineCore, seconds later and further away.
+
+    Returns the features that this vLLM's source lacks -> what is missing.
+    """
     import vllm
 
     warning = VERSIONS.admit(vllm.__version__, allow_untested=config.allow_untested)
-    if warning:
-        _LOG.warning("adaptive_spec: %s", warning)
-    _require_known_source()
+    missing = _missing_features(SOURCE.installed_folder())
     configured_policy(config)
-    for sentence in unwritable(config):
+    for sentence in (*([warning] if warning else []), *unwritable(config)):
         _LOG.warning("adaptive_spec: %s", sentence)
+    return missing
 
 
 @functools.cache
-def _require_known_source() -> None:
-    SOURCE.require(FACTS)
+def _missing_features(package: Path | None) -> dict[str, str]:
+    return SOURCE.require([BASE], package).missing
 
 
 def _without_key(additional_config: Any) -> Any:

@@ -110,6 +110,7 @@ def attach(scheduler: Any) -> StepDriver:
         effective,
         found.capability,
         only_watch=", ".join(found.shadow),
+        missing=found.missing,
         identity=_identity(vllm_config, found.capability),
         logger=LOG,
     )

@@ -130,7 +130,7 @@ class StepDriver(Guarded):
     def scheduled(self, output: Any) -> None:
         """The step is composed: set how deep to draft at its end."""
         planned = self._planned
-        preempted = getattr(output, "preempted_req_ids", None)
+        preempted = output.preempted_req_ids
         if preempted:
             for pending in self._pending:
                 pending.lost |= preempted

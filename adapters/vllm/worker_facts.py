@@ -5,12 +5,13 @@ Part of `facts`, by what does not work without them.
 
 from __future__ import annotations
 
-from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
 
 SIGNAL = "the drafter's confidence"
 EARLY_EXIT = "ending the draft loop early"
 V2_SIGNAL = "the drafter's confidence on model runner V2"
 
+SHOWN = "the reader is shown what drafts come from, before anything changes it"
 OUTPUT = ("v1/core/sched/output.py",)
 SCHEDULER = ("v1/core/sched/scheduler.py",)
 V2 = "v1/worker/gpu"
@@ -65,11 +66,17 @@ WORKER_FACTS: dict[str, tuple[Fact, ...]] = {
             ),
             why="where a reader of the drafter's logits goes, and what they are",
         ),
-        Order(
-            file=f"{V2}/spec_decode/speculator.py",
-            function="DraftModelSpeculator.sample_draft",
-            calls=("compute_draft_logits", "_maybe_predict_acceptance"),
-            why="the reader is shown what drafts come from, before anything changes it",
+        AnyOf(
+            facts=tuple(
+                Order(
+                    file=f"{V2}/spec_decode/speculator.py",
+                    function="DraftModelSpeculator.sample_draft",
+                    calls=(logits, "_maybe_predict_acceptance"),
+                    why=SHOWN,
+                )
+                for logits in ("compute_draft_logits", "compute_logits")
+            ),
+            why=SHOWN,
         ),
         Function(
             files=(f"{V2}/spec_decode/acceptance_estimator.py",),

@@ -62,6 +62,7 @@ class Controller:
         config: Config | None = None,
         *,
         only_watch: str = "",
+        missing: Mapping[str, str] | None = None,
         identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> None:
@@ -72,6 +73,8 @@ class Controller:
             capability: control options of the engine.
             config: the operator's configuration.
             only_watch: reason to refuse mode ``on``; empty if allowed.
+            missing: features that this version of the engine lacks -> what is missing, for the
+                status.
             identity: model, drafter, hardware, versions and other facts that the learned state
                 belongs to. None: no state is saved.
             logger: logger of the engine.
@@ -81,6 +84,7 @@ class Controller:
         refuse_biased(policy, capability)
         self.config = config or Config()
         self.capability = capability
+        self.missing = dict(missing or {})
         self.policy = policy
         self.slots = RequestSlots()
         self.counters = Counters()
@@ -108,6 +112,7 @@ class Controller:
         capability: Capability,
         *,
         only_watch: str = "",
+        missing: Mapping[str, str] | None = None,
         identity: Mapping[str, str] | None = None,
         logger: logging.Logger = _LOG,
     ) -> Controller:
@@ -126,6 +131,7 @@ class Controller:
             capability,
             config,
             only_watch=only_watch,
+            missing=missing,
             identity=identity,
             logger=logger,
         )
@@ -302,6 +308,7 @@ class Controller:
             "options": self.config.options,
             "profile_ignored": bool(self.config.profile) and not reads_profile(self.policy),
             "only_watch": self._operator.only_watch,
+            "missing_features": self.missing,
             "max_draft_tokens": self.capability.max_draft_tokens,
             "switches": self._operator.obeyed,
             "control_file_error": self._operator.error,

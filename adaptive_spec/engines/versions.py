@@ -23,12 +23,16 @@ class KnownVersion(msgspec.Struct, frozen=True, kw_only=True):
         route: way in which K reaches the engine, or the part of the engine that was run.
         checked: code that was run or read, and the machine.
         executed: the adapter was run with this version, not only compared with its source.
+        methods: methods of speculation that were run.
+        lacks: features that the source lacks; see the adapter's `facts`.
     """
 
     version: str
     route: str
     checked: str
     executed: bool
+    methods: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,13 +103,13 @@ class SavedState:
         path = self._directory
         try:
             path = self._path(self._directory, config)
+            remove_temporaries(path)
             content = read_small_file(path, _LARGEST_BYTES)
         except FileNotFoundError:
             return False
         except Exception as error:
             self._log.warning("adaptive_spec: saved state is not read: %s: %s", path, error)
             return False
-        remove_temporaries(path)
         try:
             saved = decode_json(content, Saved)
             if saved.schema != 1 or self._owner(config) != (

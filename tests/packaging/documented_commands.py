@@ -14,7 +14,7 @@ NOT_EXECUTED = {
     "tests/sglang launches the same algorithms on a CPU",
     r"TLLM_ADAPTIVE_SPEC=|adaptive-spec trtllm |python benchmarks/tensorrt_llm_gpu": "needs a GPU "
     "with TensorRT-LLM; tests/tensorrt_llm installs the hook into a copy",
-    r"curl ": "needs a running server; tests/vllm and tests/sglang send the same requests",
+    r"curl |json=": "needs a running server; tests/vllm and tests/sglang send the same requests",
     r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
     r"make (demo(-quick)?|gpu|test)$": "takes minutes, or needs a GPU; tests/demo, tests/bench_gpu "
     "and test_docs.py test the parts",
@@ -25,6 +25,9 @@ NOT_EXECUTED = {
     r"adaptive-spec (sweep|report|validate|fit|evaluate|profile) |adaptive-spec validate$": "takes "
     "minutes, or reads a trace or public data of the user; tests/cli and tests/sim run these "
     "commands on small inputs",
+    r"adaptive-spec (advise|top) ": "reads a trace or a server of the user; tests/sim/advice and "
+    "tests/cli run both on small ones",
+    r"promtool ": "needs Prometheus; tests/core/operation/test_alerts.py runs it",
     r"adaptive-spec replay .*(TRACES|--trace |--oracles)": "reads a trace of the user, or takes "
     "minutes; tests/cli replays small ones",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "

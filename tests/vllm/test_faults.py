@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -192,6 +193,16 @@ def full_disk_and_back(server: Server, disk: Path) -> None:
     assert server.engine()["output_failures"].keys() == failures.keys()
 
 
+def end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """As an orchestrator does: a signal to the server, and after a while SIGKILL to all of it."""
+    process.send_signal(number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
 def test_killed_under_load_and_started_again(
     models: dict[str, Path], unspeculated: dict[str, tuple[int, ...]], tmp_path: Path
 ) -> None:
@@ -211,8 +222,7 @@ def test_killed_under_load_and_started_again(
                 until(lambda: any((tmp_path / "state").glob("*.json")), "saved state")
                 assert server.engine()["fail_opens"] == {}
                 if number is not None:
-                    os.killpg(server.process.pid, number)
-                    server.process.wait(120)
+                    end(server.process, number)
             assert load.wrong == 0
         [kept] = (tmp_path / "state").iterdir()
         assert kept.suffix == ".json"

@@ -11,6 +11,10 @@ from scenarios import SCENARIOS, SCHEMA
 from adaptive_spec import check_adapter
 
 pytestmark = pytest.mark.engine
+TRAFFIC = [
+    pytest.param(name, marks=[pytest.mark.every_version] if name == "crowded" else [])
+    for name in SCENARIOS
+]
 
 CONFIGURATIONS = [
     ("draft_model", False),
@@ -40,7 +44,7 @@ def adaptive(
     return shelf.get(method, adaptive=random_policy, asynchronous=asynchronous)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", TRAFFIC)
 def test_tokens_are_those_without_speculation(
     adaptive: Any, reference: dict[str, Any], scenario: str
 ) -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.http
 TEXTS = prompts(16, 41)
 
 
+@pytest.mark.every_version
 def test_greedy_tokens_are_those_without_speculation(
     server: Server, unspeculated: dict[str, tuple[int, ...]]
 ) -> None:
@@ -34,6 +35,7 @@ def speculation(answer: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.every_version
 def test_hints_arrive(server: Server) -> None:
     plain, off = (
         server.complete(TEXTS[0], vllm_xargs=hints)

@@ -55,6 +55,7 @@ def test_the_routes_are_guarded_by_the_api_key(server: Server) -> None:
     assert server.engine()["mode"] == "on"
 
 
+@pytest.mark.every_version
 def test_status_is_json_of_every_engine(server: Server) -> None:
     server.complete(TEXTS[0], max_tokens=4)
     answer = server.ask(PATH)
@@ -65,6 +66,7 @@ def test_status_is_json_of_every_engine(server: Server) -> None:
     assert status["steps"] > 0
 
 
+@pytest.mark.every_version
 def test_policies_are_switched_while_the_server_runs(
     switched: Server, unspeculated: dict[str, tuple[int, ...]]
 ) -> None:
@@ -145,6 +147,7 @@ def value_of(scrape: str, sample: str) -> float:
     return sum(map(float, found))
 
 
+@pytest.mark.every_version
 def test_every_figure_is_on_the_metrics_page(server: Server) -> None:
     verified_in(server, TEXTS[5])
     time.sleep(0.5)

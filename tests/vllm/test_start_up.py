@@ -14,14 +14,9 @@ import pytest
 
 from adaptive_spec import Capability, Config, Level
 from adaptive_spec.adapters.vllm import doctor
-from adaptive_spec.adapters.vllm.facts import FACTS, SOURCE
+from adaptive_spec.adapters.vllm.facts import AHEAD, COLD, RECURRENT, V2_DEPTH
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
-
-
-def test_local_part_of_a_version_is_ignored() -> None:
-    assert VERSIONS.accepts("0.32.0+cpu")
-    assert not VERSIONS.accepts("0.33.0")
 
 
 def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
@@ -29,7 +24,7 @@ def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
         VERSIONS.admit("0.99.1", allow_untested=False)
     message = str(caught.value)
     assert "\n" not in message
-    for part in ("0.99.1", "0.32.0", "install a tested version", "adaptive_spec"):
+    for part in ("0.99.1", VERSIONS.known, "install a tested version", "adaptive_spec"):
         assert part in message
 
 
@@ -96,6 +91,7 @@ def test_a_policy_for_greedy_drafts_is_refused_before_an_engine_is_built(
 
 
 @pytest.mark.engine
+@pytest.mark.every_version
 class TestGate:
     """The wrapped `EngineArgs.create_engine_config`."""
 
@@ -202,9 +198,6 @@ class TestGate:
         with pytest.raises(ConfigError, match="--scheduler-cls"):
             self.configure(models, {"policy": "static"}, scheduler_cls=name)
 
-    def test_installed_signatures_are_known(self) -> None:
-        assert SOURCE.require(FACTS).available == set(FACTS)
-
     def test_capability_follows_the_method(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect
         from adaptive_spec.step import Level
@@ -218,6 +211,25 @@ class TestGate:
         assert found.capability is not None
         assert found.capability.level is Level.FULL
         assert not found.capability.off_pass
+
+    def test_a_missing_feature_lowers_the_capability_and_is_said(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import MISSING, detect
+
+        config = self.configure(models, method="draft_model")
+        assert detect(config).capability.cold_off
+        lost = dict.fromkeys((AHEAD, COLD, RECURRENT, V2_DEPTH), "it has gone")
+        setattr(config.scheduler_config, MISSING, lost)
+        found = detect(config)
+        assert found.capability is not None
+        assert not found.capability.cold_off
+        assert found.capability.depth_follows, "this is model runner V1"
+        assert set(found.missing) == {AHEAD, COLD}, "the others have no use here"
+        for feature in found.missing:
+            assert f"this vLLM lacks {feature} (it has gone)" in found.notes
+        monkeypatch.setattr(type(config.model_config), "is_hybrid", True)
+        assert any("K = 0 would read stale" in reason for reason in detect(config).shadow)
 
     def test_untested_set_ups_only_watch(self, models: dict[str, Path]) -> None:
         from adaptive_spec.adapters.vllm.capability import detect

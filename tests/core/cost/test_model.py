@@ -197,7 +197,7 @@ def test_padded_batches_cost_the_captured_size() -> None:
     assert model.verify_seconds(4, 400, 0)[5] != model.verify_seconds(4, 400, 0)[6]
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), 0.0, -1.0, 1e9, float("inf")])
+@pytest.mark.parametrize("seconds", [float("nan"), 0.0, 1e-300, -1.0, 1e9, float("inf")])
 def test_steps_without_a_clean_time_are_left_out(seconds: float) -> None:
     model = CostModel(FULL)
     model.learn(step(2, 1, 1, seconds))
@@ -288,3 +288,24 @@ def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear_and_of_a_smal
         verify = model.verify_seconds(batch, 100 * batch, 0)
         assert (verify[-1] > 4.0 * verify[0]) == dear
         assert dear or verify[-1] < 1.2 * verify[0]
+
+
+def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
+    model = CostModel(FULL)
+    random = np.random.default_rng(3)
+    for n in range(2000):
+        batch, k = (1, 5, 200)[n // 40 % 3], (0, 1, 3, 6)[n % 4 if n % 400 < 200 else 1]
+        model.learn(step(batch, k, k, float(10.0 ** random.integers(-6, 2) if n % 20 == 0 else 1)))
+        if n // 60 % 2:
+            model.learn(step(batch, 1, 1, 10.0 ** -(n // 120 % 7)))
+    assert model.changes > 2
+    assert np.isfinite(model.verify_seconds(64, 6400, 0)).all()
+    assert model.verify_seconds(64, 6400, 0).max() < 1e6
+
+
+def test_a_few_steps_outweigh_the_first_guess_where_a_pass_is_not_bound_by_arithmetic() -> None:
+    model = CostModel(FULL)
+    for k in (0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 6, 6, 6, *[5] * 300):
+        model.learn(step(64, k, k, 0.3 + 1e-4 * 64 * (1 + k) + 5e-4 * max(k, 1)))
+    found = model.verify_seconds(64, 6400, 0)[6 * 64] + model.draft_seconds(64)[6]
+    assert found == pytest.approx(0.3478, rel=0.06)

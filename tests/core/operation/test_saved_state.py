@@ -252,6 +252,19 @@ def test_other_weights_drop_what_other_policies_have_learned_of_the_old_ones(
     assert not first.policy.state()
 
 
+def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    first = controller(tmp_path)
+    run(first, 5, accepted=0)
+    first.close()
+    (path,) = tmp_path.iterdir()
+    for kept in (True, False):
+        path.with_name(f"{path.name}.0a1b2c3d.new").write_text("half")
+        if not kept:
+            path.unlink()
+        controller(tmp_path)
+        assert list(tmp_path.iterdir()) == [path] * kept
+
+
 def test_an_engine_that_falls_idle_saves_what_it_has_learned(tmp_path: Path) -> None:
     first = controller(tmp_path)
     run(first, 5, accepted=0, seconds=1.0)

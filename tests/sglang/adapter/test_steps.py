@@ -251,6 +251,10 @@ def test_shadow_leaves_the_engines_schedule_as_it_was() -> None:
     assert loop.history == stock.history
     assert loop.own.fed == stock.own.fed
     assert len(policy.contexts) >= len(loop.history)
+    engine_k = {context.step: context.engine_k for context in policy.contexts}
+    assert policy.outcomes
+    for outcome in policy.outcomes:
+        assert outcome.draft_depth == engine_k[outcome.step], "the K that SGLang's schedule ran"
     driver.set_mode("on")
     loop.run(100)
     assert {k for _, k in loop.history[-80:]} == set(LADDER)

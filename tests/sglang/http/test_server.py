@@ -215,7 +215,7 @@ def test_one_start_line(server: Server) -> None:
         if "adaptive_spec: mode=" in line
     ]
     assert len(lines) == 1
-    for part in ("policy=cycle", "method=EAGLE ", "ladder=0,1,2,3 ", "hooks=7/7"):
+    for part in ("policy=cycle", "method=EAGLE ", "ladder=0,1,2,3 ", "hooks=8/8"):
         assert part in lines[0]
     log = server.log_file.read_text(errors="replace")
     assert "Traceback" not in log

@@ -66,10 +66,11 @@ def prepare_platform() -> None:
 
     if hasattr(CpuPlatform, "_forced_async"):
         return
-    replace_kernels = CpuPlatform.register_triton_kernel_overrides
-    CpuPlatform.register_triton_kernel_overrides = classmethod(
-        functools.cache(lambda cls: replace_kernels())
-    )
+    replace_kernels = getattr(CpuPlatform, "register_triton_kernel_overrides", None)
+    if replace_kernels is not None:  # vLLM 0.31 is the first that has it
+        CpuPlatform.register_triton_kernel_overrides = classmethod(
+            functools.cache(lambda cls: replace_kernels())
+        )
     original = CpuPlatform.check_and_update_config.__func__
 
     def check_and_update_config(cls: Any, vllm_config: Any) -> None:
@@ -117,7 +118,8 @@ class Engine:
             arguments["speculative_config"] = speculative_config(models, method) | (
                 speculation or {}
             )
-            arguments["per_request_spec_decode_metrics"] = "detailed"
+            if counts_drafts_per_request():
+                arguments["per_request_spec_decode_metrics"] = "detailed"
         if adaptive is not None:
             arguments["additional_config"] = {"adaptive_spec": adaptive}
         self.engine = LLMEngine.from_engine_args(EngineArgs(**(arguments | options)))
@@ -204,6 +206,13 @@ class Engine:
         self.drafter_passes += 1
 
 
+def counts_drafts_per_request() -> bool:
+    """Whether this vLLM has `--per-request-spec-decode-metrics`; 0.29 is the first."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    return hasattr(EngineArgs, "per_request_spec_decode_metrics")
+
+
 def speculative_config(models: dict[str, Path], method: str) -> dict[str, Any]:
     """vLLM's --speculative-config for a method."""
     config: dict[str, Any] = {"method": method, "num_speculative_tokens": KMAX}
@@ -229,5 +238,5 @@ def answer_of(output: Any) -> Answer:
         ],
         reasons=[sample.finish_reason for sample in samples],
         text=[sample.text for sample in samples],
-        metrics=[sample.spec_decode_metrics for sample in samples],
+        metrics=[getattr(sample, "spec_decode_metrics", None) for sample in samples],
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from engines import ENVIRONMENT, speculative_config
+from engines import ENVIRONMENT, counts_drafts_per_request, speculative_config
 
 SUPPORT = Path(__file__).parent
 START_SECONDS = 1200
@@ -113,7 +113,8 @@ def serving(
         *("--served-model-name", "bench", "--dtype", "float32", "--max-model-len", "400"),
         *("--max-num-seqs", "12", "--max-num-batched-tokens", "96", "--enforce-eager"),
         *("--num-gpu-blocks-override", "16", "--block-size", "32", "--seed", "0"),
-        *("--per-request-spec-decode-metrics", "summary", "--api-key", API_KEY),
+        *("--api-key", API_KEY),
+        *(("--per-request-spec-decode-metrics", "summary") if counts_drafts_per_request() else ()),
         *("--speculative-config", json.dumps(speculative_config(models, method))),
         *("--additional-config", json.dumps({"adaptive_spec": config | adaptive})),
         *arguments,

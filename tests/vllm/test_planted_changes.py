@@ -1,0 +1,156 @@
+"""A change planted in a copy of vLLM's source takes exactly the feature that needs it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from adaptive_spec.adapters.vllm import facts, worker_facts
+from adaptive_spec.adapters.vllm.capability import detect
+from adaptive_spec.adapters.vllm.facts import SOURCE
+from adaptive_spec.engines.source_check import EngineSource
+from adaptive_spec.engines.source_facts import AnyOf, Order
+from adaptive_spec.errors import UnsupportedEngineError
+
+pytestmark = pytest.mark.engine
+
+
+class Change(NamedTuple):
+    """Replace a pattern in a file, and lose a feature."""
+
+    lost: str
+    file: str
+    pattern: str
+    replacement: str
+
+
+CHANGES = {
+    "renamed parameter of the worker": Change(
+        facts.COLD,
+        "v1/worker/gpu_model_runner.py",
+        r"(def propose_draft_token_ids\(\s+self,\s+)scheduler_output",
+        r"\1output",
+    ),
+    "removed method of the engine": Change(
+        facts.WEIGHTS, "v1/engine/core.py", "def set_weight_version", "def _set_weight_version"
+    ),
+    "grammar asked for before the step": Change(
+        facts.AHEAD, "v1/engine/core.py", r"get_grammar_bitmask\(", "grammar_bitmask("
+    ),
+    "renamed state of the model runner": Change(
+        facts.RECURRENT, "v1/worker/gpu_model_runner.py", "zero_draft_decode_mask", "mask"
+    ),
+    "renamed loop of V2": Change(
+        facts.V2_DEPTH,
+        f"{worker_facts.V2}/spec_decode/target_dependent_ar/speculator.py",
+        "_fused_multi_step_decode",
+        "_decode",
+    ),
+    "no client of all engines": Change(
+        facts.SWITCH, "v1/engine/core_client.py", "(_call_utility|call_utility_all)_async", "_other"
+    ),
+    "another number of drafts in the signal of V2": Change(
+        worker_facts.V2_SIGNAL,
+        f"{worker_facts.V2}/spec_decode/acceptance_estimator.py",
+        r"(def predict\(\s+self,\s+)logits",
+        r"\1all_logits",
+    ),
+    "schedule of K no longer captured": Change(
+        facts.LADDER,
+        f"{worker_facts.V2}/cudagraph_utils.py",
+        "uses_dynamic_speculative_decoding",
+        "is_dynamic",
+    ),
+    "drafts sampled elsewhere": Change(
+        worker_facts.EARLY_EXIT,
+        "v1/spec_decode/llm_base_proposer.py",
+        r"torch\.stack\(",
+        "pile(",
+    ),
+    "drafts handed over elsewhere": Change(
+        worker_facts.SIGNAL, "v1/worker/gpu_worker.py", "take_draft_token_ids", "take_drafts"
+    ),
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The installed vLLM's files that facts are about."""
+    installed, copy = SOURCE.installed_folder(), tmp_path / "vllm"
+    assert installed is not None
+    for some in facts.FACTS.values():
+        for one in some:
+            for fact in one.facts if isinstance(one, AnyOf) else (one,):
+                for file in (fact.file,) if isinstance(fact, Order) else fact.files:
+                    if (installed / file).exists():
+                        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copy(installed / file, copy / file)
+    return copy
+
+
+def plant(tree: Path, change: Change) -> None:
+    file = tree / change.file
+    text, count = re.subn(change.pattern, change.replacement, file.read_text())
+    assert count, "nothing was planted"
+    file.write_text(text)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_takes_exactly_the_feature_that_needs_it(tree: Path, name: str) -> None:
+    before = set(SOURCE.require([facts.BASE], tree).missing)
+    plant(tree, CHANGES[name])
+    assert set(SOURCE.require([facts.BASE], tree).missing) - before == {CHANGES[name].lost}
+
+
+def test_one_of_two_calls_is_enough_to_reach_every_engine(tree: Path) -> None:
+    plant(tree, Change("", "v1/engine/core_client.py", "call_utility_all_async", "call_others"))
+    assert facts.SWITCH not in SOURCE.require([facts.BASE], tree).missing
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("v1/core/sched/scheduler.py", "def _update_after_schedule"),
+        ("v1/core/sched/output.py", "preempted_req_ids"),
+        ("v1/request.py", "num_output_placeholders"),
+    ],
+)
+def test_a_change_of_the_base_is_refused_in_one_line(tree: Path, file: str, pattern: str) -> None:
+    plant(tree, Change("", file, pattern, "def gone" if "def " in pattern else "gone"))
+    with pytest.raises(UnsupportedEngineError) as caught:
+        SOURCE.require([facts.BASE], tree)
+    assert "\n" not in str(caught.value)
+    assert pattern.removeprefix("def ") in str(caught.value)
+
+
+def test_what_is_lost_is_lost_in_the_capability_and_said(
+    tree: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engines import prepare_environment, speculative_config
+
+    prepare_environment()
+    from vllm.engine.arg_utils import EngineArgs
+
+    def capability() -> tuple[dict[str, Any], str]:
+        arguments = EngineArgs(
+            model=str(models["target"]),
+            max_model_len=256,
+            enforce_eager=True,
+            speculative_config=speculative_config(models, "draft_model"),
+            additional_config={"adaptive_spec": {"policy": "static"}},
+        )
+        found = detect(arguments.create_engine_config())
+        assert found.capability is not None
+        return msgspec.structs.asdict(found.capability), " ".join(found.notes)
+
+    whole, _ = capability()
+    plant(tree, CHANGES["renamed parameter of the worker"])
+    monkeypatch.setattr(EngineSource, "installed_folder", lambda _: tree)
+    lowered, notes = capability()
+    assert {key for key in whole if whole[key] != lowered[key]} == {"cold_off"}
+    assert f"this vLLM lacks {facts.COLD} (GPUModelRunner.propose_draft_token_ids" in notes
