@@ -1,6 +1,6 @@
 """`goodput` against the best fixed K: when step times change, from a cold start, in the long run.
 
-    python benchmarks/changes.py [--parts changes,steady,cold,table] [--quick] [--json after.json]
+    python benchmarks/changes.py [--parts PART,PART] [--quick] [--json after.json]
 
 A plain loop around the policy, no simulator: B requests whose drafts are accepted with a known
 hazard, ends at random, and a step of N verified tokens at depth D that takes
@@ -14,6 +14,9 @@ here, so a score is at most 1.
 * changes: after 600 steps one coefficient is multiplied by a factor; the score from the 200th to
   the 400th step after that, and of the first 200. The start is the world .01 + .0001 N + .0005 D.
 * steady: the score from step 1,000 to 4,000 where nothing changes.
+* wandering: the level of all step times never rests. It wanders by 15 %, with a memory of 10 or of
+  50 steps, or is 1.8 times as high in 10 of 60 steps; the score from step 200 to 2,200. No K gets
+  better or worse by that.
 * cold: the score over the first 500 steps and of the worst 100 in a row, without a prior and after
   a restart from a saved state.
 * table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
@@ -235,6 +238,42 @@ def steady(seeds: int, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def wandering(seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """The level of all step times moves, and no K with it."""
+    rows = []
+    steps = 2200
+    for name in ("H100, 8B",) if quick else ("H100, 8B", "H100, 8B, poor drafts", "CPU"):
+        for batch in (16,) if quick else (1, 16, 64):
+            for kind, memory in (("wanders", 50), ("wanders", 10), ("bursts", 0)):
+                for seed in range(seeds):
+                    level = _levels(steps, memory, seed)
+                    world_at = _at_level(GPUS[name], level)
+                    trace = run(goodput(seed), world_at, always(batch), steps, seed)
+                    rows.append({"world": name, "batch": batch, "level": kind, "memory": memory})
+                    rows[-1] |= {"score": trace.score(200, steps)}
+    return rows
+
+
+def _levels(steps: int, memory: int, seed: int) -> list[float]:
+    """Factor of each step's time; bursts where there is no memory."""
+    if not memory:
+        return [1.8 if step % 60 >= 50 else 1.0 for step in range(steps)]
+    random, keep = np.random.default_rng(seed + 77), 1.0 - 1.0 / memory
+    found, logarithm = [], 0.0
+    for _ in range(steps):
+        logarithm = keep * logarithm + 0.15 * (1 - keep**2) ** 0.5 * random.standard_normal()
+        found.append(float(np.exp(logarithm)))
+    return found
+
+
+def _at_level(world: World, level: list[float]) -> Callable[[int], World]:
+    return lambda step: world._replace(
+        fixed=world.fixed * level[step],
+        token=world.token * level[step],
+        draft=world.draft * level[step],
+    )
+
+
 def cold(seeds: int, quick: bool) -> list[dict[str, Any]]:
     """The first 500 steps, without anything known and after a restart."""
     rows = []
@@ -269,13 +308,19 @@ def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="changes,steady,cold,table", help="by comma")
+    parser.add_argument("--parts", default="changes,steady,wandering,cold,table", help="by comma")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="fewer worlds and batch sizes")
     parser.add_argument("--json", type=Path, help="write every run here")
     arguments = parser.parse_args()
     select_kernel("auto")
-    known = {"changes": changes, "steady": steady, "cold": cold, "table": table}
+    known = {
+        "changes": changes,
+        "steady": steady,
+        "wandering": wandering,
+        "cold": cold,
+        "table": table,
+    }
     found: dict[str, list[dict[str, Any]]] = {}
     for part in arguments.parts.split(","):
         began = time.perf_counter()

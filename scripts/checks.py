@@ -178,7 +178,7 @@ def _total(stages: list[Stage], seconds: float) -> str:
 
 
 def lint_and_core(run: Run, *, quick: bool) -> None:
-    """What needs no engine; `quick` leaves out tests marked `slow`."""
+    """What needs no engine; `quick` leaves out tests marked `slow`, and tries fewer examples."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -197,10 +197,11 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
     )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()
     markers = "not engine and not http and not statistics and not chaos and not long"
+    env = {"ADAPTIVE_SPEC_QUICK": "1"} if quick else {}
     if quick:
         markers += " and not slow"
     ignored = [f"--ignore={place}" for place in NEED_VLLM]
-    run.stage("core", [tools / "python", *options, "-m", markers, *ignored])
+    run.stage("core", [tools / "python", *options, "-m", markers, *ignored], env=env)
 
 
 def random_worlds(run: Run) -> None:
@@ -218,8 +219,7 @@ def with_vllm(run: Run) -> None:
     )
     for name, markers in selections:
         _vllm_stage(run, name, markers)
-    for version in ("0.28.0", "0.33.0"):
-        _version_stage(run, version)
+    _version_stage(run, "0.31.0")
 
 
 def _version_stage(run: Run, version: str, *options: str) -> None:
@@ -246,7 +246,8 @@ def _sglang_stage(run: Run, name: str, markers: str) -> None:
 def long_with_vllm(run: Run) -> None:
     """Long tests with vLLM, and the versions that `all` leaves out."""
     _vllm_stage(run, "long, vLLM", "long")
-    _version_stage(run, "0.30.0")
+    for version in ("0.28.0", "0.30.0"):
+        _version_stage(run, version)
     for version in ("0.31.0", "0.33.0"):
         _version_stage(run, version, "--http")
 

@@ -3,7 +3,8 @@
     python scripts/screenshots.py [view] [top] [advise]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
-H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`.
+H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`, which takes
+minutes.
 """
 
 from __future__ import annotations

@@ -45,7 +45,9 @@ def pictures() -> dict[str, str]:
     """Every picture by file name."""
     curves = {name: survival(hazards) for name, hazards in HAZARDS.items()}
     positions = [str(j) for j in range(1, 7)]
-    loads = {f"{batch} requests": gains(batch, HAZARDS["chat"]) for batch in BATCHES}
+    loads = {
+        f"{batch} request{'s' * (batch > 1)}": gains(batch, HAZARDS["chat"]) for batch in BATCHES
+    }
     return {
         "survival.svg": _chart(curves, positions, "draft position", "accepted", 1.0, best=False),
         "goodput.svg": _chart(

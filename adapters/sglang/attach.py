@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -67,7 +68,8 @@ def attach(
     *,
     reason: str = "",
     hooks: str = "",
-    remarks: tuple[str, ...] = (),
+    missing: Mapping[str, str] | None = None,
+    warning: str = "",
 ) -> Attached | None:
     """Attach to a scheduler; log one line and return None where nothing is switched on.
 
@@ -77,7 +79,8 @@ def attach(
         features: what this SGLang's source allows; see `facts`.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
-        remarks: limits of this SGLang, for the start line.
+        missing: features that this SGLang lacks -> why.
+        warning: about its version, for the start line.
     """
     agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
     attached, why, failed = None, "", True
@@ -86,9 +89,13 @@ def attach(
         support = detect(scheduler, params, reason)
         why = support.inert
         if params is not None and support.capability is not None:
-            attached = _build(scheduler, settings, features, support, params, agreement, hooks)
+            attached = _build(
+                scheduler, settings, features, support, params, agreement, hooks, missing or {}
+            )
             if attached.start_line:
-                attached.start_line = "; ".join((attached.start_line, *remarks))
+                lowered = (f"lacks {name} ({what})" for name, what in (missing or {}).items())
+                said = filter(None, (attached.start_line, warning, *lowered))
+                attached.start_line = "; ".join(said)
         failed = False
     except AdaptiveSpecError as error:
         why = str(error)
@@ -114,6 +121,7 @@ def _build(
     params: SteeredParams,
     agreement: Agreement,
     hooks: str,
+    missing: Mapping[str, str],
 ) -> Attached:
     """Build all parts; SGLang does not use them yet.
 
@@ -126,7 +134,11 @@ def _build(
     if agreement.decides and support.capability is not None:
         tap = _confidence(scheduler, settings, features)
         controller = Controller.from_config(
-            config, support.capability, only_watch=", ".join(support.shadow), logger=LOG
+            config,
+            support.capability,
+            only_watch=", ".join(support.shadow),
+            missing=missing,
+            logger=LOG,
         )
     driver = StepDriver(
         scheduler,

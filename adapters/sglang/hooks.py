@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from adaptive_spec.adapters.sglang.attach import Attached, attach
@@ -29,7 +29,8 @@ class Shared:
     Attributes:
         settings: what was asked for; None: nothing is switched on.
         features: what this SGLang's source allows.
-        remarks: limits of this SGLang, for the start line.
+        missing: features that it lacks -> why.
+        warning: about its version, for the start line.
         attached: what hangs on the scheduler; None before it is built, or where it is left alone.
         reason: why a draft worker got no parameters of ours.
         applied: hooks applied, of how many; empty before that is known.
@@ -38,7 +39,8 @@ class Shared:
     def __init__(self) -> None:
         self.settings: Settings | None = None
         self.features: frozenset[str] = frozenset()
-        self.remarks: tuple[str, ...] = ()
+        self.missing: Mapping[str, str] = {}
+        self.warning = ""
         self.attached: Attached | None = None
         self.reason = ""
         self.applied = ""
@@ -107,7 +109,8 @@ def after_scheduler_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> N
             SHARED.features,
             reason=SHARED.reason,
             hooks=SHARED.applied,
-            remarks=SHARED.remarks,
+            missing=SHARED.missing,
+            warning=SHARED.warning,
         )
 
 

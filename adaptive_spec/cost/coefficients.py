@@ -80,6 +80,9 @@ def weak_guess(coefficients: FloatArray, seconds: float, outcome: StepOutcome) -
     strength[PREFILL] *= _PROMPT**2
     strength[PASS_REQUEST] *= outcome.batch_size**2
     strength[ANY_DRAFT_REQUEST] *= outcome.batch_size**2
+    # A guess far above a step is wrong by as much, and must not hold the slopes beside it.
+    rises = coefficients[1 : LAST + 1] / seconds
+    strength[1 : LAST + 1] /= np.maximum(rises, 1.0) ** 2
     gram = np.diag(strength)
     # What is wrong with the slopes of neighbouring segments should be alike:
     # (rise_k / w_k - rise_k+1 / w_k+1)^2.

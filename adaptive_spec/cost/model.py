@@ -69,8 +69,8 @@ _LIKE_PROMPTS = 1.0
 """Strength of that penalty, in units of one step's squared relative error."""
 _PROMPT_ERROR = 5.0
 """What is wrong with the time of prompts for good, in units of the noise of a step as long."""
-_LONGEST = 60.0
-"""Seconds; what took longer was no step."""
+_SHORTEST, _LONGEST = 1e-6, 60.0
+"""Seconds; what took less or longer was no step."""
 _ALIKE = 0.25
 """Steps whose expected times differ by more than so much are not held against each other."""
 _AGED = 0.05
@@ -162,7 +162,7 @@ class CostModel:
         `cold`: the drafter's pass was left out (OFF_COLD).
         """
         seconds = outcome.seconds
-        if not (0.0 < seconds < _LONGEST) or outcome.batch_size == 0:
+        if not (_SHORTEST < seconds < _LONGEST) or outcome.batch_size == 0:
             return False
         if not self._unit and self._profile is None:
             self._begin(guess_from_scale(seconds, outcome))

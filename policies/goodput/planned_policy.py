@@ -172,15 +172,16 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
             return True
         context = forecast.context
-        if cost.samples < (_LEAST_STEPS if context.capability.off_pass else _LEAST_STATELESS):
-            return False
+        missing = cost.missing_depths(context.batch_size)
+        if context.capability.off_pass:
+            return cost.samples >= _LEAST_STEPS and not missing
         # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
         # one that needs more drafts than such a drafter finds.
-        most = context.capability.max_draft_tokens
-        if not context.capability.steers_depth:
-            most = round(float(context.draft_available.mean()))
-        missing = cost.missing_depths(context.batch_size)
-        return all(k > most or forecast.hopeless(k) for k in missing)
+        found = float(context.draft_available.mean())
+        if context.capability.steers_depth:
+            found = context.capability.max_draft_tokens
+        waits = [k for k in missing if k <= round(found) and not forecast.hopeless(k)]
+        return cost.samples >= _LEAST_STATELESS and not waits
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -210,9 +211,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             accepted=int(np.count_nonzero(outcome.accepted)),
         )
         self._latency.emitted(outcome.slots, outcome.emitted)
-        planned = step.plan.predicted_tokens / outcome.batch_size if outcome.batch_size else 0.0
-        if outcome.slots.size and planned > 0.0 and step.plan.mode is Mode.ON:
-            self._modes.emitted(float(outcome.emitted.mean()) - planned)
+        plan, predicted = step.plan, step.plan.predicted_tokens
+        as_planned = plan.mode is Mode.ON and bool((outcome.verified == plan.verify).all())
+        if as_planned and predicted > 0.0 and outcome.slots.size:
+            self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""

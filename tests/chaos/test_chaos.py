@@ -12,7 +12,7 @@ from adaptive_spec.kernels import select_kernel
 from adaptive_spec.policy import Policy, available_policies, build_policy
 from adaptive_spec.testing.memory_footprint import memory_footprint
 
-from .world import NOTHING, Costs, Faults, World  # type: ignore[import-not-found]
+from .world import EVERYTHING, NOTHING, Costs, World  # type: ignore[import-not-found]
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama_p_min": {"p_min": 0.5},
@@ -84,17 +84,28 @@ def test_impossible_outcomes_are_not_learned() -> None:
     assert plans[0] == plans[1]
 
 
-RECOVERY_LOADS = (1, 8, 64)
+@pytest.mark.chaos
+@pytest.mark.parametrize(("load", "hazard"), [(1, 0.7), (8, 0.05), (8, 0.95), (64, 0.7)])
+@pytest.mark.parametrize("costs", [Costs(7e-3, 2e-5, 5e-4), Costs(2e-3, 6e-4, 1e-4)])
+def test_after_chaos_the_best_fixed_k_is_reached_again(
+    load: int, hazard: float, costs: Costs
+) -> None:
+    assert recovered(load, hazard, costs, confidence=False) >= 0.9
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("load", RECOVERY_LOADS)
-@pytest.mark.parametrize("seed", range(2))
-def test_after_chaos_the_best_fixed_k_is_reached_again(seed: int, load: int) -> None:
+@pytest.mark.xfail(reason="a signal that tells nothing keeps admission too shallow for good")
+def test_a_confidence_that_tells_nothing_does_not_hold_recovery_up() -> None:
+    assert recovered(8, 0.95, Costs(7e-3, 2e-5, 5e-4), confidence=True) >= 0.9
+
+
+def recovered(load: int, hazard: float, costs: Costs, *, confidence: bool) -> float:
+    """Tokens per second after a wild world over those of the best fixed K."""
     engine = Capability(level=Level.FULL, max_draft_tokens=6)
-    world = World(goodput(seed), seed, Faults(costs=False), engine).run(600)
-    settle(world, Costs(7e-3, 2e-5, 5e-4), hazard=0.7, load=load)
-    assert tokens_per_second(world) >= 0.95 * best_fixed(world)
+    world = World(goodput(load), load, EVERYTHING, engine)
+    world.shows_confidence = confidence
+    settle(world.run(600), costs, hazard=hazard, load=load)
+    return tokens_per_second(world) / best_fixed(world)
 
 
 def settle(world: World, costs: Costs, *, hazard: float, load: int) -> None:
@@ -118,6 +129,8 @@ def best_fixed(world: World) -> float:
     """Expected tokens per second of the best K."""
     reached = np.cumprod(np.full(world.capability.max_draft_tokens, world.hazard))
     return max(
-        world.load * (1.0 + float(reached[:k].sum())) / world.costs.seconds(world.load * (1 + k), k)
-        for k in range(1, world.capability.max_draft_tokens + 1)
+        world.load
+        * (1.0 + float(reached[:k].sum()))
+        / world.costs.seconds(world.load * (1 + k), max(k, 1))
+        for k in range(world.capability.max_draft_tokens + 1)
     )

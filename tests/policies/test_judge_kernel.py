@@ -12,7 +12,7 @@ from adaptive_spec.policies.goodput.judge_kernel import judge
 
 
 @pytest.mark.skipif(not numba_available(), reason="numba is not installed")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 20), kmax=st.integers(1, 9))
 def test_both_forms_return_the_same_bits(seed: int, batch: int, kmax: int) -> None:
     random = np.random.default_rng(seed)

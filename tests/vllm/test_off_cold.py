@@ -45,11 +45,13 @@ def test_who_computed_anything_without_the_drafter_is_not_drafted_for_again() ->
     requests = {name: Known(name) for name in "abc"}
     table.enter("a", requests["a"])
     table.enter("c", requests["c"])
-    cold = SimpleNamespace(num_scheduled_tokens={"a": 1, "b": 30})  # b reads its prompt
-    state.ran(SimpleNamespace(scheduled_new_reqs=[SimpleNamespace(num_computed_tokens=32)]))
+    cold = SimpleNamespace(  # b reads its prompt
+        num_scheduled_tokens={"a": 1, "b": 30}, num_spec_tokens_to_schedule=LEAVE_OUT
+    )
+    state.launched(_with_drafter(32), requests)
     assert counters.events == {}
-    state.left_out(cold, requests)
-    state.left_out(cold, requests)
+    state.launched(cold, requests)
+    state.launched(cold, requests)
     rows = np.array([slots.assign(name) for name in "abc"])
     assert dict(zip("abc", table.draft_cap[rows].tolist(), strict=True)) == {
         "a": 0,
@@ -57,14 +59,19 @@ def test_who_computed_anything_without_the_drafter_is_not_drafted_for_again() ->
         "c": NO_CAP,
     }
     assert counters.events["requests_not_drafted_after_off_cold"] == 2
-    warm = [SimpleNamespace(num_computed_tokens=count) for count in (0, 32, 64)]
-    state.ran(SimpleNamespace(scheduled_new_reqs=warm))
+    state.launched(_with_drafter(0, 32, 64), requests)
     assert counters.events["prefixes_reused_after_off_cold"] == 2
     for name in "abc":
         slots.release(name)
     for turn in range(40):  # whoever gets the rows next is drafted for
         slot = table.enter(f"later-{turn}", Known(f"later-{turn}"))
         assert table.draft_cap[np.array([slot])] == NO_CAP
+
+
+def _with_drafter(*reused: int) -> Any:
+    """A step whose drafter runs, and that admits requests with so many tokens in the cache."""
+    admitted = [SimpleNamespace(num_computed_tokens=count) for count in reused]
+    return SimpleNamespace(scheduled_new_reqs=admitted, num_spec_tokens_to_schedule=KMAX)
 
 
 def cold_policy(cold_from: int, cold_to: int) -> Any:

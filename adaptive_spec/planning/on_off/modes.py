@@ -29,7 +29,8 @@ A policy calls, once per step that decodes:
     mode = machine.step(forecast, ...)          # before planning
     if machine.probing: verify 1 draft for `machine.probe_requests` requests, draft 1 deep
     machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
-    machine.scored(samples, accepted)           # when outcomes arrive: first drafts only
+    machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
+    machine.scored(samples, accepted)           # likewise: first drafts only
     machine.ended(requests)                     # when requests end
 
 and `prompts_only` in a step without decoding requests. The drafter's pass must run if
@@ -210,10 +211,10 @@ class ModeMachine:
     def emitted(self, surplus: float) -> None:
         """Take up how many tokens per request a step emitted beyond its prediction.
 
-        Long matches come in bursts that the prediction of a typical step lacks; the credit counts
-        them as they were measured.
+        Long matches come in bursts that the prediction of a typical step lacks; the credit of a
+        drafter that copies text counts them as they were measured.
         """
-        if self.mode is Mode.ON:
+        if self.mode is Mode.ON and not self._has_state:
             self._lost.credit += surplus * self._off_seconds
 
     def scored(self, *, samples: int, accepted: int) -> None:

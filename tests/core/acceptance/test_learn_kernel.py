@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.acceptance.learn_kernel import learn
 
 
 @pytest.mark.usefixtures("needs_numba")
-@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), batch=st.integers(0, 60), kmax=st.integers(1, 8))
 def test_both_forms_return_the_same_bits(seed: int, batch: int, kmax: int) -> None:
     random = np.random.default_rng(seed)

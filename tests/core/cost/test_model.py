@@ -197,7 +197,7 @@ def test_padded_batches_cost_the_captured_size() -> None:
     assert model.verify_seconds(4, 400, 0)[5] != model.verify_seconds(4, 400, 0)[6]
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), 0.0, -1.0, 1e9, float("inf")])
+@pytest.mark.parametrize("seconds", [float("nan"), 0.0, 1e-300, -1.0, 1e9, float("inf")])
 def test_steps_without_a_clean_time_are_left_out(seconds: float) -> None:
     model = CostModel(FULL)
     model.learn(step(2, 1, 1, seconds))
@@ -301,3 +301,11 @@ def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
     assert model.changes > 2
     assert np.isfinite(model.verify_seconds(64, 6400, 0)).all()
     assert model.verify_seconds(64, 6400, 0).max() < 1e6
+
+
+def test_a_few_steps_outweigh_the_first_guess_where_a_pass_is_not_bound_by_arithmetic() -> None:
+    model = CostModel(FULL)
+    for k in (0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 6, 6, 6, *[5] * 300):
+        model.learn(step(64, k, k, 0.3 + 1e-4 * 64 * (1 + k) + 5e-4 * max(k, 1)))
+    found = model.verify_seconds(64, 6400, 0)[6 * 64] + model.draft_seconds(64)[6]
+    assert found == pytest.approx(0.3478, rel=0.06)

@@ -11,7 +11,7 @@ from adaptive_spec.planning.admission_kernels import admit, rank
 
 
 @pytest.mark.usefixtures("needs_numba")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     batch=st.integers(0, 70),

@@ -88,7 +88,7 @@ def depths_that_run(ks: tuple[int, ...], caps: np.ndarray, capability: Capabilit
 
 
 @pytest.mark.usefixtures("each_form")
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=25 * settings().max_examples, deadline=None)
 @given(case=instances())
 def test_plan_equals_brute_force(case: dict) -> None:
     survival = case["survival"]

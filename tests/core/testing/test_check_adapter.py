@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Mode, SpecPlan, check_adapter
-from adaptive_spec.controller.controller import engine_plan
+from adaptive_spec.controller.engine_plan import engine_plan
 from adaptive_spec.step import StepContext, StepOutcome
 from tests.core.controller.test_controller import context, outcome
 

@@ -104,7 +104,7 @@ def test_suffix_nearly_always_proposes_something():
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 def test_the_run_before_a_position_is_counted_within_its_record(accepted, records):
     data = data_of(accepted * records, record=len(accepted), depth=3)
     runs = matched_before(data)

@@ -176,7 +176,9 @@ def test_another_kind_of_csv_says_what_can_be_read(tmp_path, acceptance):
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=settings().max_examples * 3 // 2,
 )
 @given(
     content=st.binary(max_size=200),

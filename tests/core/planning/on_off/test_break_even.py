@@ -22,7 +22,7 @@ def best_gain(hazard, batch, verify, draft, off, deeper):
     return best
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_at_break_even_the_best_plan_equals_no_speculation(seed: int) -> None:
     random = np.random.default_rng(seed)
