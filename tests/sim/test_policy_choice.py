@@ -34,5 +34,5 @@ def test_an_option_without_a_value_is_named():
 
 
 def test_an_unknown_option_is_named_when_built():
-    with pytest.raises(PolicyError, match=r"static.*`kk`.*its options are: k"):
+    with pytest.raises(PolicyError, match=r"static.*`kk`.*keys are k"):
         parse_policy("static:kk=3").build(0)

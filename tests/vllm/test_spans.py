@@ -7,6 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+pytest.importorskip("vllm", reason="the stage with vLLM runs these tests")
+
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason, output_processor
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState

@@ -29,7 +29,7 @@ def test_a_few_slow_steps_in_a_row_are_no_change() -> None:
         assert [watch.observe(0.01, 0.01, 0.03) for _ in range(40)] == [None] * 40
 
 
-@pytest.mark.parametrize("factor", [1 / 30, 0.5, 0.8, 1.25, 2.0, 30.0])
+@pytest.mark.parametrize("factor", [1 / 30, 0.5, 0.65, 1.5, 2.0, 30.0])
 def test_a_change_is_noticed_within_thirty_steps_and_its_size_is_known(factor: float) -> None:
     random = np.random.default_rng(1)
     watch = StepTimeWatch()
@@ -38,3 +38,11 @@ def test_a_change_is_noticed_within_thirty_steps_and_its_size_is_known(factor: f
     found = [watch.observe(noisy(0.01 * factor, random), 0.01, 0.03) for _ in range(30)]
     (reported,) = [each for each in found if each is not None][:1]
     assert reported == pytest.approx(factor, rel=0.1)
+
+
+@pytest.mark.parametrize("factor", [0.87, 1.15])
+def test_a_level_that_is_off_by_less_than_a_fifth_is_no_change(factor: float) -> None:
+    random = np.random.default_rng(2)
+    watch = StepTimeWatch()
+    found = [watch.observe(noisy(0.01 * factor, random), 0.01, 0.03) for _ in range(5_000)]
+    assert set(found) == {None}

@@ -238,7 +238,7 @@ def test_a_restart_keeps_the_mean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"initial_confidence": 0}, {"tpot_limit_seconds": 0}])
 def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="its options are"):
+    with pytest.raises(PolicyError, match="keys are"):
         build_policy(NAME, options)
 
 

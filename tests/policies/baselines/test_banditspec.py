@@ -139,7 +139,7 @@ def test_a_restart_goes_on_with_the_generation(name: str) -> None:
     "options", [{"arms": []}, {"arms": [-1]}, {"generation_tokens": -1}, {"weight": 1}]
 )
 def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="its options are"):
+    with pytest.raises(PolicyError, match="keys are"):
         bandit(UCB, **options)
 
 

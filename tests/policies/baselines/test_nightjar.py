@@ -174,7 +174,7 @@ def test_a_restart_keeps_the_means() -> None:
     "options", [{"exploration": "often"}, {"switch_seconds": -1}, {"max_contexts": 0}]
 )
 def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="its options are"):
+    with pytest.raises(PolicyError, match="keys are"):
         nightjar(**options)
 
 

@@ -118,5 +118,5 @@ def test_an_engine_that_can_not_stop_its_drafter_verifies_less() -> None:
 
 def test_wrong_options_are_one_clear_error() -> None:
     for options in ({"c": 0}, {"h": -1}, {"max_drafts": 0}, {"unknown": 1}):
-        with pytest.raises(PolicyError, match="its options are"):
+        with pytest.raises(PolicyError, match="keys are"):
             make(SVIP, **options)

@@ -156,7 +156,7 @@ def test_a_restart_keeps_the_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"initial_acceptance": 1.0}, {"update_interval": 0}])
 def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="its options are"):
+    with pytest.raises(PolicyError, match="keys are"):
         build_policy(NAME, options)
 
 

@@ -71,14 +71,16 @@ def context(step: int, available: int) -> StepContext:
     )
 
 
-def finished(asked: StepContext, plan: SpecPlan, seconds: float = 0.01) -> FinishedStep:
+def finished(
+    asked: StepContext, plan: SpecPlan, seconds: float = 0.01, *, accepts: bool = False
+) -> FinishedStep:
     k = int(plan.verify.max())
     outcome = StepOutcome(
         step=asked.step,
         slots=np.arange(2),
         verified=np.full(2, k),
-        accepted=np.zeros(2, dtype=np.int64),
-        emitted=np.ones(2, dtype=np.int64),
+        accepted=np.full(2, k * accepts),
+        emitted=np.full(2, 1 + k * accepts),
         batch_size=2,
         batch_tokens=2 * (k + 1),
         context_tokens=200,
@@ -134,6 +136,7 @@ def test_ours_never_goes_off_without_the_drafter_pass() -> None:
         plan = policy.plan(asked)
         modes.add(plan.mode)
         k = int(plan.verify.max())
-        policy.observe(finished(asked, plan, seconds=0.01 + 0.005 * k))
+        # The drafter is good at first, then of no use.
+        policy.observe(finished(asked, plan, 0.01 + 0.005 * k, accepts=step < 60))
     assert Mode.OFF_WARM in modes
     assert Mode.OFF_COLD not in modes

@@ -21,7 +21,6 @@ class Request(SimpleNamespace):
             "num_prompt_tokens": 10,
             "num_computed_tokens": 19,
             "num_output_placeholders": 0,
-            "num_stale_output_tokens": 0,
             "max_tokens": 100,
             "spec_token_ids": [7] * KMAX,
             "sampling_params": SimpleNamespace(extra_args=None, temperature=0.8),
@@ -67,6 +66,7 @@ def output_of(drafts: dict[str, int], extra: dict[str, int] | None = None, **cha
         "total_num_scheduled_tokens": sum(tokens.values()),
         "scheduled_spec_decode_tokens": {n: [5] * count for n, count in drafts.items() if count},
         "num_invalid_spec_tokens": None,
+        "preempted_req_ids": None,
         "num_spec_tokens_to_schedule": KMAX,
     }
     return SimpleNamespace(**(values | changes))
