@@ -130,7 +130,7 @@ class SleepingPolicy(RandomPolicy):
     name: ClassVar[str] = "sleeping"
 
     def plan(self, context: StepContext) -> SpecPlan:
-        time.sleep(0.03)
+        time.sleep(0.3)
         return super().plan(context)
 
 
