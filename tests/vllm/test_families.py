@@ -81,7 +81,15 @@ def served(shelf: Any, checkpoints: Path, name: str) -> Iterator[Served]:
         family.close()
 
 
-@pytest.fixture(scope="module", params=ON_V1)
+QUICK = ("mimo_mtp", "falcon_h1")
+"""Families of `make test`; the others take minutes and run with the long tests."""
+
+
+def with_marks(names: tuple[str, ...]) -> list[Any]:
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in names]
+
+
+@pytest.fixture(scope="module", params=with_marks(ON_V1))
 def family(request: pytest.FixtureRequest, shelf: Any, checkpoints: Path) -> Iterator[Served]:
     yield from served(shelf, checkpoints, request.param)
 
@@ -193,7 +201,7 @@ def test_tokens_on_model_runner_v2(
     assert seen.failures == {}
 
 
-@pytest.mark.parametrize("family", HYBRIDS, indirect=True)
+@pytest.mark.parametrize("family", with_marks(HYBRIDS), indirect=True)
 def test_recurrent_state_survives_steps_without_drafts(
     family: Served, unspeculated: dict[str, Answer], random_policy: dict[str, Any]
 ) -> None:
