@@ -117,7 +117,7 @@ def settle(world: World, costs: Costs, *, hazard: float, load: int) -> None:
 
 
 def tokens_per_second(world: World, settling: int = 800, steps: int = 300) -> float:
-    """After a wild world the next probe of a drafter that was of no use may be some 500 steps away."""
+    """The next probe of a drafter that was of no use may be some 500 steps away."""
     for _ in range(settling):
         world.one_step()
     world.tokens = world.seconds = 0.0

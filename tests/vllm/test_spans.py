@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 
-stats = pytest.importorskip("vllm.v1.metrics.stats", reason="the stage with vLLM runs these tests")
-if not hasattr(stats, "RequestSpecDecodeMetrics"):
-    pytest.skip("this vLLM counts no drafts per request", allow_module_level=True)
+pytest.importorskip("vllm", reason="the stage with vLLM runs these tests")
 
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason, output_processor
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
-from vllm.v1.metrics.stats import IterationStats, RequestSpecDecodeMetrics
+from vllm.v1.metrics import stats as vllm_stats
+from vllm.v1.metrics.stats import IterationStats
 
 from adaptive_spec.adapters.vllm.spans import annotate_spans, span_attributes
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(vllm_stats, "RequestSpecDecodeMetrics"),
+    reason="this vLLM counts no drafts per request",
+)
 
 
 @pytest.fixture
@@ -42,9 +46,9 @@ def config(endpoint: str | None, level: str = "none", servers: int = 1) -> Any:
     )
 
 
-def counts() -> RequestSpecDecodeMetrics:
+def counts() -> Any:
     """Five steps with drafts: none kept, then 1, 2, 2 and 3 of 3."""
-    return RequestSpecDecodeMetrics(3, histogram=[1, 1, 2, 1], num_draft_tokens=14)
+    return vllm_stats.RequestSpecDecodeMetrics(3, histogram=[1, 1, 2, 1], num_draft_tokens=14)
 
 
 def ended() -> Any:
