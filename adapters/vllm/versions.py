@@ -36,7 +36,7 @@ VERSIONS = VersionTable(
     rows=(
         _row("0.26.0", (*_BEFORE_0_30, WEIGHTS)),
         _row("0.27.1", _BEFORE_0_30),
-        _row("0.28.0", _BEFORE_0_30),
+        _row("0.28.0", _BEFORE_0_30, _OVERLAY, _METHODS),
         _row("0.29.0", _BEFORE_0_30),
         _row("0.30.0", _BEFORE_0_32),
         _row("0.31.0", _BEFORE_0_32, _OVERLAY, _METHODS),
