@@ -100,7 +100,7 @@ def code_of(package: Path, files: tuple[str, ...], name: str) -> list[str]:
 
 
 def compare(source: EngineSource, old: SourceReport, new: SourceReport) -> str:
-    """What the new version has lost and gained, for people."""
+    """Report what the new version has lost and gained."""
     facts = [fact for some in source.facts.values() for fact in some]
     lost = [
         (finding, fact)

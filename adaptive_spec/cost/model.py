@@ -211,7 +211,7 @@ class CostModel:
         guess = np.minimum(factor * self._coefficients, _LONGEST)
         self._begin(weak_guess(guess, seconds, outcome))
         self._unit = 1.0 / seconds**2
-        # What was not timed since the change before is out of date twice.
+        # Cells not timed since the change before are out of date twice.
         self._cells = {key: each for key, each in self._cells.items() if each.count}
         for each in self._cells.values():
             each.age(factor)
