@@ -80,6 +80,7 @@ def test_every_entry_point_can_be_loaded():
         "adaptive_spec.policies",
         "adaptive_spec.commands",
         "adaptive_spec.engine_reports",
+        "adaptive_spec.recipes",
         "adaptive_spec.source_checks",
     }
     for point in points:
