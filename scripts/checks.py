@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,13 +75,13 @@ class Run:
 
     Args:
         began: of the whole, on the monotonic clock.
-        live: show output as it comes; else by `tell`.
+        live: show output as it comes; else when another run takes this one in.
     """
 
     def __init__(self, began: float, *, live: bool = True) -> None:
         self.stages: list[Stage] = []
         self.bad_lines: list[str] = []
-        self._began = began
+        self.began = began
         self._live = live
         self._untold = bytearray()
 
@@ -102,7 +103,7 @@ class Run:
         self, name: str, *commands: list[str | Path], env: dict[str, str] | None = None
     ) -> None:
         """Run the commands of a stage, all of them."""
-        self._tell(f"\n##### {name}: at {time.monotonic() - self._began:.0f} s #####\n".encode())
+        self._tell(f"\n##### {name}: at {time.monotonic() - self.began:.0f} s #####\n".encode())
         stage, began = Stage(name), time.monotonic()
         for command in commands:
             self._command(stage, command, env or {})
@@ -149,7 +150,7 @@ class Run:
             print(f"{stage.name:<{width}}  {state}  {stage.seconds:5.0f} s  {stage.summary}")
         for line in self.bad_lines:
             print(line)
-        print(_total(self.stages, time.monotonic() - self._began), flush=True)
+        print(_total(self.stages, time.monotonic() - self.began), flush=True)
         return 0 if all(stage.good for stage in self.stages) else 1
 
 
@@ -210,18 +211,6 @@ def random_worlds(run: Run) -> None:
     run.stage("random worlds", [python_of("dev"), *options])
 
 
-def with_vllm(run: Run) -> None:
-    """What needs the environment `vllm`."""
-    selections = (
-        ("engine, in process", "not http and not statistics and not long"),
-        ("engine, over HTTP", "http and not long"),
-        ("statistics", "statistics and not long"),
-    )
-    for name, markers in selections:
-        _vllm_stage(run, name, markers)
-    _version_stage(run, "0.31.0")
-
-
 def _version_stage(run: Run, version: str, *options: str) -> None:
     command = [sys.executable, ROOT / "scripts/vllm_versions.py", version, *options]
     run.stage(f"vLLM {version}", command)
@@ -233,65 +222,81 @@ def _vllm_stage(run: Run, name: str, markers: str) -> None:
     run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
 
 
-def with_sglang(run: Run) -> None:
-    """What needs the environment `sglang`: one run, whose tests share engines."""
-    _sglang_stage(run, "SGLang", "not long")
-
-
 def _sglang_stage(run: Run, name: str, markers: str) -> None:
     pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "--durations=10"]
     run.stage(name, [*pytest, "-m", markers, "tests/sglang"], env=SGLANG_ENVIRONMENT)
 
 
-def long_with_vllm(run: Run) -> None:
-    """Long tests with vLLM, and the versions that `all` leaves out."""
-    _vllm_stage(run, "long, vLLM", "long")
-    for version in ("0.28.0", "0.30.0"):
-        _version_stage(run, version)
-    for version in ("0.31.0", "0.33.0"):
-        _version_stage(run, version, "--http")
+def _long_core(run: Run) -> None:
+    pytest = [python_of("dev"), *"-m pytest -v --durations=10 -m long".split()]
+    run.stage("long, core", [*pytest, *NO_ENGINE])
 
 
-ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
-"""Environments that `all` needs besides `dev`, and what runs in them."""
+Staged = tuple[str, Callable[["Run"], None]]
+"""Which environment a stage needs, and the stage."""
 
-LONG = {
-    "dev": lambda run: run.stage(
-        "long, core", [python_of("dev"), *"-m pytest -v --durations=10 -m long".split(), *NO_ENGINE]
+IN_PROCESS = "not http and not statistics and not long"
+
+WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
+    "all": (
+        ("vllm", lambda run: _vllm_stage(run, "engine, in process", IN_PROCESS)),
+        ("sglang", lambda run: _sglang_stage(run, "SGLang", "not long")),
+        ("vllm", lambda run: _vllm_stage(run, "statistics", "statistics and not long")),
+        ("vllm", lambda run: _vllm_stage(run, "engine, over HTTP", "http and not long")),
+        ("vllm", lambda run: _version_stage(run, "0.31.0")),
     ),
-    "vllm": long_with_vllm,
-    "sglang": lambda run: _sglang_stage(run, "long, SGLang", "long"),
+    "long": (
+        ("dev", _long_core),
+        ("vllm", lambda run: _vllm_stage(run, "long, vLLM", "long")),
+        ("vllm", lambda run: _version_stage(run, "0.28.0")),
+        ("vllm", lambda run: _version_stage(run, "0.30.0")),
+        ("vllm", lambda run: _version_stage(run, "0.31.0", "--http")),
+        ("vllm", lambda run: _version_stage(run, "0.33.0", "--http")),
+        ("sglang", lambda run: _sglang_stage(run, "long, SGLang", "long")),
+    ),
 }
-"""The same for `long`."""
+"""The longest stages come first, for two run at a time."""
 
 
-def _when_there(
-    run: Run, name: str, download: subprocess.Popen[bytes], stages: Callable[[Run], None]
+def run_beside(
+    run: Run, stages: Sequence[Staged], downloads: dict[str, subprocess.Popen[bytes]]
 ) -> None:
-    """Wait for an environment, then run what needs it."""
-    if download.wait() == 0:
-        try:
-            stages(run)
-        except Exception as error:  # of a thread: nobody else would hear of it
-            run.missing(name, repr(error))
-    else:
-        run.missing(name, f"the environment {name} could not be built, see above")
+    """Run stages two at a time, as an engine computes with one thread here.
+
+    What a stage prints is shown when the stage has ended.
+    """
+    telling = threading.Lock()
+
+    def one(name: str, stage: Callable[[Run], None]) -> None:
+        part = Run(run.began, live=False)
+        if downloads[name].wait() == 0:
+            try:
+                stage(part)
+            except Exception as error:  # of a thread: nobody else would hear of it
+                part.missing(name, repr(error))
+        else:
+            part.missing(name, f"the environment {name} could not be built, see above")
+        with telling:
+            run.take_in(part)
+
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        list(pool.map(one, *zip(*stages, strict=True)))
 
 
 def main() -> int:
     """Parse the command line and run."""
     what = sys.argv[1] if len(sys.argv) > 1 else ""
-    if what not in ("quick", "all", "long"):
+    if what not in ("quick", *WITH_ENGINE):
         print(__doc__)
         return 2
     if not right_python():
         return 2
-    began = time.monotonic()
-    run = Run(began)
-    stages = {"quick": {}, "all": ENGINES, "long": LONG}[what]
+    run = Run(time.monotonic())
+    stages = WITH_ENGINE.get(what, ())
     # The engines are downloaded while the quick checks run.
     command = [sys.executable, ROOT / "scripts/environments.py"]
-    downloads = {name: subprocess.Popen([*command, name]) for name in stages}
+    names = dict.fromkeys(name for name, _ in stages)
+    downloads = {name: subprocess.Popen([*command, name]) for name in names}
     if what != "long":
         try:
             build("dev")
@@ -301,18 +306,8 @@ def main() -> int:
             lint_and_core(run, quick=what == "quick")
             if what == "all":
                 random_worlds(run)
-    # Engines compute with one thread each here: two cores run both at once.
-    beside = []
-    for name, download in downloads.items():
-        part = Run(began, live=not beside)
-        thread = threading.Thread(target=_when_there, args=(part, name, download, stages[name]))
-        beside.append((part, thread))
-        thread.start()
-        if os.cpu_count() == 1:
-            thread.join()
-    for part, thread in beside:
-        thread.join()
-        run.take_in(part)
+    if stages:
+        run_beside(run, stages, downloads)
     return run.close()
 
 
