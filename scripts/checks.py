@@ -218,12 +218,12 @@ def _version_stage(run: Run, version: str, *options: str) -> None:
 
 def _vllm_stage(run: Run, name: str, markers: str) -> None:
     present = [place for place in ("tests/vllm", *NEED_VLLM) if (ROOT / place).exists()]
-    pytest = [python_of("vllm"), "-m", "pytest", "-v", "--timeout=900", "--durations=10"]
+    pytest = [python_of("vllm"), "-m", "pytest", "-v", "--timeout=900", "--durations=25"]
     run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
 
 
 def _sglang_stage(run: Run, name: str, markers: str) -> None:
-    pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "--durations=10"]
+    pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "--durations=25"]
     run.stage(name, [*pytest, "-m", markers, "tests/sglang"], env=SGLANG_ENVIRONMENT)
 
 

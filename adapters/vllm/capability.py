@@ -243,14 +243,12 @@ def _shadow_reasons(
     vllm_config: Any, method: str, runner: str, missing: Mapping[str, str]
 ) -> list[str]:
     """Set-ups in which acting has not been tested."""
-    speculation, model = vllm_config.speculative_config, vllm_config.model_config
+    speculation = vllm_config.speculative_config
     reasons = []
     if runner == "V2" and method not in RUN_ON_V2:
         reasons.append(f"{method} on model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 selects V1)")
     if facts.RECURRENT in missing:
         reasons.append("hybrid or state-space model, whose state K = 0 would read stale")
-    elif _has_state(model) and vllm_config.cache_config.enable_prefix_caching:
-        reasons.append("hybrid or state-space model with prefix caching")
     if speculation.rejection_sample_method != "standard":
         reasons.append(f"rejection_sample_method={speculation.rejection_sample_method}")
     if getattr(speculation, "enable_adaptive_verification", False):

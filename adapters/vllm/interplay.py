@@ -114,8 +114,7 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "hybrid and state-space models",
         SUPPORTED,
-        "K = 0 included; shadow with prefix caching; executed on a CPU whose operators the tests "
-        "mend",
+        "K = 0 and prefix caching included; executed on a CPU whose operators the tests mend",
         "test_families: Qwen3-Next with MTP, Falcon-H1",
     ),
     Interplay(

@@ -15,7 +15,7 @@ from runs import KMAX, Record, Traffic, check_labels, executor_of, run
 
 from adaptive_spec import check_adapter
 
-ITERATIONS = 25_000
+ITERATIONS = 6000
 RANDOM = "random_policy:RandomPolicy"
 
 
@@ -28,7 +28,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Record:
     ("plain", "seed", "spec"),
     [(True, 1, "floor 1"), (False, 2, "floor 1"), (False, 3, "kept warm"), (False, 4, "stateless")],
 )
-def test_25000_random_iterations_break_no_rule_and_label_only_real_drafts(
+def test_random_iterations_break_no_rule_and_label_only_real_drafts(
     import_stand_in: Any, switched_on: Any, record: Record, plain: bool, seed: int, spec: str
 ) -> None:
     switched_on(policy=RANDOM, seed=seed, options={"faults": 0.001})

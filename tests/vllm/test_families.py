@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aligned_states
 import cpu_operators
 import pytest
 from engines import Answer, Engine, Job
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.engine
 
 KMAX = 4
 HYBRIDS = ("qwen3_next_mtp", "falcon_h1")
+BLOCK = {"qwen3_next_mtp": 288, "falcon_h1": 32}
+"""Tokens of a block: under prefix caching a recurrent state has the size of one."""
 ON_V1 = tuple(name for name in FAMILIES if name != "dspark")
 """Families that model runner V1 runs."""
 FIXED_DEPTH = ("dflash",)
@@ -213,3 +216,51 @@ def test_recurrent_state_survives_steps_without_drafts(
     with pytest.MonkeyPatch.context() as patch:
         cpu_operators.apply(patch, ["stale_state"])
         assert different(engine.run(crowd()), unspeculated, tie) != []
+
+
+def across_blocks(block: int) -> list[Job]:
+    """Decoding crosses a block's end while K changes; later prompts begin with a cached block."""
+    draw = random.Random(4)
+    jobs = []
+    for index, length in enumerate((block + 5, block + 30, block - 3, block - 9, 2 * block - 6)):
+        prompt = [draw.randrange(3, VOCABULARY) for _ in range(length)]
+        options = {"max_tokens": 24 + 4 * index, "logprobs": 2}
+        jobs.append(Job(f"r{index}", prompt, draw.randrange(8), options))
+    jobs += [Job(f"again-{job.name}", [*job.prompt, 5, 6], 70, job.options) for job in jobs]
+    return jobs
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", HYBRIDS, indirect=True)
+def test_recurrent_state_survives_prefix_caching(
+    family: Served, random_policy: dict[str, Any]
+) -> None:
+    jobs, length = across_blocks(BLOCK[family.name]), {"max_model_len": 2 * 288 + 100}
+    expected = family.engine(**length).run(jobs)
+    with pytest.MonkeyPatch.context() as patch:
+        copied = aligned_states.mamba_align(patch)
+        options = length | {"enable_prefix_caching": True, "block_size": 32}
+        engine = family.engine(random_policy, **options)
+        assert engine.scheduler.vllm_config.cache_config.mamba_block_size == BLOCK[family.name]
+        reused = count_reused(engine, patch)
+        answers = engine.run(jobs)
+        family.close()
+    tie = TIE if "gdn_float32" in FAMILIES[family.name].operators else 0.0
+    assert different(answers, expected, tie) == []
+    assert sum(reused) >= BLOCK[family.name], "no prefix was reused"
+    assert max(copied) > 0, "no state was taken from the middle of accepted drafts"
+
+
+def count_reused(engine: Engine, patch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens that each new request found in the cache, as they come."""
+    reused: list[int] = []
+    cache = engine.scheduler.kv_cache_manager
+    look_up = cache.get_computed_blocks
+
+    def counted(request: Any) -> Any:
+        found = look_up(request)
+        reused.append(found[1])
+        return found
+
+    patch.setattr(cache, "get_computed_blocks", counted)
+    return reused

@@ -76,7 +76,6 @@ lengths = st.lists(
     st.integers(1, 12),
     st.integers(0, 1000),
 )
-@settings(max_examples=settings().max_examples * 3 // 2)
 def test_every_request_ends_with_exactly_its_tokens_within_the_kv_pool(
     rows, delay, level, policy, blocks, max_running, seed
 ):
