@@ -163,7 +163,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             ready=self._knows_enough(forecast),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
-            self._hazards.widen()  # what is known of acceptance is from before it went off
+            # What is known of acceptance, and of K > 0, is from before it went off.
+            self._hazards.widen()
+            self._cost.doubt()
+            self._exploring.costs_changed()
         return mode
 
     def _knows_enough(self, forecast: StepForecast) -> bool:
