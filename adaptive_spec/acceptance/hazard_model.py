@@ -120,7 +120,7 @@ class HazardModel:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, seen_before = self.effects, self._seen
         effect, information = effects.of(slots), effects.information(slots)
-        unknown = 1.0 / (1.0 + effects.prior_variance * information)
+        unknown = effects.unknown(slots)
         learn(
             hazard,
             verified,
@@ -164,11 +164,12 @@ class HazardModel:
             slots: [B] rows of the requests.
             task: [B] numbers of their task labels.
         """
-        self._learn_positions(residual.sum(axis=1), information.sum(axis=1))
+        unknown = self.effects.unknown(slots)
+        self._learn_positions(residual @ unknown, information @ unknown)
         total, known = residual.sum(axis=0), information.sum(axis=0)
         self.effects.impute(slots, total, known)
         if task is not None and any_label(task):
-            self.tasks.learn(task, total, known)
+            self.tasks.learn(task, unknown * total, unknown * known)
 
     def start_from(self, other: HazardModel) -> None:
         """Begin with the position effects of another model, not trusting them much."""
