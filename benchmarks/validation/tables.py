@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.validation.row import Check, Row, cells_within
+from benchmarks.validation.row import Check, Row, cells_within
 
 MODULES = {
     "V1": "leviathan",
@@ -25,7 +25,7 @@ MODULES = {
 INFORMATION = ("V5",)
 """Tables without a demand."""
 
-_PACKAGE = "adaptive_spec.sim.validation"
+_PACKAGE = "benchmarks.validation"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""`adaptive-spec validate`: published measurements beside what the simulator gives."""
+"""Published measurements beside what the simulator gives.
+
+python -m benchmarks.validation [--table V2] [--json]
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from adaptive_spec.sim.commands.printing import print_json, standard_output, tab
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from adaptive_spec.sim.validation.row import Row
-    from adaptive_spec.sim.validation.tables import Verdict
+    from benchmarks.validation.row import Row
+    from benchmarks.validation.tables import Verdict
 
 
 def validate(
@@ -32,7 +35,7 @@ def validate(
     Rows in brackets do not count: parameters were fitted on them, or they are for information.
     """
     from adaptive_spec.sim.data_folder import data_folder
-    from adaptive_spec.sim.validation.tables import table_names
+    from benchmarks.validation.tables import table_names
 
     names = table_names(tables or [])
     verdicts = _reproduce(names, data_folder(data))
@@ -47,7 +50,7 @@ def _reproduce(names: list[str], folder: Path) -> list[Verdict]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from adaptive_spec.sim.validation.tables import reproduce
+    from benchmarks.validation.tables import reproduce
 
     stderr = Console(stderr=True)
     verdicts = []
@@ -90,7 +93,7 @@ def _print_table(console: Console, verdict: Verdict) -> None:
 
 
 def _error(row: Row) -> str:
-    from adaptive_spec.sim.validation.row import shown
+    from benchmarks.validation.row import shown
 
     error = shown(row.error, row)
     if not row.counted:
@@ -106,3 +109,7 @@ def _word(verdict: Verdict) -> str:
     if verdict.passed is None:
         return "for information"
     return "reproduced" if verdict.passed else "bound missed"
+
+
+if __name__ == "__main__":
+    typer.run(validate)

@@ -22,7 +22,7 @@ from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM, roofline_profile
 from adaptive_spec.sim.hardware.table_files import read_table
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.row import Row, compared
 
 _SILICON = "aiconfigurator_silicon_agg_ttft_tpot.csv.gz"
 _CHUNK = 8192

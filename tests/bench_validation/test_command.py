@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from adaptive_spec.errors import ConfigError, DataError
-from adaptive_spec.sim.commands.validate import validate
-from adaptive_spec.sim.validation import vllm_pull_request_16035
+from benchmarks.validation import vllm_pull_request_16035
+from benchmarks.validation.__main__ import validate
 
 app = typer.Typer()
 app.command()(validate)

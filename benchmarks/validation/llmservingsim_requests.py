@@ -22,8 +22,8 @@ from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Percentiles
-from adaptive_spec.sim.validation.arms import simulated
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.arms import simulated
+from benchmarks.validation.row import Row, compared
 from adaptive_spec.step import FloatArray
 
 

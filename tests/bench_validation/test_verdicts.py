@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.validation import (
+from benchmarks.validation import (
     draft_length_audit,
     eagle3_by_batch,
     no_speculation,
     tables,
 )
-from adaptive_spec.sim.validation.row import Row, cells_within, compared, mean_within
+from benchmarks.validation.row import Row, cells_within, compared, mean_within
 
 
 def row(published: float, simulated: float, label: str = "a row", **more: object) -> Row:
