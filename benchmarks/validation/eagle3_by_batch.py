@@ -33,8 +33,12 @@ from pathlib import Path
 import msgspec
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.hardware.gpus import gpu_facts
+from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
+from adaptive_spec.sim.hardware.roofline import roofline_profile
+from adaptive_spec.sim.hardware.speculation import VLLM_SYNC
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import ClosedLoad
 from benchmarks.validation.arms import Arms, one_per_record
@@ -104,7 +108,9 @@ def machines() -> tuple[Machine, ...]:
         ),
         Machine(
             name="RTX3090",
-            profile=hardware_profile("rtx3090-llama-8b"),
+            profile=roofline_profile(
+                gpu_facts("rtx3090"), model_facts("llama-3.1-8b"), engine=VLLM_SYNC
+            ),
             k=2,
             steady=True,
             host_per_request=0.049e-3,
