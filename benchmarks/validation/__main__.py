@@ -26,7 +26,7 @@ def validate(
     ] = None,
     tables: Annotated[
         list[str] | None,
-        typer.Option("--table", help="V1 ... V8; repeat for several. Default: all."),
+        typer.Option("--table", help="V1 ... V9; repeat for several. Default: all."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:

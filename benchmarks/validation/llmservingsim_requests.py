@@ -43,7 +43,7 @@ class RequestReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 VLLM_019 = EngineOverhead(
     per_step=0.5e-3,
     per_request=0.0,
-    source="a second without prompts of the run of Llama-3.1-8B; scheduling overlaps the GPU's work",
+    source="a second without prompts of the run of Llama-3.1-8B; scheduling overlaps the GPU",
 )
 
 # `max_num_seqs` 128 and `max_num_batched_tokens` 2048 stand in the runs' meta.json.

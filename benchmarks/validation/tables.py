@@ -21,6 +21,7 @@ MODULES = {
     "V6": "specdecode_bench",
     "V7": "step_correlation",
     "V8": "no_speculation",
+    "V9": "at_load",
 }
 INFORMATION = ("V5",)
 """Tables without a demand."""

@@ -105,8 +105,7 @@ def draft_cost(
     at_many = hardware.pass_seconds(share, many, 0)
     # Before its first draft the drafter runs over the tokens verified last: one more per request
     # for each draft.
-    in_large = hardware.pass_seconds(share, LARGE_PASS, 0)
-    verified = 0.0 if fixed_passes else max(0.0, in_large - at_many) / (LARGE_PASS - many)
+    verified = 0.0 if fixed_passes else share * _token_seconds(hardware)
     in_context = hardware.pass_seconds(share, many, CONTEXT_TOKENS)
     per_request = max(0.0, at_many - at_few) / (MANY_REQUESTS - FEW_REQUESTS)
     return DraftCost(
@@ -115,3 +114,12 @@ def draft_cost(
         pass_per_context_token=max(0.0, in_context - at_many) / CONTEXT_TOKENS,
         fixed_passes=fixed_passes,
     )
+
+
+def _token_seconds(hardware: Hardware) -> float:
+    """One more token in a pass of the target that computing bounds."""
+    few, many = (
+        hardware.verify_seconds(MANY_REQUESTS, tokens, 0, 0, 0)
+        for tokens in (MANY_REQUESTS, LARGE_PASS)
+    )
+    return (many - few) / (LARGE_PASS - MANY_REQUESTS)

@@ -50,4 +50,4 @@ def test_missing_data_and_unknown_tables_are_one_clear_error(tmp_path: Path) -> 
     assert isinstance(missing.exception, DataError)
     assert "is this the data folder?" in str(missing.exception)
     assert isinstance(run(folder=tmp_path / "none").exception, DataError)
-    assert isinstance(run("--table", "V9", folder=tmp_path).exception, ConfigError)
+    assert isinstance(run("--table", "V10", folder=tmp_path).exception, ConfigError)
