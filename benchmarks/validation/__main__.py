@@ -1,6 +1,6 @@
 """Published measurements beside what the simulator gives.
 
-python -m benchmarks.validation [--table V2] [--json]
+python -m benchmarks.validation [--table V2] [--json] [--record]
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ def validate(
         typer.Option("--table", help="V1 ... V9; repeat for several. Default: all."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write what docs/validation.md is made of.")
+    ] = False,
 ) -> None:
     """Reproduce published measurements; exit status 1 if a bound is missed.
 
     Rows in brackets do not count: parameters were fitted on them, or they are for information.
     """
     from adaptive_spec.sim.data_folder import data_folder
+    from benchmarks.validation.record import write_record
     from benchmarks.validation.tables import table_names
 
     names = table_names(tables or [])
     verdicts = _reproduce(names, data_folder(data))
+    if record:
+        write_record(verdicts)
     if json:
         print_json(verdicts)
     else:
