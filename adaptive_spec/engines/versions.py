@@ -22,17 +22,20 @@ class KnownVersion(msgspec.Struct, frozen=True, kw_only=True):
         version: release of the engine; a local part such as ``+cpu`` is ignored.
         route: way in which K reaches the engine, or the part of the engine that was run.
         checked: code that was run or read, and the machine.
-        executed: the adapter was run with this version, not only compared with its source.
-        methods: methods of speculation that were run.
+        methods: methods of speculation that were run; none where only the source was compared.
         lacks: features that the source lacks; see the adapter's `facts`.
     """
 
     version: str
     route: str
     checked: str
-    executed: bool
     methods: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
+
+    @property
+    def executed(self) -> bool:
+        """Whether the adapter was run with this version."""
+        return bool(self.methods)
 
 
 @dataclass(frozen=True, kw_only=True)

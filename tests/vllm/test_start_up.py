@@ -166,8 +166,11 @@ class TestGate:
     ) -> None:
         config = self.configure(models, {"policy": "static"}, method=None)
         assert config.scheduler_config.scheduler_cls is None
-        assert len(said()) == 1
-        assert "add --speculative-config" in said()[0]
+        import vllm
+
+        warning = VERSIONS.admit(vllm.__version__)
+        [line] = [line for line in said() if not warning or warning not in line]
+        assert "add --speculative-config" in line
 
     @pytest.mark.parametrize("adaptive", [None, {"mode": "off"}])
     def test_not_enabled_changes_nothing(self, models: dict[str, Path], adaptive: Any) -> None:

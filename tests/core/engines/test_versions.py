@@ -14,7 +14,8 @@ from adaptive_spec.errors import UnsupportedEngineError
 
 
 def row(version: str, *, executed: bool = False) -> KnownVersion:
-    return KnownVersion(version=version, route="by hooks", checked="read", executed=executed)
+    methods = ("ngram",) if executed else ()
+    return KnownVersion(version=version, route="by hooks", checked="read", methods=methods)
 
 
 TABLE = VersionTable(

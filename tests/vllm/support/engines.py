@@ -71,6 +71,7 @@ def prepare_platform() -> None:
         CpuPlatform.register_triton_kernel_overrides = classmethod(
             functools.cache(lambda cls: replace_kernels())
         )
+    give_dispatchers_their_kernels()
     original = CpuPlatform.check_and_update_config.__func__
 
     def check_and_update_config(cls: Any, vllm_config: Any) -> None:
@@ -80,6 +81,23 @@ def prepare_platform() -> None:
 
     CpuPlatform._forced_async = False
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def give_dispatchers_their_kernels() -> None:
+    """Test only: let vLLM 0.30 speculate on a CPU.
+
+    It replaces Triton's kernels under names that their dispatchers no longer read, so the first
+    verified draft ends the engine. Versions whose dispatchers are told have nothing to repair.
+    """
+    from vllm.utils import cpu_triton_utils
+    from vllm.v1.sample import rejection_sampler
+    from vllm.v1.spec_decode import utils
+
+    for module in (rejection_sampler, utils):
+        for name, dispatcher in vars(module).items():
+            kernel = getattr(cpu_triton_utils, f"{name.removeprefix('_')}_kernel", None)
+            if kernel is not None and hasattr(dispatcher, "kernel"):
+                dispatcher.kernel = kernel
 
 
 class Engine:
