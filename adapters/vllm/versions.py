@@ -35,7 +35,7 @@ VERSIONS = VersionTable(
     engine="vLLM",
     go_on="remove the `adaptive_spec` configuration",
     rows=(
-        _row("0.26.0", (*_BEFORE_0_30, WEIGHTS)),
+        _row("0.26.0", (*_BEFORE_0_30, WEIGHTS), _HYBRID.format("0.27.1"), _METHODS),
         _row("0.27.1", _BEFORE_0_30),
         _row("0.28.0", _BEFORE_0_30, _OVERLAY, _METHODS),
         _row("0.29.0", _BEFORE_0_30),
