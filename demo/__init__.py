@@ -9,6 +9,7 @@ Layout, in the order of a run::
     traffic    prompts, and closed loops of HTTP requests
     status     what our server writes about itself once a second
     act_one    load up and down against our server; `view` shows it
+    preview    the same by simulation, while servers start
     act_two    the same work for every arm, interleaved and repeated
     figures    medians, spreads and ratios out of that; `report` prints and saves them
     steps      what our server's step trace says

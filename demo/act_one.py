@@ -47,19 +47,16 @@ class Phase:
 
 
 class Watcher:
-    """Follows the status file through the phases."""
+    """Follows a server's status through the phases."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._last: dict[str, Any] | None = None
         self._last_time = 0.0
 
-    def update(self, phase: Phase) -> bool:
-        """Take up a new status file; False if there is none."""
-        status = read_status(self._path)
+    def update(self, phase: Phase, status: dict[str, Any] | None, now: float) -> bool:
+        """Take up a status of this time, in seconds; False if it holds nothing new."""
         if status is None or (self._last and status["steps"] == self._last["steps"]):
             return False
-        now = time.monotonic()
         if self._last is not None:
             phase.recent = Totals.from_status(status) - Totals.from_status(self._last)
             phase.recent_seconds = now - self._last_time
@@ -84,7 +81,7 @@ async def run_act_one(
 
     Raises DemoError if a request fails.
     """
-    watcher, done = Watcher(status_file), [Phase(concurrency) for concurrency, _ in phases]
+    watcher, done = Watcher(), [Phase(concurrency) for concurrency, _ in phases]
     async with Client(url) as client:
         loop = ClosedLoop(client, endless_jobs(prompts, max_tokens, SEED))
         try:
@@ -95,7 +92,7 @@ async def run_act_one(
                     while time.monotonic() < phase.began + seconds:
                         await asyncio.sleep(POLL_SECONDS)
                         loop.raise_failure()
-                        if watcher.update(phase):
+                        if watcher.update(phase, read_status(status_file), time.monotonic()):
                             view.changed(phase)
                     phase.ended = time.monotonic()
                     view.ended(phase)

@@ -73,7 +73,7 @@ def load_prompts() -> dict[str, list[str]]:
 
 async def run(options: Options) -> None:
     """All of it. Raises DemoError if something essential fails."""
-    from . import act_one, act_two, figures, picture, report, servers, status, steps
+    from . import act_one, act_two, figures, picture, preview, report, servers, status, steps
     from .view import PhaseView, open_console
 
     console, files = open_console(), options.files
@@ -92,7 +92,8 @@ async def run(options: Options) -> None:
     with servers.servers_for(options.arms, files, options.keep) as running:
         many = f"{len(running)} vLLM servers at once" if len(running) > 1 else "a vLLM server"
         with clock.stage("servers", f"starting {many}"):
-            await servers.wait_ready(running, said)
+            async with preview.shown(console):
+                await servers.wait_ready(running, said)
         ours = next(server for server in running if server.arm.adaptive)
         said(servers.require_switched_on(ours))
         with clock.stage("act one", "act one: load up and down on the server with adaptive-spec"):

@@ -21,6 +21,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 BAR_WIDTH = 32
 LOG_WIDTH = 118
 REFRESHES_PER_SECOND = 4
+TITLE = "act one: load up and down, adaptive-spec"
 
 
 def open_console() -> Console:
@@ -30,10 +31,18 @@ def open_console() -> Console:
 
 
 class PhaseView:
-    """Shows phases as they run."""
+    """Shows phases as they run.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: where to.
+        title: of the table of phases.
+        transient: leave nothing on a terminal.
+    """
+
+    def __init__(self, console: Console, title: str = TITLE, *, transient: bool = False) -> None:
         self._console = console
+        self._title = title
+        self._transient = transient
         self._phases: Sequence[Phase] = ()
         self._live: Live | None = None
 
@@ -48,9 +57,10 @@ class PhaseView:
             self._screen(phases[0]),
             console=self._console,
             refresh_per_second=REFRESHES_PER_SECOND,
+            transient=self._transient,
         ) as self._live:
             yield
-            self._live.update(phase_table(phases, None))
+            self._live.update(phase_table(phases, None, self._title))
         self._live = None
 
     def changed(self, phase: Phase) -> None:
@@ -64,7 +74,7 @@ class PhaseView:
             self._console.print(plain_line(phase), highlight=False, soft_wrap=True)
 
     def _screen(self, phase: Phase) -> RenderableType:
-        return Group(now_panel(phase), phase_table(self._phases, phase))
+        return Group(now_panel(phase), phase_table(self._phases, phase, self._title))
 
 
 def now_panel(phase: Phase) -> Panel:
@@ -88,9 +98,9 @@ def now_panel(phase: Phase) -> Panel:
     return Panel(both, title="drafts verified per request and step, last second", expand=False)
 
 
-def phase_table(phases: Sequence[Phase], running: Phase | None) -> Table:
+def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> Table:
     """One row per phase that has begun."""
-    table = Table(title="act one: load up and down, adaptive-spec", title_justify="left")
+    table = Table(title=title, title_justify="left")
     table.add_column("concurrency", justify="right")
     table.add_column("tokens/s", justify="right")
     table.add_column("mean K", justify="right")

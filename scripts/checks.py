@@ -178,6 +178,10 @@ def _total(stages: list[Stage], seconds: float) -> str:
     return f" {text} in {seconds:.2f}s ".center(80, "=")
 
 
+Staged = tuple[str, Callable[[Run], None]]
+"""Which environment a stage needs, and the stage."""
+
+
 def lint_and_core(run: Run, *, quick: bool) -> None:
     """What needs no engine; `quick` leaves out tests marked `slow`, and tries fewer examples."""
     tools = python_of("dev").parent
@@ -211,9 +215,10 @@ def random_worlds(run: Run) -> None:
     run.stage("random worlds", [python_of("dev"), *options])
 
 
-def _version_stage(run: Run, version: str, *options: str) -> None:
-    command = [sys.executable, ROOT / "scripts/vllm_versions.py", version, *options]
-    run.stage(f"vLLM {version}", command)
+def _version(engine: str, version: str, *options: str) -> Staged:
+    """A stage: the tests marked `every_version` on another version of an engine."""
+    command = [sys.executable, ROOT / f"scripts/{engine}_versions.py", version, *options]
+    return engine, lambda run: run.stage(f"{engine} {version}", command)
 
 
 def _vllm_stage(run: Run, name: str, markers: str) -> None:
@@ -232,9 +237,6 @@ def _long_core(run: Run) -> None:
     run.stage("long, core", [*pytest, *NO_ENGINE])
 
 
-Staged = tuple[str, Callable[["Run"], None]]
-"""Which environment a stage needs, and the stage."""
-
 IN_PROCESS = "not http and not statistics and not long"
 
 WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
@@ -243,16 +245,19 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
         ("sglang", lambda run: _sglang_stage(run, "SGLang", "not long")),
         ("vllm", lambda run: _vllm_stage(run, "statistics", "statistics and not long")),
         ("vllm", lambda run: _vllm_stage(run, "engine, over HTTP", "http and not long")),
-        ("vllm", lambda run: _version_stage(run, "0.31.0")),
+        _version("vllm", "0.31.0"),
+        _version("sglang", "0.5.22", "--quick"),
     ),
     "long": (
         ("dev", _long_core),
         ("vllm", lambda run: _vllm_stage(run, "long, vLLM", "long")),
-        ("vllm", lambda run: _version_stage(run, "0.28.0")),
-        ("vllm", lambda run: _version_stage(run, "0.30.0")),
-        ("vllm", lambda run: _version_stage(run, "0.31.0", "--http")),
-        ("vllm", lambda run: _version_stage(run, "0.33.0", "--http")),
+        _version("vllm", "0.26.0"),
+        _version("vllm", "0.28.0"),
+        _version("vllm", "0.30.0"),
+        _version("vllm", "0.31.0", "--http"),
+        _version("vllm", "0.33.0", "--http"),
         ("sglang", lambda run: _sglang_stage(run, "long, SGLang", "long")),
+        *(_version("sglang", version) for version in ("0.5.18", "0.5.20", "0.5.21")),
     ),
 }
 """The longest stages come first, for two run at a time."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +29,15 @@ def status(steps: int, **changes: Any) -> dict[str, Any]:
     return values | changes
 
 
-def test_watcher_counts_within_phases(tmp_path: Path) -> None:
-    path = tmp_path / "status.json"
-    watcher, first, second = Watcher(path), Phase(1), Phase(4)
-    assert not watcher.update(first)
-    path.write_text(json.dumps(status(10)))
-    assert watcher.update(first)
-    assert not watcher.update(first), "nothing new"
-    path.write_text(json.dumps(status(30)))
-    assert watcher.update(first)
-    path.write_text(json.dumps(status(100, steps_by_mode={"on": 40, "off_warm": 60})))
-    assert watcher.update(second)
+def test_watcher_counts_within_phases() -> None:
+    watcher, first, second = Watcher(), Phase(1), Phase(4)
+    assert not watcher.update(first, None, 0.5)
+    assert watcher.update(first, status(10), 1.0)
+    assert not watcher.update(first, status(10), 2.0), "nothing new"
+    assert watcher.update(first, status(30), 3.0)
+    later = status(100, steps_by_mode={"on": 40, "off_warm": 60})
+    assert watcher.update(second, later, 4.0)
+    assert first.tokens_per_second == pytest.approx(20.0)
     assert first.totals == Totals(20, 40, 20, 40, (0, 0, 20, 0, 0, 0, 0))
     assert second.totals.emitted == 140
     assert second.totals.acceptance == pytest.approx(0.5)

@@ -22,9 +22,8 @@ NOT_EXECUTED = {
     r"git checkout ": "describes how a figure was made at an earlier commit",
     r"python -m build|twine ": "test_wheel.py builds, and `make check` checks the packages",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
-    r"adaptive-spec (sweep|report|validate|fit|evaluate|profile) |adaptive-spec validate$": "takes "
-    "minutes, or reads a trace or public data of the user; tests/cli and tests/sim run these "
-    "commands on small inputs",
+    r"adaptive-spec (sweep|report|fit|evaluate|profile) ": "takes minutes, or reads a trace of the "
+    "user; tests/cli and tests/sim run these commands on small inputs",
     r"adaptive-spec (advise|top) ": "reads a trace or a server of the user; tests/sim/advice and "
     "tests/cli run both on small ones",
     r"promtool ": "needs Prometheus; tests/core/operation/test_alerts.py runs it",

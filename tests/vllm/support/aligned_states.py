@@ -16,8 +16,8 @@ import pytest
 def mamba_align(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let the context of the kernels copy with PyTorch; of each copy, how many drafts it skips.
 
-    Mamba-2 ends its prompts' chunks at the boundaries of blocks: what saves a state in the middle of
-    a chunk is a kernel, too.
+    Mamba-2 ends its prompts' chunks at the boundaries of blocks: saving a state in the middle of a
+    chunk is left to a kernel, too.
     """
     from vllm.model_executor.layers.mamba.abstract import MambaBase
     from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
