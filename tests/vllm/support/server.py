@@ -22,6 +22,8 @@ from engines import ENVIRONMENT, counts_drafts_per_request, speculative_config
 SUPPORT = Path(__file__).parent
 START_SECONDS = 1200
 API_KEY = "bench-key"
+AT_START = {"mode": "on", "policy": "switchable_policies:RandomPolicy"}
+"""What the shared server is switched back to."""
 
 
 class Server(NamedTuple):
@@ -125,6 +127,8 @@ def serving(
         "VLLM_LOGGING_LEVEL": "INFO",
         "VLLM_PLUGINS": "adaptive_spec",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_BSP_SCHEDULE_DELAY": "200",  # ms
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
