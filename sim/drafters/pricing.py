@@ -25,6 +25,8 @@ BYTES_PER_PARAMETER = 2
 FEW_REQUESTS = 1
 MANY_REQUESTS = 64
 CONTEXT_TOKENS = 1024 * MANY_REQUESTS
+LARGE_PASS = 512
+"""Tokens of a pass that computing bounds, for the price of a token there."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,23 @@ def draft_cost(
     many = round(MANY_REQUESTS * tokens_per_request)
     at_few = hardware.pass_seconds(share, few, 0)
     at_many = hardware.pass_seconds(share, many, 0)
+    # Before its first draft the drafter runs over the tokens verified last: one more per request
+    # for each draft.
+    verified = 0.0 if fixed_passes else share * _token_seconds(hardware)
     in_context = hardware.pass_seconds(share, many, CONTEXT_TOKENS)
     per_request = max(0.0, at_many - at_few) / (MANY_REQUESTS - FEW_REQUESTS)
     return DraftCost(
         pass_=max(0.0, at_few - per_request * FEW_REQUESTS),
-        pass_per_request=per_request,
+        pass_per_request=per_request + verified,
         pass_per_context_token=max(0.0, in_context - at_many) / CONTEXT_TOKENS,
         fixed_passes=fixed_passes,
     )
+
+
+def _token_seconds(hardware: Hardware) -> float:
+    """One more token in a pass of the target that computing bounds."""
+    few, many = (
+        hardware.verify_seconds(MANY_REQUESTS, tokens, 0, 0, 0)
+        for tokens in (MANY_REQUESTS, LARGE_PASS)
+    )
+    return (many - few) / (LARGE_PASS - MANY_REQUESTS)

@@ -15,6 +15,7 @@ class StepTime:
         self._hardware = hardware
         self._buckets = hardware.token_buckets
         self._outside = hardware.outside_graph_seconds
+        self._verify_context = hardware.verify_per_context_token
         self._any_draft = hardware.any_draft
         self._any_draft_per_request = hardware.any_draft_per_request
         self._draft_cost = drafter.cost_on(hardware)
@@ -47,7 +48,11 @@ class StepTime:
             batch_size, batch_tokens, context_tokens, prefill_tokens, prefill_context_tokens
         )
         if any_draft:
-            seconds += self._any_draft + self._any_draft_per_request * batch_size
+            seconds += (
+                self._any_draft
+                + self._any_draft_per_request * batch_size
+                + self._verify_context * context_tokens
+            )
         if ragged:
             seconds *= 1.0 + self._ragged_penalty
         return seconds

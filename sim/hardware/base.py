@@ -25,6 +25,7 @@ class Hardware:
         self.layers = profile.layers
         self.token_buckets = tuple(profile.token_buckets)
         self.outside_graph_seconds = profile.outside_graph_seconds
+        self.verify_per_context_token = profile.verify_per_context_token
         self.any_draft = profile.any_draft
         self.any_draft_per_request = profile.any_draft_per_request
         self._drafts = profile.drafts

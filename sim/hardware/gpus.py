@@ -32,6 +32,10 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
         attention_efficiency: share of `bandwidth` that reading KV reaches.
         prefill_efficiency: share of the bf16 peak that prompt attention reaches.
         layer_seconds: kernels of a layer that neither size nor tokens explain.
+        tile_rows: tokens by which matrix products grow where the last tile is computed in full;
+            1 where that does not show.
+        verify_attention: how much more often attention reads the KV of a request that verifies
+            drafts, beyond once.
         efficiency_source: where the efficiencies, `link_seconds` and `layer_seconds` come from.
     """
 
@@ -51,6 +55,8 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     attention_efficiency: float = 0.8
     prefill_efficiency: float = 0.5
     layer_seconds: float = 25e-6
+    tile_rows: int = 1
+    verify_attention: float = 0.0
     efficiency_source: str = "typical; not measured"
 
 

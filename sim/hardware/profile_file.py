@@ -71,6 +71,7 @@ class HardwareProfile(
         per_context_token: per token of context of the decoding requests.
         per_prefill_token: per prompt token.
         per_prefill_context_token: per pair of a prompt token and a token before it.
+        verify_per_context_token: the same again where any draft is verified, beyond the former.
         any_draft: once if any draft is verified.
         any_draft_per_request: the same, per decoding request.
         draft_pass_overhead: what a pass of any drafter costs besides its share of the target's
@@ -101,6 +102,7 @@ class HardwareProfile(
     per_context_token: NonNegative = 0.0
     per_prefill_token: NonNegative = 0.0
     per_prefill_context_token: NonNegative = 0.0
+    verify_per_context_token: NonNegative = 0.0
     any_draft: NonNegative = 0.0
     any_draft_per_request: NonNegative = 0.0
     draft_pass_overhead: NonNegative = 0.0

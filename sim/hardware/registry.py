@@ -12,8 +12,9 @@ from adaptive_spec.sim.hardware.gpus import GPUS, gpu_facts
 from adaptive_spec.sim.hardware.models import MODELS, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
+from adaptive_spec.sim.hardware.speculation import ENGINES, VLLM, EngineOverhead
 
-_ROOFLINE = "roofline:GPU:MODEL[:tpN][:fp8]"
+_ROOFLINE = "roofline:GPU:MODEL[:tpN][:fp8][:ENGINE]"
 
 
 def hardware(name: str) -> Hardware:
@@ -21,7 +22,7 @@ def hardware(name: str) -> Hardware:
 
     Args:
         name: a shipped profile such as ``h100-llama-8b``; a JSON file; or
-            ``roofline:GPU:MODEL[:tpN][:fp8]``.
+            ``roofline:GPU:MODEL[:tpN][:fp8][:ENGINE]``.
 
     Raises ConfigError if nothing has that name, or the file is no profile.
     """
@@ -32,9 +33,13 @@ def hardware_profile(name: str) -> HardwareProfile:
     """The same, as a profile."""
     form, _, rest = name.partition(":")
     if form == "roofline" and rest:
-        gpu, model, parallel, precision = _parts(name, rest)
+        gpu, model, parallel, precision, engine = _parts(name, rest)
         return roofline_profile(
-            gpu_facts(gpu), model_facts(model), tensor_parallel=parallel, precision=precision
+            gpu_facts(gpu),
+            model_facts(model),
+            tensor_parallel=parallel,
+            precision=precision,
+            engine=engine,
         )
     if name in hardware_names():
         return _shipped(name)
@@ -63,16 +68,21 @@ def _shipped(name: str) -> HardwareProfile:
         return read_hardware_profile(path)
 
 
-def _parts(name: str, rest: str) -> tuple[str, str, int, str]:
-    """GPU, model, tensor parallelism and precision of ``GPU:MODEL[:tpN][:fp8]``."""
+def _parts(name: str, rest: str) -> tuple[str, str, int, str, EngineOverhead]:
+    """GPU, model, tensor parallelism, precision and engine of ``GPU:MODEL[:OPTION...]``."""
     gpu, _, options = rest.partition(":")
     model, *more = options.split(":")
-    parallel, precision = 1, "bf16"
+    parallel, precision, engine = 1, "bf16", VLLM
     for option in more:
         if option.startswith("tp") and option[2:].isdigit() and int(option[2:]) >= 1:
             parallel = int(option[2:])
         elif option in ("bf16", "fp8"):
             precision = option
+        elif option in ENGINES:
+            engine = ENGINES[option]
         else:
-            raise ConfigError(f"hardware {name!r}: {option!r} is neither tpN nor bf16 nor fp8")
-    return gpu, model, parallel, precision
+            raise ConfigError(
+                f"hardware {name!r}: {option!r} is neither tpN nor bf16 nor fp8 nor an engine: "
+                f"{', '.join(ENGINES)}"
+            )
+    return gpu, model, parallel, precision, engine

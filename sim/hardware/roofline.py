@@ -16,12 +16,16 @@ a step costs no more to price than one from coefficients.
 
 from __future__ import annotations
 
-import msgspec
-
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.gpus import GpuFacts
 from adaptive_spec.sim.hardware.models import ModelFacts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
+from adaptive_spec.sim.hardware.speculation import (
+    VLLM,
+    EngineOverhead,
+    logits_seconds,
+    verify_context_seconds,
+)
 
 KNOTS = (
     *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 768),
@@ -36,45 +40,13 @@ GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 PASS_LAUNCH_SECONDS = 1.7e-4
 
 _SHARPNESS = 3.0
+_TILED = 1024  # tokens up to which the staircase of tiles is drawn
 _KERNEL_SECONDS = 4e-6
 _MEMORY_SHARE = 0.9  # vLLM's default of `gpu_memory_utilization`
 _ACTIVATION_BYTES = 2e9  # of each GPU, graphs included
 _ACTIVATION_VALUES = 10  # hidden-sized values read or written per token between the products
 _EXPERT_COMPUTE = 0.6  # grouped products against plain ones
 _PRECISIONS = {"bf16": 2.0, "fp8": 1.0}
-
-
-class EngineOverhead(msgspec.Struct, frozen=True, kw_only=True):
-    """Host time that an engine adds to a step.
-
-    Attributes:
-        per_step: seconds a step, scheduling and sampling.
-        per_request: seconds a step and decoding request.
-        source: where the figures come from.
-    """
-
-    per_step: float
-    per_request: float
-    source: str
-
-
-VLLM = EngineOverhead(
-    per_step=1.2e-3,
-    per_request=4.8e-5,
-    source="vLLM: TP 4 rows of Llama-3.1-70B FP8 on the H100, aiconfigurator's silicon samples",
-)
-VLLM_ASYNC = EngineOverhead(
-    per_step=0.5e-3,
-    per_request=0.0,
-    source="vLLM 0.19, whose scheduling overlaps the GPU's work: a second without prompts of "
-    "LLMServingSim's run on the RTX PRO 6000, Llama-3.1-8B",
-)
-TENSORRT_LLM = EngineOverhead(
-    per_step=0.9e-3,
-    per_request=1.0e-5,
-    source="TensorRT-LLM: TP 1 rows with 1,024 prompt tokens of Llama-3.1-8B on the H100, "
-    "aiconfigurator's silicon samples",
-)
 
 
 def roofline_profile(
@@ -112,6 +84,9 @@ def roofline_profile(
     machine = _Machine(gpu, model, tensor_parallel, precision)
     kv_bytes = model.kv_bytes_per_token(_PRECISIONS[kv_precision])
     head_fixed, head_token = head_seconds(gpu, model, tensor_parallel)
+    context = machine.context_seconds(kv_bytes)
+    steps = range(gpu.tile_rows, KNOTS[-1], gpu.tile_rows) if gpu.tile_rows > 1 else ()
+    knots = sorted({*KNOTS, *(step + more for step in steps if step <= _TILED for more in (0, 1))})
     parallel = f"-tp{tensor_parallel}" if tensor_parallel > 1 else ""
     return HardwareProfile(
         schema=1,
@@ -128,12 +103,15 @@ def roofline_profile(
         token_buckets=list(GRAPH_SIZES),
         overhead=engine.per_step,
         fixed=head_fixed + model.layers * gpu.layer_seconds,
-        tokens=list(KNOTS),
-        seconds=[machine.layers_seconds(tokens) for tokens in KNOTS],
-        per_batch_token=head_token,
+        tokens=knots,
+        seconds=[machine.layers_seconds(tokens) for tokens in knots],
+        per_batch_token=head_token + logits_seconds(gpu, model, tensor_parallel),
         per_request=engine.per_request,
-        per_context_token=machine.context_seconds(kv_bytes),
+        per_context_token=context,
+        verify_per_context_token=verify_context_seconds(gpu, context),
         per_prefill_context_token=prompt_pair_seconds(gpu, model, tensor_parallel),
+        any_draft=engine.per_draft_step,
+        any_draft_per_request=engine.per_draft_request,
         draft_pass_overhead=PASS_LAUNCH_SECONDS,
     )
 
@@ -222,7 +200,9 @@ class _Machine:
 
     def _product(self, inputs: float, outputs: float, tokens: int) -> float:
         size = inputs * outputs * self._weight_size + 2.0 * tokens * (inputs + outputs)
-        return _both(size / self._bandwidth, 2.0 * tokens * inputs * outputs / self._flops)
+        tile = self._gpu.tile_rows
+        rows = -(-tokens // tile) * tile if tokens > tile else tokens
+        return _both(size / self._bandwidth, 2.0 * rows * inputs * outputs / self._flops)
 
     def _experts(self, tokens: int) -> float:
         model = self._model

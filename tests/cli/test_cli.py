@@ -102,7 +102,7 @@ def test_version():
 def test_help_names_the_commands():
     result = call("--help")
     assert result.returncode == 0
-    for command in ("doctor", "policies", "config", "replay", "sweep", "report", "validate"):
+    for command in ("doctor", "policies", "config", "replay", "sweep", "report"):
         assert command in result.stdout
 
 

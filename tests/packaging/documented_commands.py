@@ -41,8 +41,6 @@ NOT_EXECUTED = {
     r"git checkout ": "describes how a figure was made at an earlier commit",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
     r"adaptive-spec (sweep|report) ": "takes minutes; tests/cli and tests/sim run small sweeps",
-    r"adaptive-spec validate( |$)": "reads public data that is not in the repository; "
-    "tests/sim/validation reads it where it is",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "
     "tests/tensorrt_llm check small ones",
     r"python (-m )?benchmarks[/.](?!house_cells\.py compare)": "measures for minutes to hours, or "

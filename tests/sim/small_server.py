@@ -27,6 +27,7 @@ class PlainHardware:
     kv_bytes_per_token = 131072.0
     layers = 32
     outside_graph_seconds = 0.0
+    verify_per_context_token = 0.0
     any_draft = 0.0
     any_draft_per_request = 0.0
 

@@ -22,6 +22,7 @@ class FakeHardware:
     layers: int = 32
     token_buckets: tuple[int, ...] = ()
     outside_graph_seconds: float = 0.0
+    verify_per_context_token: float = 0.0
     any_draft: float = 0.0
     any_draft_per_request: float = 0.0
     measured: dict[str, MeasuredDraft] = field(default_factory=dict)

@@ -39,7 +39,11 @@ def test_a_price_is_the_share_of_the_targets_pass_where_that_is_linear():
     hardware = FakeHardware()
     cost = drafter("draft_model:share=0.25").cost_on(hardware)
     for batch, context in ((1, 0), (7, 3_000), (64, 65_536), (200, 400_000)):
-        expected = 3 * hardware.pass_seconds(0.25, batch, context)
+        token = 0.25 * (
+            hardware.verify_seconds(64, 65, 0, 0, 0) - hardware.verify_seconds(64, 64, 0, 0, 0)
+        )
+        # Each draft is one token more, per request, for the drafter to run over.
+        expected = 3 * (hardware.pass_seconds(0.25, batch, context) + token * batch)
         assert cost.seconds(3, batch, context) == pytest.approx(expected)
 
 

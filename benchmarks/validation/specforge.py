@@ -15,8 +15,8 @@ from pathlib import Path
 
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
-from adaptive_spec.sim.validation.arms import Arms, like_requests
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.arms import Arms, like_requests
+from benchmarks.validation.row import Row, compared
 
 TITLE = "For information: SpecForge on H200, and accepted length by K (InferenceX)"
 FILE = "validation/specforge_sglang_h200_eagle3.csv"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.sim.validation.aiconfigurator_silicon import SiliconPair, silicon_rows
-from adaptive_spec.sim.validation.llmservingsim_requests import RequestReplay, request_rows
-from adaptive_spec.sim.validation.row import Check, Row, counted_of
+from benchmarks.validation.aiconfigurator_silicon import SiliconPair, silicon_rows
+from benchmarks.validation.llmservingsim_requests import RequestReplay, request_rows
+from benchmarks.validation.row import Check, Row, counted_of
 
 TITLE = "Time per output token without speculation"
 

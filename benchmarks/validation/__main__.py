@@ -1,4 +1,7 @@
-"""`adaptive-spec validate`: published measurements beside what the simulator gives."""
+"""Published measurements beside what the simulator gives.
+
+python -m benchmarks.validation [--table V2] [--json] [--record]
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from adaptive_spec.sim.commands.printing import print_json, standard_output, tab
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from adaptive_spec.sim.validation.row import Row
-    from adaptive_spec.sim.validation.tables import Verdict
+    from benchmarks.validation.row import Row
+    from benchmarks.validation.tables import Verdict
 
 
 def validate(
@@ -23,19 +26,25 @@ def validate(
     ] = None,
     tables: Annotated[
         list[str] | None,
-        typer.Option("--table", help="V1 ... V8; repeat for several. Default: all."),
+        typer.Option("--table", help="V1 ... V9; repeat for several. Default: all."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write what docs/validation.md is made of.")
+    ] = False,
 ) -> None:
     """Reproduce published measurements; exit status 1 if a bound is missed.
 
     Rows in brackets do not count: parameters were fitted on them, or they are for information.
     """
     from adaptive_spec.sim.data_folder import data_folder
-    from adaptive_spec.sim.validation.tables import table_names
+    from benchmarks.validation.record import write_record
+    from benchmarks.validation.tables import table_names
 
     names = table_names(tables or [])
     verdicts = _reproduce(names, data_folder(data))
+    if record:
+        write_record(verdicts)
     if json:
         print_json(verdicts)
     else:
@@ -47,7 +56,7 @@ def _reproduce(names: list[str], folder: Path) -> list[Verdict]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from adaptive_spec.sim.validation.tables import reproduce
+    from benchmarks.validation.tables import reproduce
 
     stderr = Console(stderr=True)
     verdicts = []
@@ -90,7 +99,7 @@ def _print_table(console: Console, verdict: Verdict) -> None:
 
 
 def _error(row: Row) -> str:
-    from adaptive_spec.sim.validation.row import shown
+    from benchmarks.validation.row import shown
 
     error = shown(row.error, row)
     if not row.counted:
@@ -106,3 +115,7 @@ def _word(verdict: Verdict) -> str:
     if verdict.passed is None:
         return "for information"
     return "reproduced" if verdict.passed else "bound missed"
+
+
+if __name__ == "__main__":
+    typer.run(validate)

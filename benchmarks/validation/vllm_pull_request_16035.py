@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.validation.arms import like_requests
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.arms import like_requests
+from benchmarks.validation.row import Row, compared
 
 TITLE = "vLLM pull request 16035, Llama-3-8B, EAGLE, MT-Bench, one request at a time"
 BOUND = 0.10

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.validation.row import Check, Row, cells_within
+from benchmarks.validation.row import Check, Row, cells_within
 
 MODULES = {
     "V1": "leviathan",
@@ -21,11 +21,12 @@ MODULES = {
     "V6": "specdecode_bench",
     "V7": "step_correlation",
     "V8": "no_speculation",
+    "V9": "at_load",
 }
 INFORMATION = ("V5",)
 """Tables without a demand."""
 
-_PACKAGE = "adaptive_spec.sim.validation"
+_PACKAGE = "benchmarks.validation"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,9 +27,9 @@ from adaptive_spec.sim.acceptance.pool import halves
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.validation.arms import one_per_record, simulated
-from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FinishedStep, IntArray
+from benchmarks.validation.arms import one_per_record, simulated
+from benchmarks.validation.row import Row, compared
 
 TITLE = "Step-to-step correlation of acceptance, K = 8, gsm8k"
 FITTED = Path(__file__).with_name("gsm8k_half.json")

@@ -17,14 +17,15 @@ from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.hardware.roofline import VLLM_ASYNC, roofline_profile
+from adaptive_spec.sim.hardware.roofline import roofline_profile
+from adaptive_spec.sim.hardware.speculation import EngineOverhead
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Percentiles
-from adaptive_spec.sim.validation.arms import simulated
-from adaptive_spec.sim.validation.row import Row, compared
 from adaptive_spec.step import FloatArray
+from benchmarks.validation.arms import simulated
+from benchmarks.validation.row import Row, compared
 
 
 class RequestReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,6 +39,12 @@ class RequestReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Contexts of the requests in the first four seconds over `kv_cache_pct` of the run."""
     fitted_on: str = ""
 
+
+VLLM_019 = EngineOverhead(
+    per_step=0.5e-3,
+    per_request=0.0,
+    source="a second without prompts of the run of Llama-3.1-8B; scheduling overlaps the GPU",
+)
 
 # `max_num_seqs` 128 and `max_num_batched_tokens` 2048 stand in the runs' meta.json.
 _MAX_RUNNING = 128
@@ -55,7 +62,7 @@ def request_rows(data_folder: Path, replays: tuple[RequestReplay, ...]) -> list[
                 gpu_facts("rtxpro6000"),
                 model_facts("qwen3-32b"),
                 tensor_parallel=2,
-                engine=VLLM_ASYNC,
+                engine=VLLM_019,
             )
         path = data_folder / "validation" / f"llmservingsim_vllm_requests_{replay.file}.csv"
         columns = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "last_token_s")

@@ -22,8 +22,8 @@ from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.validation.arms import Batches, one_per_record, simulated
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.arms import Batches, one_per_record, simulated
+from benchmarks.validation.row import Row, compared
 
 TITLE = "SpecDecode-Bench, vLLM, H100, Llama-3.1-8B, EAGLE, gsm8k"
 FILE = "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz"

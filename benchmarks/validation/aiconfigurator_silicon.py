@@ -20,9 +20,10 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
-from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM, roofline_profile
+from adaptive_spec.sim.hardware.roofline import roofline_profile
+from adaptive_spec.sim.hardware.speculation import TENSORRT_LLM, VLLM_SYNC
 from adaptive_spec.sim.hardware.table_files import read_table
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.row import Row, compared
 
 _SILICON = "aiconfigurator_silicon_agg_ttft_tpot.csv.gz"
 _CHUNK = 8192
@@ -115,7 +116,7 @@ def _silicon_pair(pair: SiliconPair, samples: list[dict[str, float]]) -> Iterato
                     tensor_parallel=parallel,
                     precision=pair.weights,
                     kv_precision=pair.kv,
-                    engine=TENSORRT_LLM if pair.backend == "trtllm" else VLLM,
+                    engine=TENSORRT_LLM if pair.backend == "trtllm" else VLLM_SYNC,
                 )
             )
         concurrency = sample["concurrency"]

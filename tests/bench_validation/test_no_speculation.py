@@ -7,9 +7,9 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.registry import hardware
-from adaptive_spec.sim.validation.aiconfigurator_silicon import steady_tpot
-from adaptive_spec.sim.validation.no_speculation import rows
-from adaptive_spec.sim.validation.row import Row
+from benchmarks.validation.aiconfigurator_silicon import steady_tpot
+from benchmarks.validation.no_speculation import rows
+from benchmarks.validation.row import Row
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.validation import (
+from benchmarks.validation import (
     eagle3_by_batch,
     leviathan,
     specdecode_bench,
     step_correlation,
 )
-from adaptive_spec.sim.validation.tables import Verdict, judged, reproduce
+from benchmarks.validation.tables import Verdict, judged, reproduce
 
 
 def test_leviathans_expected_speed_ups_come_out_of_the_engine_loop(data: Path) -> None:

@@ -13,8 +13,8 @@ from adaptive_spec.sim.drafters.chains import DraftModel
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
-from adaptive_spec.sim.validation.arms import Arms, one_per_record
-from adaptive_spec.sim.validation.row import Row, compared
+from benchmarks.validation.arms import Arms, one_per_record
+from benchmarks.validation.row import Row, compared
 
 TITLE = "Leviathan et al., expected speed-up, T5-XXL, one request"
 FILE = "validation/leviathan2023_table2_table4.csv"
