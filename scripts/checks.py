@@ -156,6 +156,8 @@ class Run:
 def _with(variables: dict[str, str]) -> dict[str, str]:
     """This process's environment and a stage's; what the user has set wins, but for a path."""
     made = {**variables, **os.environ}
+    # Without bytecode on disk each process of an engine spends 15 s of CPU on compiling it anew.
+    made.pop("PYTHONDONTWRITEBYTECODE", None)
     path = "PYTHONPATH"
     if path in variables and os.environ.get(path):
         made[path] = os.pathsep.join((variables[path], os.environ[path]))
@@ -219,12 +221,12 @@ def with_vllm(run: Run) -> None:
     )
     for name, markers in selections:
         _vllm_stage(run, name, markers)
-    _version_stage(run, "0.31.0")
+    _version_stage(run, "vllm", "0.31.0")
 
 
-def _version_stage(run: Run, version: str, *options: str) -> None:
-    command = [sys.executable, ROOT / "scripts/vllm_versions.py", version, *options]
-    run.stage(f"vLLM {version}", command)
+def _version_stage(run: Run, engine: str, version: str, *options: str) -> None:
+    command = [sys.executable, ROOT / f"scripts/{engine}_versions.py", version, *options]
+    run.stage(f"{engine} {version}", command)
 
 
 def _vllm_stage(run: Run, name: str, markers: str) -> None:
@@ -234,8 +236,9 @@ def _vllm_stage(run: Run, name: str, markers: str) -> None:
 
 
 def with_sglang(run: Run) -> None:
-    """What needs the environment `sglang`: one run, whose tests share engines."""
+    """What needs the environment `sglang`: one run, whose tests share engines; another version."""
     _sglang_stage(run, "SGLang", "not long")
+    _version_stage(run, "sglang", "0.5.22", "--quick")
 
 
 def _sglang_stage(run: Run, name: str, markers: str) -> None:
@@ -246,10 +249,17 @@ def _sglang_stage(run: Run, name: str, markers: str) -> None:
 def long_with_vllm(run: Run) -> None:
     """Long tests with vLLM, and the versions that `all` leaves out."""
     _vllm_stage(run, "long, vLLM", "long")
-    for version in ("0.28.0", "0.30.0"):
-        _version_stage(run, version)
+    for version in ("0.26.0", "0.28.0", "0.30.0"):
+        _version_stage(run, "vllm", version)
     for version in ("0.31.0", "0.33.0"):
-        _version_stage(run, version, "--http")
+        _version_stage(run, "vllm", version, "--http")
+
+
+def long_with_sglang(run: Run) -> None:
+    """The same with SGLang."""
+    _sglang_stage(run, "long, SGLang", "long")
+    for version in ("0.5.18", "0.5.20", "0.5.21"):
+        _version_stage(run, "sglang", version)
 
 
 ENGINES = {"vllm": with_vllm, "sglang": with_sglang}
@@ -260,7 +270,7 @@ LONG = {
         "long, core", [python_of("dev"), *"-m pytest -v --durations=10 -m long".split(), *NO_ENGINE]
     ),
     "vllm": long_with_vllm,
-    "sglang": lambda run: _sglang_stage(run, "long, SGLang", "long"),
+    "sglang": long_with_sglang,
 }
 """The same for `long`."""
 

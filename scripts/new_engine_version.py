@@ -42,11 +42,12 @@ MOST_LINES = 60
 """Lines of a difference that are printed."""
 NEXT = """
 next:
-  1. {version}: the features above are off there; a call that has moved gets an alternative in
-     `adapters/{engine}/facts.py` (`AnyOf`), and in `compat.py` if it is called differently
+  1. a missing feature is off with {version}; where a call has only moved, add the new place to
+     `adapters/{engine}/facts.py` (`AnyOf`), and to `compat.py` if it is called differently
   2. add a row to `adapters/{engine}/versions.py` with what it lacks; `make docs`
-  3. run the tests marked `every_version`: python scripts/vllm_versions.py {version}
-  4. only what was run is `executed`; the rest stays `source-checked`
+  3. run the tests marked `every_version`: python scripts/{engine}_versions.py {version}
+     (a vLLM without a CPU wheel goes into `HYBRIDS` of that script first)
+  4. name in the row what ran; a row without methods stays `source-checked`
 """
 
 

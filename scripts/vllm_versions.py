@@ -24,6 +24,8 @@ INSTALLED = "0.32.0"
 HYBRIDS = {"0.26.0": "0.27.1", "0.33.0": INSTALLED}
 """Version -> the version whose compiled parts stand in for its own: those of 0.26.0 are built for
 torch 2.11, which the environment does not have; 0.33.0 has no CPU wheel."""
+ALSO = {"0.33.0": ("orjson", "3.11.4", "manylinux_2_17_x86_64")}
+"""Version -> a package that its server imports and the environment does not have."""
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -63,23 +65,11 @@ def compiled_parts(version: str) -> list[Path]:
 
 def run(version: str, markers: str) -> int:
     """Run the selected tests on a version; pytest's exit status."""
-    path = os.pathsep.join(
-        part
-        for part in (str(ROOT), str(overlay(version)), os.environ.get("PYTHONPATH", ""))
-        if part
-    )
-    command = [
-        python_of("vllm"),
-        "-m",
-        "pytest",
-        "-q",
-        "--timeout=900",
-        "--durations=10",
-        "-m",
-        markers,
-    ]
+    folders = [ROOT, overlay(version), *([unpacked(*ALSO[version])] if version in ALSO else [])]
+    path = os.pathsep.join((*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])))
+    pytest = [python_of("vllm"), *"-m pytest -q --timeout=900 --durations=10".split()]
     return subprocess.run(
-        [*command, "tests/vllm"],
+        [*pytest, "-m", markers, "tests/vllm"],
         cwd=ROOT,
         env={**ENVIRONMENT, **os.environ, "PYTHONPATH": path},
         check=False,

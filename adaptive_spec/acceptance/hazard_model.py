@@ -8,6 +8,11 @@ Feedback is censored: a step that verified K and accepted A shows positions 1..m
 Per-position rates are biased as soon as K differs between requests, because K then depends on
 acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
 step for the whole batch (one after the other they diverge at large batches).
+
+A request that turns bad is verified until u_i has followed; one that turns good while nothing is
+verified for it goes unseen. Among requests that are known, failures are in the majority therefore,
+and b_j and v_t learn from each request by the share of its prior variance that is left. Requests
+that are known need neither: u_i makes up for what is wrong with them.
 """
 
 from __future__ import annotations
@@ -78,6 +83,8 @@ class HazardModel:
         """Observations of all positions together."""
         self._gradient: FloatArray = np.zeros(max_draft_tokens)
         self._step_information: FloatArray = np.zeros(max_draft_tokens)
+        self._base_gradient: FloatArray = np.zeros(max_draft_tokens)
+        self._base_information: FloatArray = np.zeros(max_draft_tokens)
 
     def hazard(
         self, slots: IntArray, task: IntArray | None = None, more: FloatArray | None = None
@@ -113,6 +120,7 @@ class HazardModel:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, seen_before = self.effects, self._seen
         effect, information = effects.of(slots), effects.information(slots)
+        unknown = effects.unknown(slots)
         learn(
             hazard,
             verified,
@@ -120,6 +128,8 @@ class HazardModel:
             self._gradient,
             self._step_information,
             self.observations,
+            self._base_gradient,
+            self._base_information,
             effect,
             information,
             effects.prior_variance,
@@ -129,15 +139,15 @@ class HazardModel:
         unseen = verified <= 0
         if unseen.any():
             effects.rest(slots[unseen])
-        self._learn_positions(self._gradient, self._step_information)
+        self._learn_positions(self._base_gradient, self._base_information)
         self.surprise = float(np.add.reduce(self._gradient))
         self.expected_variance = float(np.add.reduce(self._step_information))
         self._seen = int(np.add.reduce(self.observations))
         self.observed = self._seen - seen_before
         if task is not None and any_label(task):
             step = Observed.of(self.max_draft_tokens, verified, accepted)
-            residual = step.residual(hazard).sum(axis=0)
-            self.tasks.learn(task, residual, step.information(hazard).sum(axis=0))
+            residual = unknown * step.residual(hazard).sum(axis=0)
+            self.tasks.learn(task, residual, unknown * step.information(hazard).sum(axis=0))
 
     def impute(
         self,
@@ -154,11 +164,12 @@ class HazardModel:
             slots: [B] rows of the requests.
             task: [B] numbers of their task labels.
         """
-        self._learn_positions(residual.sum(axis=1), information.sum(axis=1))
+        unknown = self.effects.unknown(slots)
+        self._learn_positions(residual @ unknown, information @ unknown)
         total, known = residual.sum(axis=0), information.sum(axis=0)
         self.effects.impute(slots, total, known)
         if task is not None and any_label(task):
-            self.tasks.learn(task, total, known)
+            self.tasks.learn(task, unknown * total, unknown * known)
 
     def start_from(self, other: HazardModel) -> None:
         """Begin with the position effects of another model, not trusting them much."""

@@ -15,6 +15,8 @@ def _learn_loop(
     position_gradient: FloatArray,
     position_information: FloatArray,
     position_count: IntArray,
+    base_gradient: FloatArray,
+    base_information: FloatArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
@@ -23,17 +25,22 @@ def _learn_loop(
     kmax, batch = hazard.shape
     position_gradient[:] = 0.0
     position_information[:] = 0.0
+    base_gradient[:] = 0.0
+    base_information[:] = 0.0
     for i in range(batch):
         if verified[i] <= 0:
             continue
         gradient = 0.0
         total = 0.0
+        unknown = 1.0 / (1.0 + prior_variance * request_information[i])
         for j in range(min(accepted[i] + 1, verified[i], kmax)):
             h = hazard[j, i]
             residual = (1.0 if j < accepted[i] else 0.0) - h
             information = max(h * (1.0 - h), 0.02)
             position_gradient[j] += residual
             position_information[j] += information
+            base_gradient[j] += unknown * residual
+            base_information[j] += unknown * information
             position_count[j] += 1
             gradient += residual
             total += information
@@ -47,7 +54,7 @@ def _learn_loop(
 
 @kernel(
     "void(float64[:, :], int64[:], int64[:], float64[:], float64[:], int64[:], float64[:],"
-    " float64[:], float64, float64)",
+    " float64[:], float64[:], float64[:], float64, float64)",
     _learn_loop,
 )
 def learn(
@@ -57,6 +64,8 @@ def learn(
     position_gradient: FloatArray,
     position_information: FloatArray,
     position_count: IntArray,
+    base_gradient: FloatArray,
+    base_information: FloatArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
@@ -67,8 +76,9 @@ def learn(
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
     accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given.
     Updates in place: `position_gradient`, `position_information` `[Kmax]` (overwritten),
-    `position_count` `[Kmax]` (times seen, added to), `request_effect`, `request_information`
-    `[B]`. Requests that verified nothing are untouched.
+    `position_count` `[Kmax]` (times seen, added to), `base_gradient`, `base_information` `[Kmax]`
+    (the first two again, each request weighted by the share of its prior variance that is left),
+    `request_effect`, `request_information` `[B]`. Requests that verified nothing are untouched.
     """
     kmax = len(hazard)
     position = np.arange(kmax)[:, None]
@@ -77,6 +87,9 @@ def learn(
     information = np.where(seen, np.maximum(hazard * (1.0 - hazard), 0.02), 0.0)
     position_gradient[:] = sum_in_order(residual.T)
     position_information[:] = sum_in_order(information.T)
+    unknown = 1.0 / (1.0 + prior_variance * request_information)
+    base_gradient[:] = sum_in_order((unknown * residual).T)
+    base_information[:] = sum_in_order((unknown * information).T)
     position_count += np.count_nonzero(seen, axis=1)
     touched = verified > 0
     total = sum_in_order(information)

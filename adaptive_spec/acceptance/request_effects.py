@@ -44,6 +44,11 @@ class RequestEffects:
         """Fisher information [B] behind u_i."""
         return self._information[slots]
 
+    def unknown(self, slots: IntArray) -> FloatArray:
+        """Share [B] of the prior variance of u_i that is left."""
+        share: FloatArray = 1.0 / (1.0 + self.prior_variance * self._information[slots])
+        return share
+
     def put(self, slots: IntArray, effect: FloatArray, information: FloatArray) -> None:
         """Replace u_i [B] and its information [B]."""
         self._effect[slots] = effect

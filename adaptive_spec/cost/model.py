@@ -98,7 +98,8 @@ class CostModel:
         self.samples = 0
         """Steps measured since step times have changed."""
         self.changes = 0
-        """Changes of step times so far."""
+        """Times that what was timed has aged."""
+        self._doubted = False
         self._watch = StepTimeWatch()
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
@@ -169,6 +170,9 @@ class CostModel:
             self._unit = 1.0 / seconds**2
         seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
+        if self._doubted:
+            self._doubted = False
+            self._age(1.0, seconds, outcome)
         if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
             self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
@@ -207,7 +211,12 @@ class CostModel:
         factor = self._watch.observe(seconds, expected + moved, spread)
         if factor is None:
             return False
-        seconds = factor * expected
+        self._age(factor, factor * expected, outcome)
+        self.samples = 0
+        return True
+
+    def _age(self, factor: float, seconds: float, outcome: StepOutcome) -> None:
+        """Scale all that was timed, and let it count for little. `seconds` of such a step."""
         guess = np.minimum(factor * self._coefficients, _LONGEST)
         self._begin(weak_guess(guess, seconds, outcome))
         self._unit = 1.0 / seconds**2
@@ -219,9 +228,11 @@ class CostModel:
             self._absorb(each, each.weight)
         self._timed = TimedLoads(self._capability)
         self._profile = None
-        self.samples = 0
         self.changes += 1
-        return True
+
+    def doubt(self) -> None:
+        """Time every K again from the next step on: step times may have changed unseen."""
+        self._doubted = True
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """The K that steps of this load have not been measured with often enough, ascending."""

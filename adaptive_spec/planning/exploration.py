@@ -5,9 +5,10 @@ in eight verifies one draft more, every eighth step until that position is well 
 64th afterwards, or where it would not pay even if such drafts were accepted more often than is
 known, by as much as the observations leave open. Drafts that fill padding are free and come first.
 Where nobody speculates, the first draft in a step is dear (see `adaptive_spec.cost.model`) and the
-others are cheap: then half of the requests explore together, and less often. (Half, because steps
-with K = 1 for all do not tell the price of the first draft from that of the others.) Requests are
-drawn at random, independently of anything about their drafts, and the probability is recorded.
+others are cheap: then half of the requests explore together, and a new position less often. (Half,
+because steps with K = 1 for all do not tell the price of the first draft from that of the others.)
+Requests are drawn at random, independently of anything about their drafts, and the probability is
+recorded.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Explorer:
         if self._capability.level is Level.UNIFORM:
             period = int(period / FRACTION)
         elif nobody:
-            period = int(period * FRACTION_OF_NONE / FRACTION)
+            period = min(int(period * FRACTION_OF_NONE / FRACTION), LATE_PERIOD)
         return step % period == 0
 
     def deeper(self, depth: int) -> int:

@@ -9,6 +9,7 @@ different uses of the drafter's confidence.
 from __future__ import annotations
 
 import abc
+import math
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -40,6 +41,9 @@ _LEAST_STEPS, _ENOUGH_STEPS = 60, 200
 """Steps measured before speculation may stop: with every K of the load timed, and without."""
 _LEAST_STATELESS = 24
 """The first of both for a drafter without a state, which comes back at no cost."""
+
+_WRONG = 0.2
+"""Relative error of the predicted time of all steps of a probe that is no noise."""
 
 Seen = TypeVar("Seen")
 """What a subclass took up of a step's context before planning it."""
@@ -93,6 +97,8 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._restored: State | None = None
         self._last_depth: int | None = None
         self._worth = Worth()
+        self._probe_error = math.inf
+        """Least relative error of the predicted times of a probe's steps."""
 
     # ------------------------------------------------------------ of a subclass
 
@@ -164,6 +170,12 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             self._hazards.widen()  # what is known of acceptance is from before it went off
+        if not self._modes.probing:
+            if _WRONG < self._probe_error < math.inf:
+                # Likewise of step times: K = 0 alone has run since, and tells nothing of drafts.
+                self._cost.doubt()
+                self._exploring.costs_changed()
+            self._probe_error = math.inf
         return mode
 
     def _knows_enough(self, forecast: StepForecast) -> bool:
@@ -212,6 +224,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         )
         self._latency.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
+        if plan.mode is not Mode.ON and outcome.verified.any() and plan.predicted_seconds > 0.0:
+            error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
+            self._probe_error = min(self._probe_error, error)
         as_planned = plan.mode is Mode.ON and bool((outcome.verified == plan.verify).all())
         if as_planned and predicted > 0.0 and outcome.slots.size:
             self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)

@@ -94,7 +94,6 @@ def test_after_chaos_the_best_fixed_k_is_reached_again(
 
 
 @pytest.mark.chaos
-@pytest.mark.xfail(reason="a signal that tells nothing keeps admission too shallow for good")
 def test_a_confidence_that_tells_nothing_does_not_hold_recovery_up() -> None:
     assert recovered(8, 0.95, Costs(7e-3, 2e-5, 5e-4), confidence=True) >= 0.9
 

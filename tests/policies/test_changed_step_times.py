@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adaptive_spec.step import Capability, Level
 from benchmarks.changes import GPUS, ISSUE, World, change, goodput, run
 
 DEAR_TOKENS = ISSUE._replace(token=30 * ISSUE.token)
@@ -27,6 +28,25 @@ def test_the_new_best_k_is_found_within_200_steps(batch: int, old: World, new: W
     found: dict[str, Any] = change(batch, old, new, seed=0)
     assert found["before"] >= 0.97
     assert found["after 200"] >= 0.97
+
+
+class WithoutPass(World):
+    """A world whose drafter does nothing where nothing is drafted."""
+
+    def seconds(self, tokens: int, depth: int) -> float:
+        return self.fixed + self.token * tokens + self.draft * depth
+
+
+def test_passes_that_became_cheap_while_none_ran_are_timed_again_once_some_run() -> None:
+    old = WithoutPass(*DEAR_PASSES)
+    new, then = old._replace(draft=ISSUE.draft), 800
+    cold = Capability(level=Level.FULL, max_draft_tokens=6, off_pass=False, cold_off=True)
+    trace = run(
+        goodput(0), lambda step: old if step < then else new, lambda _: 16, then + 1000, 0, cold
+    )
+    assert (old.best(16)[1], new.best(16)[1]) == (0, 4)
+    assert trace.score(then - 200, then) >= 0.97
+    assert trace.score(then + 600, then + 1000) >= 0.99
 
 
 @pytest.mark.parametrize("batch", [64, 256])

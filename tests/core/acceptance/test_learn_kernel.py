@@ -20,11 +20,12 @@ def test_both_forms_return_the_same_bits(seed: int, batch: int, kmax: int) -> No
     found = []
     for form in (learn.reference, learn.compile()):
         gradient, information = np.empty(kmax), np.empty(kmax)
+        base = np.empty((2, kmax))
         count = np.zeros(kmax, dtype=np.int64)
         effect, evidence = np.linspace(-1, 1, batch), np.linspace(0, 5, batch)
-        sums = gradient, information, count
+        sums = gradient, information, count, *base
         form(hazard, verified, accepted, *sums, effect, evidence, 0.3, 0.98)
-        results = gradient, information, count, effect, evidence
+        results = gradient, information, count, base, effect, evidence
         found.append(b"".join(each.tobytes() for each in results))
     assert found[0] == found[1]
 
@@ -32,6 +33,7 @@ def test_both_forms_return_the_same_bits(seed: int, batch: int, kmax: int) -> No
 @pytest.mark.usefixtures("each_form")
 def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
     gradient, information, count = np.empty(3), np.empty(3), np.zeros(3, dtype=np.int64)
+    base = np.empty((2, 3))
     effect, evidence = np.zeros(3), np.zeros(3)
     learn(
         np.full((3, 3), 0.5),
@@ -40,6 +42,7 @@ def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
         gradient,
         information,
         count,
+        *base,
         effect,
         evidence,
         1.0,
@@ -48,5 +51,28 @@ def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
     assert count.tolist() == [2, 2, 0]
     assert gradient.tolist() == [1.0, 0.0, 0.0]
     assert information.tolist() == [0.5, 0.5, 0.0]
+    assert base.tolist() == [gradient.tolist(), information.tolist()]
     assert effect.tolist() == pytest.approx([0.0, 1.0 / 1.5, 0.0])
     assert evidence.tolist() == [0.5, 0.5, 0.0]
+
+
+@pytest.mark.usefixtures("each_form")
+def test_requests_that_are_known_tell_little_of_the_others() -> None:
+    sums, count = np.empty((4, 1)), np.zeros(1, dtype=np.int64)
+    unknown, known = 0.0, 1.5
+    learn(
+        np.full((1, 2), 0.5),
+        np.array([1, 1]),
+        np.array([1, 1]),
+        sums[0],
+        sums[1],
+        count,
+        sums[2],
+        sums[3],
+        np.zeros(2),
+        np.array([unknown, known]),
+        2.0,
+        0.75,
+    )
+    # With a prior variance of 2 the share of it that is left is 1 / (1 + 2 * 1.5).
+    assert sums[:, 0].tolist() == pytest.approx([1.0, 0.5, 0.5 + 0.5 / 4, 0.25 + 0.25 / 4])

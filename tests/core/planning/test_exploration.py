@@ -59,9 +59,11 @@ def test_a_uniform_engine_explores_with_the_next_rung() -> None:
 
 def test_where_nobody_speculates_it_is_rare_because_the_first_draft_is_dear() -> None:
     explorer = Explorer(FULL, seed=0)
-    new = np.zeros(4, dtype=np.int64)
+    new, known = np.zeros(4, dtype=np.int64), np.full(4, 10_000)
     assert sum(explorer.due(step, 0, new, nobody=True) for step in range(640)) == 20
     assert sum(explorer.due(step, 0, new, nobody=False) for step in range(640)) == 80
+    # Not rarer than elsewhere: nothing else would tell that drafts are accepted again.
+    assert sum(explorer.due(step, 0, known, nobody=True) for step in range(640)) == 10
 
 
 def test_padding_is_filled_and_never_overfilled() -> None:

@@ -8,6 +8,7 @@ One line for a process in which nothing is switched on, one for a process with t
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -26,11 +27,13 @@ MODULES = (
     "speculative.spec_registry",
     "speculative.standalone_worker_v2",
 )
+"""What hooks could be in; 0.5.18 to 0.5.21 have no `internal_state`."""
 
 
 def main() -> None:
     """Import first, as the scheduler does, then load: twice, since importing takes longest."""
-    modules = [importlib.import_module(f"sglang.srt.{name}") for name in MODULES]
+    found = filter(importlib.util.find_spec, (f"sglang.srt.{name}" for name in MODULES))
+    modules = [importlib.import_module(name) for name in found]
     print(flush=True)
     for config in ("", sys.argv[1]):
         child = os.fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -83,11 +84,27 @@ def prepare_platform() -> None:
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
 
 
+class ByPosition:
+    """A kernel whose arguments have other names than its dispatcher's.
+
+    Args:
+        kernel: for a CPU.
+        own: the dispatcher's, with the same arguments in the same order.
+    """
+
+    def __init__(self, kernel: Any, own: Callable[..., None]) -> None:
+        self.arg_names = tuple(inspect.signature(own).parameters)
+        self._kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return lambda **given: self._kernel[grid](*map(given.get, self.arg_names))
+
+
 def give_dispatchers_their_kernels() -> None:
     """Test only: let vLLM 0.30 speculate on a CPU.
 
     It replaces Triton's kernels under names that their dispatchers no longer read, so the first
-    verified draft ends the engine. Versions whose dispatchers are told have nothing to repair.
+    verified draft ends the engine. Other versions have no such dispatchers or no such names.
     """
     from vllm.utils import cpu_triton_utils
     from vllm.v1.sample import rejection_sampler
@@ -96,8 +113,8 @@ def give_dispatchers_their_kernels() -> None:
     for module in (rejection_sampler, utils):
         for name, dispatcher in vars(module).items():
             kernel = getattr(cpu_triton_utils, f"{name.removeprefix('_')}_kernel", None)
-            if kernel is not None and hasattr(dispatcher, "kernel"):
-                dispatcher.kernel = kernel
+            if kernel is not None and inspect.isfunction(getattr(dispatcher, "kernel", None)):
+                dispatcher.kernel = ByPosition(kernel, dispatcher.kernel)
 
 
 class Engine:
