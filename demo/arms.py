@@ -142,7 +142,9 @@ def server_environment(files: Files, environ: Mapping[str, str] = os.environ) ->
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    # A configuration for other servers must not switch our plugin on in every arm.
-    inherited = {name: value for name, value in environ.items() if name != "ADAPTIVE_SPEC_CONFIG"}
+    # A configuration for other servers must not switch our plugin on in every arm, and without
+    # bytecode on disk each process of a server spends 15 s of CPU on compiling vLLM anew.
+    left_out = ("ADAPTIVE_SPEC_CONFIG", "PYTHONDONTWRITEBYTECODE")
+    inherited = {name: value for name, value in environ.items() if name not in left_out}
     paths = [str(folder), str(ROOT), environ.get("PYTHONPATH", "")]
     return {**inherited, **own, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

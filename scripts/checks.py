@@ -257,7 +257,7 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
         _version("vllm", "0.31.0", "--http"),
         _version("vllm", "0.33.0", "--http"),
         ("sglang", lambda run: _sglang_stage(run, "long, SGLang", "long")),
-        *(_version("sglang", version) for version in ("0.5.18", "0.5.20", "0.5.21")),
+        *(_version("sglang", version) for version in ("0.5.20", "0.5.21")),
     ),
 }
 """The longest stages come first, for two run at a time."""

@@ -1,10 +1,10 @@
-"""Make the pictures of `advise`, `top` and the live view in docs/images, with headless Chromium.
+"""Make the pictures of commands and pages in docs/images, with headless Chromium.
 
-    python scripts/screenshots.py [view] [top] [advise]
+    python scripts/screenshots.py [view] [top] [advise] [report] [site]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
 H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`, which takes
-minutes.
+two minutes; `report` shows a small sweep, `site` the documentation.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from adaptive_spec.sim.load.shapes import Piece
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
+COMMANDS = Path(sys.executable).parent
 TRACE = ROOT / "benchmarks" / "results" / "vllm_cpu-costs.jsonl.gz"
 KMAX = 6
 SECONDS = 60
@@ -134,11 +135,42 @@ def advise() -> None:
     """Picture of the page of `adaptive-spec advise`."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "advice.html")
-        advice_command([TRACE], drafter="draft_model", html=page, tokens=1000)
-        shot(page.as_uri(), "advise.png", 1280, 900)
+        advice_command([TRACE], drafter="draft_model", html=page)
+        shot(page.as_uri(), "advise.png", 1280, 800)
 
+
+SWEEP = """
+policies: [off, "static:k=3", goodput]
+acceptance: {mixed: "record:good_t0.8", code: "record:good_t0.8:code"}
+drafters: [eagle]
+hardware: [h100-llama-8b]
+loads: ["closed:4", "closed:32", "closed:128"]
+tokens: 20000
+engine: {max_draft_tokens: 6}
+"""
+
+
+def report() -> None:
+    """Picture of the page of `adaptive-spec report`."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, output = Path(folder, "sweep.yaml"), Path(folder, "out")
+        config.write_text(SWEEP)
+        for command in (("sweep", config, "--output", output), ("report", output)):
+            subprocess.run([COMMANDS / "adaptive-spec", *command], check=True)
+        shot(output.joinpath("report", "report.html").as_uri(), "report.png", 1100, 900)
+
+
+def site() -> None:
+    """Picture of the documentation site."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = [COMMANDS / "mkdocs", "build", "--quiet", "--site-dir", folder]
+        subprocess.run(build, check=True, cwd=ROOT)
+        shot(Path(folder, "how_it_decides.html").as_uri(), "site.png", 1280, 800)
+
+
+PICTURES = {each.__name__: each for each in (view, top, advise, report, site)}
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or ("view", "top", "advise"):
-        {"view": view, "top": top, "advise": advise}[name]()
+    for name in sys.argv[1:] or PICTURES:
+        PICTURES[name]()

@@ -108,7 +108,9 @@ def _write_page(found: Advice, path: Path) -> None:
 
     console = Console(record=True, width=150, file=StringIO(), force_terminal=True)
     print_advice(found, console)
+    # Sentences are not broken on the console; a page breaks them at its own width.
+    page = console.export_html().replace('<pre style="', '<pre style="white-space:pre-wrap;', 1)
     try:
-        console.save_html(str(path))
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}") from error

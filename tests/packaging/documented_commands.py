@@ -1,10 +1,29 @@
-"""The commands that README.md and docs/ show, and why some of them are not executed by a test."""
+"""The commands that README.md and docs/ show, and where they are executed, or why not."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
+
+STAND_INS = (
+    (
+        r"\b(MY_)?TRACES?(/|\b)|\btraces/0-thompson\b|\bSOURCE\.\.\.|(?<= advise )traces?\b",
+        "recorded",
+    ),
+    (r"(?<=^adaptive-spec advise )", "--tokens 200 --resamplings 2 "),
+    (r"--tokens 60000\b", "--tokens 2000"),
+    (r"\bbenchmarks/results/house_cells\.json\b|\bafter\.json\b", "house_cells.json"),
+)
+"""What test_docs.py gives in place of files of the user, and of minutes."""
+
+EXECUTED_ELSEWHERE = {
+    r"curl localhost:8000|json=|adaptive-spec top ": "tests/vllm/test_documented_requests.py",
+    r"promtool check rules ": "tests/core/operation/test_alerts.py",
+    r"twine check |python -m build": "tests/packaging/test_wheel.py",
+}
+"""Test by pattern of the beginning of a command."""
 
 NOT_EXECUTED = {
     r"pip install |pip install$": "tests/packaging/test_wheel.py installs the built wheel instead",
@@ -14,27 +33,26 @@ NOT_EXECUTED = {
     "tests/sglang launches the same algorithms on a CPU",
     r"TLLM_ADAPTIVE_SPEC=|adaptive-spec trtllm |python benchmarks/tensorrt_llm_gpu": "needs a GPU "
     "with TensorRT-LLM; tests/tensorrt_llm installs the hook into a copy",
-    r"curl |json=": "needs a running server; tests/vllm and tests/sglang send the same requests",
+    r"curl .*localhost:30000": "needs a running SGLang; tests/sglang sends the same requests",
     r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
     r"make (demo(-quick)?|gpu|test)$": "takes minutes, or needs a GPU; tests/demo, tests/bench_gpu "
     "and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",
     r"git checkout ": "describes how a figure was made at an earlier commit",
-    r"python -m build|twine ": "test_wheel.py builds, and `make check` checks the packages",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
-    r"adaptive-spec (sweep|report|fit|evaluate|profile) ": "takes minutes, or reads a trace of the "
-    "user; tests/cli and tests/sim run these commands on small inputs",
-    r"adaptive-spec (advise|top) ": "reads a trace or a server of the user; tests/sim/advice and "
-    "tests/cli run both on small ones",
-    r"promtool ": "needs Prometheus; tests/core/operation/test_alerts.py runs it",
-    r"adaptive-spec replay .*(TRACES|--trace |--oracles)": "reads a trace of the user, or takes "
-    "minutes; tests/cli replays small ones",
+    r"adaptive-spec (sweep|report) ": "takes minutes; tests/cli and tests/sim run small sweeps",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "
     "tests/tensorrt_llm check small ones",
-    r"python (-m )?benchmarks[/.]": "measures for minutes to hours, or needs the environment of an "
-    "engine; tests/bench_* run the parts",
+    r"python (-m )?benchmarks[/.](?!house_cells\.py compare)": "measures for minutes to hours, or "
+    "needs the environment of an engine; tests/bench_* run the parts",
 }
-"""Reason by pattern of the beginning of a command; every other command is executed."""
+"""Reason by pattern of the beginning of a command; test_docs.py executes every other one."""
+
+
+def all_commands(root: Path) -> list[str]:
+    """Return every command of README.md and docs/ once."""
+    pages = (root / "README.md", *sorted((root / "docs").glob("*.md")))
+    return sorted({command for page in pages for command in commands(page.read_text())})
 
 
 def commands(page: str) -> Iterator[str]:
@@ -56,6 +74,14 @@ def commands(page: str) -> Iterator[str]:
 
 
 def reason_not_executed(command: str) -> str | None:
-    """Return the pattern that explains why a command is not executed, or None."""
+    """Return the pattern that says why test_docs.py does not execute a command, or None."""
     plain = command.replace("'", "")
-    return next((pattern for pattern in NOT_EXECUTED if re.match(pattern, plain)), None)
+    patterns = (*EXECUTED_ELSEWHERE, *NOT_EXECUTED)
+    return next((pattern for pattern in patterns if re.match(pattern, plain)), None)
+
+
+def with_stand_ins(command: str) -> str:
+    """Return the command with what test_docs.py can give it."""
+    for pattern, given in STAND_INS:
+        command = re.sub(pattern, given, command)
+    return command

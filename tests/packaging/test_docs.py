@@ -17,14 +17,32 @@ from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.config import parse_config
 
 sys.path.insert(0, str(Path(__file__).parent))
-from documented_commands import NOT_EXECUTED, commands, reason_not_executed
+from documented_commands import (
+    EXECUTED_ELSEWHERE,
+    NOT_EXECUTED,
+    all_commands,
+    reason_not_executed,
+    with_stand_ins,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
-COMMANDS = sorted({command for page in (README, *PAGES.values()) for command in commands(page)})
+COMMANDS = all_commands(ROOT)
+
+
+def simulates(command: str) -> bool:
+    """Whether a command takes seconds: it simulates, or reads a trace that is simulated first."""
+    return " replay" in command or reads_trace(command)
+
+
+def reads_trace(command: str) -> bool:
+    """Whether a command is given the trace of a simulated server."""
+    return "recorded" in with_stand_ins(command)
+
+
 EXECUTED = [
-    pytest.param(command, marks=pytest.mark.slow if " replay" in command else ())
+    pytest.param(command, marks=pytest.mark.slow if simulates(command) else ())
     for command in COMMANDS
     if reason_not_executed(command) is None
 ]
@@ -54,22 +72,44 @@ def test_pictures_are_in_step():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shown command in a folder."""
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        start = [sys.executable, str(ROOT / arguments.pop(0))]
+    else:
+        assert program == "adaptive-spec"
+        start = [sys.executable, "-c", "from adaptive_spec.commands.cli import main; main()"]
+    return subprocess.run([*start, *arguments], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="session")
+def trace(tmp_path_factory):
+    """Recorded steps of a simulated server with random K."""
+    folder = tmp_path_factory.mktemp("documented")
+    options = "--load closed:4 --tokens 1500 --oracles never --level 1 --trace traces"
+    done = run(f"adaptive-spec replay {options} --policy thompson:uniform_fraction=1.0", folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "traces" / "0-thompson"
+
+
 @pytest.mark.parametrize("command", EXECUTED)
-def test_commands_it_shows_run(command, tmp_path):
+def test_commands_it_shows_run(command, tmp_path, request):
     """A command that no test can execute belongs into documented_commands.py, with the reason."""
     (tmp_path / "adaptive-spec.yaml").write_text("mode: shadow\n")
-    program, *arguments = shlex.split(command)
-    assert program == "adaptive-spec"
-    main = "from adaptive_spec.commands.cli import main; main()"
-    run = [sys.executable, "-c", main, *arguments]
-    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    allowed = (0, 1) if arguments == ["doctor"] else (0,)  # 1: it found something to act on
+    if reads_trace(command):
+        (tmp_path / "recorded").symlink_to(request.getfixturevalue("trace"))
+    (tmp_path / "house_cells.json").symlink_to(RESULTS / "house_cells.json")
+    result = run(with_stand_ins(command), tmp_path)
+    allowed = (0, 1) if command.endswith(" doctor") else (0,)  # 1: it found something to act on
     assert result.returncode in allowed, result.stderr
     assert result.stdout
 
 
 def test_every_reason_not_to_execute_a_command_is_needed():
-    assert {reason_not_executed(command) for command in COMMANDS} - {None} == set(NOT_EXECUTED)
+    needed = {reason_not_executed(command) for command in COMMANDS} - {None}
+    assert needed == {*NOT_EXECUTED, *EXECUTED_ELSEWHERE}
+    assert all((ROOT / test).is_file() for test in EXECUTED_ELSEWHERE.values())
 
 
 def test_every_page_is_in_the_navigation():

@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SUPPORT = HERE / "support"
-for folder in (SUPPORT, ROOT, ROOT / "scripts"):
+for folder in (SUPPORT, ROOT, ROOT / "scripts", ROOT / "tests" / "packaging"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
@@ -122,6 +122,15 @@ def server(
     }
     with serving(models, tmp_path_factory.mktemp("server"), adaptive) as server:
         yield server
+
+
+@pytest.fixture
+def switched(server: Any) -> Iterator[Any]:
+    """The server, put back afterwards."""
+    from server import AT_START
+
+    yield server
+    server.ask("/v1/adaptive_spec", AT_START)
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,7 @@ def test_the_command_prints_one_screen_and_writes_a_page_without_external_assets
     assert "acceptance by position" in done.output
     text = page.read_text(encoding="utf-8")
     assert "acceptance by position" in text
+    assert "white-space:pre-wrap" in text
     assert "src=" not in text
     assert "@import" not in text
 

@@ -22,6 +22,8 @@ from engines import ENVIRONMENT, counts_drafts_per_request, speculative_config
 SUPPORT = Path(__file__).parent
 START_SECONDS = 1200
 API_KEY = "bench-key"
+AT_START = {"mode": "on", "policy": "switchable_policies:RandomPolicy"}
+"""What the shared server is switched back to."""
 
 
 class Server(NamedTuple):

@@ -1,0 +1,66 @@
+"""Commands of README.md and docs/ that need a running vLLM, executed against one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documented_commands import all_commands
+from server import API_KEY, Server
+
+pytestmark = pytest.mark.http
+
+ADDRESS = "localhost:8000"
+SHOWN = [
+    command for command in all_commands(Path(__file__).resolve().parents[2]) if ADDRESS in command
+]
+JSON = "content-type:application/json"
+
+
+def arguments_of(command: str, server: Server) -> list[str]:
+    """Words of a command, for this server and its model."""
+    text = command.replace(f"http://{ADDRESS}", ADDRESS).replace(ADDRESS, server.url)
+    return [
+        word.replace("$json", JSON) for word in shlex.split(text.replace("TARGET_MODEL", "bench"))
+    ]
+
+
+def test_the_documentation_shows_requests() -> None:
+    assert len(SHOWN) >= 5
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+@pytest.mark.parametrize("command", [each for each in SHOWN if each.startswith("curl ")])
+def test_requests_are_answered(switched: Server, command: str) -> None:
+    curl, *arguments = arguments_of(command, switched)
+    options = [
+        "--silent",
+        "--show-error",
+        "--fail-with-body",
+        "-H",
+        f"Authorization: Bearer {API_KEY}",
+    ]
+    done = subprocess.run([curl, *options, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    if "/v1/completions" in command:
+        assert answer["usage"]["completion_tokens"] > 0
+        return
+    [engine] = answer["engines"]
+    wanted = json.loads(arguments[arguments.index("-d") + 1]) if "-d" in arguments else {}
+    assert wanted.items() <= engine["status"].items()
+
+
+@pytest.mark.parametrize("command", [each for each in SHOWN if each.startswith("adaptive-spec ")])
+def test_commands_read_the_server(server: Server, command: str) -> None:
+    _, name, *arguments = arguments_of(command, server)
+    main = "from adaptive_spec.commands.cli import main; main()"
+    run = [sys.executable, "-c", main, name, *arguments, "--once", "--key", API_KEY]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "mean K" in done.stdout
