@@ -222,7 +222,8 @@ def across_blocks(block: int) -> list[Job]:
     """Decoding crosses a block's end while K changes; later prompts begin with a cached block."""
     draw = random.Random(4)
     jobs = []
-    for index, length in enumerate((block + 5, block + 30, block - 3, block - 9, 2 * block - 6)):
+    lengths = (2 * block + 8, block + 30, block - 3, block - 9, 2 * block - 6)
+    for index, length in enumerate(lengths):
         prompt = [draw.randrange(3, VOCABULARY) for _ in range(length)]
         options = {"max_tokens": 24 + 4 * index, "logprobs": 2}
         jobs.append(Job(f"r{index}", prompt, draw.randrange(8), options))
@@ -235,7 +236,10 @@ def across_blocks(block: int) -> list[Job]:
 def test_recurrent_state_survives_prefix_caching(
     family: Served, random_policy: dict[str, Any]
 ) -> None:
-    jobs, length = across_blocks(BLOCK[family.name]), {"max_model_len": 2 * 288 + 100}
+    jobs, length = (
+        across_blocks(BLOCK[family.name]),
+        {"max_model_len": 2 * BLOCK[family.name] + 100},
+    )
     expected = family.engine(**length).run(jobs)
     with pytest.MonkeyPatch.context() as patch:
         copied = aligned_states.mamba_align(patch)
