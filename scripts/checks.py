@@ -258,7 +258,7 @@ def long_with_vllm(run: Run) -> None:
 def long_with_sglang(run: Run) -> None:
     """The same with SGLang."""
     _sglang_stage(run, "long, SGLang", "long")
-    for version in ("0.5.18", "0.5.20", "0.5.21"):
+    for version in ("0.5.20", "0.5.21"):
         _version_stage(run, "sglang", version)
 
 

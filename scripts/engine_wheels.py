@@ -1,4 +1,4 @@
-"""Wheels of engines, unpacked to be read or to stand in front of PYTHONPATH.
+"""Wheels and sources of engines, unpacked to be read or to stand in front of PYTHONPATH.
 
 The folders lie beside the virtual environments. Nothing is installed: an environment whose packages
 fit lends torch and the rest.
@@ -6,9 +6,11 @@ fit lends torch and the rest.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -58,6 +60,38 @@ def unpacked(
     return folder
 
 
+def source_distribution(distribution: str, version: str, part: str) -> Path:
+    """Folder with one top-level folder of a source distribution, downloaded once.
+
+    Raises DownloadError.
+    """
+    folder = environments_folder() / "wheels" / f"{distribution}-{version}.{part}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        tools, into = Path(temporary) / "tools", Path(temporary) / "into"
+        # pip prepares metadata before it hands a source distribution over.
+        _pip("install", "--target", tools, "setuptools-rust", "setuptools-scm", "packaging")
+        environment = {
+            "PYTHONPATH": str(tools),
+            "VLLM_TARGET_DEVICE": "empty",
+            "VLLM_VERSION_OVERRIDE": version,
+        }
+        _pip(
+            *("download", "--no-deps", "--no-build-isolation", "--no-binary", distribution),
+            *("--dest", temporary, f"{distribution}=={version}"),
+            env=environment,
+        )
+        [archive] = Path(temporary).glob("*.tar.gz")
+        with tarfile.open(archive) as source:
+            inside = f"{archive.name.removesuffix('.tar.gz')}/{part}/"
+            members = [one for one in source.getmembers() if one.name.startswith(inside)]
+            source.extractall(into, members, filter="data")
+        next(into.iterdir()).rename(folder)
+    return folder
+
+
 def _download(distribution: str, version: str, platform: str, folder: Path) -> Path:
     _pip(
         *("download", "--no-deps", "--only-binary=:all:", "--implementation", "cp"),
@@ -69,9 +103,10 @@ def _download(distribution: str, version: str, platform: str, folder: Path) -> P
     return wheel
 
 
-def _pip(what: str, *arguments: str | Path) -> None:
+def _pip(what: str, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "pip", what, "--quiet", *arguments],
+        env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
         check=False,

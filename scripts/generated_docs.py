@@ -1,4 +1,4 @@
-"""Write the tables of docs/ that come from the code.
+"""Write the tables of docs/ that come from the code, or from a recorded validation.
 
     python scripts/generated_docs.py [--check]
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import compatibility
 import msgspec
+import validation_tables
 
 from adaptive_spec.adapters.sglang import versions as sglang_versions
 from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
@@ -48,6 +49,7 @@ def tables() -> dict[str, dict[str, str]]:
         },
         "docs/sglang.md": {"versions": sglang_versions.VERSIONS.markdown()},
         "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
+        "docs/validation.md": validation_tables.sections(),
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
             "interplay": interplay.markdown_table(),

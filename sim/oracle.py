@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
@@ -18,6 +19,7 @@ from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.step_time import StepTime
+from adaptive_spec.sim.hardware.validity import expected_error
 from adaptive_spec.sim.results.result import Regret, Result
 from adaptive_spec.sim.results.segments import Recovery, recovery_of
 from adaptive_spec.sim.scenario import Scenario
@@ -33,11 +35,13 @@ class Oracles(msgspec.Struct, frozen=True):
         foresight: result of knowing every acceptance; None if it was not run, for token trees,
             whose nodes are not a chain that the planner could cut, and with one K for the batch,
             where the best K of each step is not the best sequence of K and so no bound.
+        model_error: see `Regret`.
     """
 
     closed: bool
     static: tuple[Result, ...]
     foresight: Result | None
+    model_error: float | None = None
 
     @property
     def best_static_k(self) -> int:
@@ -64,6 +68,7 @@ class Oracles(msgspec.Struct, frozen=True):
             of_best_static=ratio(self.static[best]),
             of_no_speculation=ratio(self.static[0]),
             of_foresight=None if self.foresight is None else ratio(self.foresight),
+            model_error=self.model_error,
             recoveries=self._recoveries(result) if self.closed else [],
         )
         return msgspec.structs.replace(result, regret=regret)
@@ -80,16 +85,29 @@ class Oracles(msgspec.Struct, frozen=True):
         return found
 
 
-def consult(scenario: Scenario, *, foresight: bool = True) -> Oracles:
-    """Run the oracles of a scenario: Kmax + 2 runs, one less without foresight."""
+def consult(
+    scenario: Scenario, *, foresight: bool = True, progress: Callable[[], None] = lambda: None
+) -> Oracles:
+    """Run the oracles of a scenario: Kmax + 2 runs, one less without foresight.
+
+    `progress` is called after each of Kmax + 2 parts.
+    """
     scenario = msgspec.structs.replace(scenario, trace_directory=None)
     options = scenario.engine
     static = []
     for k in range(options.max_draft_tokens + 1):
         policy = StaticPolicy(StaticOptions(k=k))
         static.append(scenario.run(policy, f"static:k={k}"))
+        progress()
     foreseen = _foresee(scenario) if foresight else None
-    return Oracles(scenario.closed, tuple(static), foreseen)
+    progress()
+    error, _ = expected_error(
+        scenario.hardware,
+        clients=max(each.most_batch for each in static),
+        context=static[0].mean_context,
+        k=options.max_draft_tokens,
+    )
+    return Oracles(scenario.closed, tuple(static), foreseen, error)
 
 
 def _foresee(scenario: Scenario) -> Result | None:

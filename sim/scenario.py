@@ -164,7 +164,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def run_engine(self, engine: Engine, name: str) -> Result:
         """Run an engine made by `engine_for` as long as the scenario says."""
-        return engine.run(
+        result = engine.run(
             max_tokens=self.tokens,
             max_seconds=self.seconds,
             warmup_steps=self.warmup_steps,
@@ -172,6 +172,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             warmup_seconds=self.warmup_seconds,
             name=name,
         )
+        return msgspec.structs.replace(result, seed=self.seed)
 
 
 def simulate(scenario: Scenario, choice: PolicyChoice) -> Result:

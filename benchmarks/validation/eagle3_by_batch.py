@@ -117,7 +117,7 @@ def machines() -> tuple[Machine, ...]:
             ),
             k=2,
             steady=True,
-            host_per_request=0.0462e-3,
+            host_per_request=0.0,
             hazards={"EAGLE-3": 0.645, "EAGLE": 0.339},
         ),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table
 
 
@@ -24,7 +25,7 @@ def ratio(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     """A figure with about three digits; a dash where there is none."""
-    if value is None:
+    if value is None or value != value:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
@@ -34,6 +35,31 @@ def standard_output() -> Console:
     from rich.console import Console
 
     return Console(file=sys.stdout)
+
+
+def progress_bar() -> Progress:
+    """Return a bar on standard error with the time left; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    stderr = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    )
 
 
 def table(title: str, first: str, *figures: str, least: int = 0) -> Table:

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from adaptive_spec.sim.commands.printing import number, print_json, ratio, standard_output, table
+from adaptive_spec.sim.commands.printing import print_json, progress_bar
+from adaptive_spec.sim.commands.replay_table import print_table
 
 if TYPE_CHECKING:
+    from adaptive_spec.sim.oracle import Oracles
     from adaptive_spec.sim.policy_choice import PolicyChoice
-    from adaptive_spec.sim.results.result import Percentiles, Result
+    from adaptive_spec.sim.results.result import Result
     from adaptive_spec.sim.scenario import Scenario
 
 DEFAULT_KMAX = 8
+DEFAULT_ACCEPTANCE = "model:mixed"
 DEFAULT_POLICIES = ["off", "static:k=3", "goodput"]
-ENDLESS_TOKENS = 100_000
+SEEDS = 3
+ENDLESS_TOKENS = 40_000
 ORACLE_TOKENS = 300_000
 """With more tokens than this the oracles, Kmax + 2 runs more, are left out unless asked for."""
 
 
 def replay(
     load: Annotated[
-        str, typer.Option(help="closed:N, poisson:RATE, gamma:RATE:CV, or a file or folder.")
-    ] = "closed:32",
+        str,
+        typer.Option(
+            help="closed:N, poisson:RATE, gamma:RATE:CV, or a file or folder. Default: bursts."
+        ),
+    ] = "",
     acceptance: Annotated[
         list[str] | None,
         typer.Option(
             help="File with acceptance, model:NAME or record:NAME[:KIND]; repeat to mix. "
-            "Default: an example."
+            f"Default: {DEFAULT_ACCEPTANCE}."
         ),
     ] = None,
     drafter: Annotated[str, typer.Option(help="How drafts are made: eagle, ngram, ...")] = "eagle",
@@ -51,7 +57,7 @@ def replay(
         typer.Option(
             min=1,
             help="Stop after this many emitted tokens. "
-            f"Default: the whole file; {ENDLESS_TOKENS:,} of an endless load.",
+            f"Default: the whole file; {ENDLESS_TOKENS:,} of an endless load, per seed.",
         ),
     ] = None,
     seconds: Annotated[
@@ -104,6 +110,9 @@ def replay(
         Path | None, typer.Option(help="Folder for step traces, one folder per policy.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Fixes load, records and policy.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs per policy, from --seed on; figures are their means.")
+    ] = SEEDS,
     kernel: Annotated[
         Literal["auto", "numpy", "numba"], typer.Option(help="Implementation of the planner.")
     ] = "auto",
@@ -114,7 +123,8 @@ def replay(
 ) -> None:
     """Replay a load against a machine's cost profile, once per policy.
 
-    Without options: requests recorded from a real vLLM run, on an H100 profile.
+    Without options: a load with bursts, of requests that differ in how well drafts fit, on an
+    H100 profile.
     """
     from adaptive_spec.kernels import select_kernel
     from adaptive_spec.sim.policy_choice import parse_policy
@@ -125,13 +135,13 @@ def replay(
         choice.build(seed)  # reports an unknown name or option before anything else is imported
 
     from adaptive_spec.sim.engine.options import EngineOptions
-    from adaptive_spec.sim.examples import EXAMPLE
+    from adaptive_spec.sim.examples import MOVING
     from adaptive_spec.sim.scenario import Scenario
     from adaptive_spec.step import Level
 
     scenario = Scenario(
-        load=load,
-        acceptance=tuple(acceptance or [str(EXAMPLE)]),
+        load=load or str(MOVING),
+        acceptance=tuple(acceptance or [DEFAULT_ACCEPTANCE]),
         drafter=drafter,
         hardware=hardware,
         engine=EngineOptions(
@@ -162,11 +172,12 @@ def replay(
     asked = oracles == "always" or (
         oracles == "auto" and scenario.tokens is not None and scenario.tokens <= ORACLE_TOKENS
     )
-    results = _run(scenario, choices, trace, with_oracles=asked)
+    left_out = ORACLE_TOKENS if oracles == "auto" and not asked else None
+    seen, results = _run(scenario, choices, trace, seeds=seeds, with_oracles=asked)
     if json:
         _print_json(results, timeline=timeline)
     else:
-        _print_table(scenario, results, left_out=oracles == "auto" and not asked)
+        print_table(scenario, seen, results, left_out=left_out)
 
 
 def _ladder(text: str) -> tuple[int, ...]:
@@ -192,28 +203,39 @@ def _bounded(scenario: Scenario, kmax: int | None) -> Scenario:
 
 
 def _run(
-    scenario: Scenario, choices: list[PolicyChoice], trace: Path | None, *, with_oracles: bool
-) -> list[Result]:
-    from rich.console import Console
-    from rich.progress import Progress
+    scenario: Scenario,
+    choices: list[PolicyChoice],
+    trace: Path | None,
+    *,
+    seeds: int,
+    with_oracles: bool,
+) -> tuple[list[Oracles], list[Result]]:
+    """The oracles by seed, and the results by policy and seed; traces are those of the first."""
+    import msgspec
 
     from adaptive_spec.sim.oracle import consult
     from adaptive_spec.sim.scenario import simulate, traced
 
-    stderr = Console(stderr=True)
-    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        task = progress.add_task("", total=len(choices) + with_oracles)
-        results = []
-        for number, choice in enumerate(choices):
-            progress.update(task, description=choice.text)
-            folder = None if trace is None else trace / f"{number}-{choice.name.replace(':', '.')}"
-            results.append(simulate(traced(scenario, folder), choice))
-            progress.advance(task)
-        if with_oracles:
-            progress.update(task, description="oracles")
-            seen = consult(scenario)
-            results = [seen.held_against(result) for result in results]
-    return results
+    results: list[list[Result]] = [[] for _ in choices]
+    oracles = []
+    per_seed = len(choices) + with_oracles * (scenario.engine.max_draft_tokens + 2)
+    with progress_bar() as progress:
+        task = progress.add_task("", total=seeds * per_seed)
+        for seed in range(scenario.seed, scenario.seed + seeds):
+            of_seed = msgspec.structs.replace(scenario, seed=seed)
+            for number, choice in enumerate(choices):
+                progress.update(task, description=choice.text)
+                folder = None
+                if trace is not None and seed == scenario.seed:
+                    folder = trace / f"{number}-{choice.name.replace(':', '.')}"
+                results[number].append(simulate(traced(of_seed, folder), choice))
+                progress.advance(task)
+            if with_oracles:
+                progress.update(task, description="oracles")
+                oracles.append(consult(of_seed, progress=lambda: progress.advance(task)))
+                for runs in results:
+                    runs[-1] = oracles[-1].held_against(runs[-1])
+    return oracles, [run for runs in results for run in runs]
 
 
 def _print_json(results: list[Result], *, timeline: bool) -> None:
@@ -224,82 +246,3 @@ def _print_json(results: list[Result], *, timeline: bool) -> None:
         for result in built:
             del result["timeline"]
     print_json(built)
-
-
-def _print_table(scenario: Scenario, results: list[Result], *, left_out: bool) -> None:
-    from rich.markup import escape
-
-    console = standard_output()
-    wide = console.width >= _WIDE
-    shown = [column for column in _COLUMNS if column.always or wide]
-    if results[0].goodput_req_s is not None:
-        shown.append(_Column("good req/s", lambda result: number(result.goodput_req_s)))
-    kmax = scenario.engine.max_draft_tokens
-    load, hardware = _file_name(scenario.load), _file_name(scenario.hardware)
-    title = f"{load} · {scenario.drafter}, Kmax {kmax} · {hardware}"
-    printed = table(title, "policy", *(column.name for column in shown), least=7)
-    for result in results:
-        printed.add_row(escape(result.policy), *(column.text(result) for column in shown))
-    console.print(printed)
-    regret = results[0].regret
-    if regret is not None:
-        none = " (no speculation)" if regret.best_static_k == 0 else ""
-        console.print(f"best fixed K on this load: {regret.best_static_k}{none}")
-        if regret.of_foresight is None and scenario.engine.level == 0:
-            console.print("no foresight: with one K for the batch it is no bound")
-    elif left_out:
-        console.print(
-            f"oracles are left out above {ORACLE_TOKENS:,} tokens; run them with --oracles always"
-        )
-    for result in results:
-        for count, what in (
-            (result.rejected, "requests would never fit into the KV pool and were rejected"),
-            (result.fail_opens, "decisions could not be used; the engine's own K ran"),
-        ):
-            if count:
-                console.print(f"{escape(result.policy)}: {count:,} {what}")
-    if not wide:
-        console.print("more columns in a wider terminal; all of it with --json")
-
-
-class _Column(NamedTuple):
-    name: str
-    text: Callable[[Result], str]
-    always: bool = True
-    """Also in a terminal of 80 characters."""
-
-
-_WIDE = 140
-_COLUMNS = (
-    _Column("tok/s", lambda result: f"{result.throughput_tok_s:,.0f}"),
-    _Column("/ no spec.", lambda result: _ratio(result, "of_no_speculation")),
-    _Column("/ best K", lambda result: _ratio(result, "of_best_static")),
-    _Column("/ foresight", lambda result: _ratio(result, "of_foresight")),
-    _Column("TTFT p50 p99 ms", lambda result: _pair(result.ttft_ms), always=False),
-    _Column("TPOT p50 p99", lambda result: _pair(result.tpot_ms)),
-    _Column("mean K", lambda result: f"{result.mean_k:.2f}"),
-    _Column("accepted", lambda result: f"{result.accepted_per_step:.2f}", always=False),
-    _Column("batch", lambda result: f"{result.mean_batch:.1f}", always=False),
-    _Column("off", lambda result: f"{_off(result):.0%}", always=False),
-    _Column("preempted", lambda result: f"{result.preemptions:,}", always=False),
-    _Column("decision us", lambda result: number(result.decision_us.p50), always=False),
-)
-
-
-def _ratio(result: Result, name: str) -> str:
-    value = None if result.regret is None else getattr(result.regret, name)
-    return ratio(value)
-
-
-def _file_name(text: str) -> str:
-    """Return a load or profile without the folders of its path."""
-    return text.rpartition("/")[2]
-
-
-def _pair(percentiles: Percentiles) -> str:
-    return f"{number(percentiles.p50)} {number(percentiles.p99)}"
-
-
-def _off(result: Result) -> float:
-    """Fraction of steps without speculation."""
-    return sum(share for mode, share in result.mode_fraction.items() if mode.startswith("off"))

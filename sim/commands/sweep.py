@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import number, print_json, ratio, standard_output, table
+from adaptive_spec.sim.commands.printing import (
+    number,
+    print_json,
+    progress_bar,
+    ratio,
+    standard_output,
+    table,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,31 +71,13 @@ def sweep(
 def _run(
     plan: Plan, directory: Path, *, jobs: int | None, fresh: bool, ray: str | None
 ) -> SweepResults:
-    from rich.console import Console
     from rich.markup import escape
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     from adaptive_spec.sim.sweep.run import run_sweep
     from adaptive_spec.sim.sweep.task import Outcome
 
-    stderr = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
-    ) as progress:
+    with progress_bar() as progress:
+        stderr = progress.console
         bar = progress.add_task("runs", total=len(plan.tasks))
 
         def advance(done: int, outcome: Outcome | None) -> None:

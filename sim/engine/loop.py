@@ -268,7 +268,9 @@ class Engine:
             self._observe_oldest()
         decision += time.perf_counter() - began
         if batch_size:
-            self.measurements.decode(plan.mode, verify, drafts, total - batch_size, decision)
+            self.measurements.decode(
+                plan.mode, verify, drafts, total - batch_size, context_total, decision
+            )
         self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
 
     # ----------------------------------------------------------------- before a step

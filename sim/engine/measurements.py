@@ -54,6 +54,7 @@ class Measurements:
         self.steps = self.tokens = self.requests = 0
         self.rejected = self.preemptions = self._good = 0
         self._request_steps = self._decode_steps = self._switches = 0
+        self._context = self._most = 0
         self._verified = self._accepted = 0
         self._modes: Counter[Mode] = Counter()
         self._k_counts: IntArray = np.zeros(32, dtype=np.int64)
@@ -68,12 +69,20 @@ class Measurements:
         self._piece_began = now
 
     def decode(
-        self, mode: Mode, verify: IntArray, verified: int, accepted: int, decision: float
+        self,
+        mode: Mode,
+        verify: IntArray,
+        verified: int,
+        accepted: int,
+        context: int,
+        decision: float,
     ) -> None:
-        """A step in which requests decoded, and the seconds its decision took."""
+        """A step in which requests decoded, their context, and the seconds its decision took."""
         batch_size = len(verify)
         self._decode_steps += 1
         self._request_steps += batch_size
+        self._context += context
+        self._most = max(self._most, batch_size)
         self._verified += verified
         self._accepted += accepted
         self._modes[mode] += 1
@@ -155,6 +164,8 @@ class Measurements:
             rejected=self.rejected,
             preemptions=self.preemptions,
             mean_batch=self._request_steps / decode_steps,
+            most_batch=self._most,
+            mean_context=self._context / request_steps,
             kv_peak=self.kv_peak,
             k_fraction={str(k): n / request_steps for k, n in enumerate(k_counts) if n},
             fail_opens=fail_opens,

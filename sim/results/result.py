@@ -46,6 +46,8 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
         of_no_speculation: score over that of true no speculation.
         of_foresight: score over that of K_i and D chosen knowing every acceptance beforehand;
             None for token trees and with one K for the batch.
+        model_error: half-width, relative, of the interval that `of_no_speculation` has for what
+            the machine's profile is known to be off by (`sim.hardware.validity`).
         recoveries: after each change of acceptance or load, in a closed loop.
     """
 
@@ -53,6 +55,7 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
     of_best_static: float
     of_no_speculation: float
     of_foresight: float | None
+    model_error: float | None = None
     recoveries: list[Recovery] = []
 
 
@@ -61,6 +64,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: as it was asked for.
+        seed: of load, records and policy.
         throughput_tok_s: emitted tokens over simulated seconds.
         ttft_ms: time to first token, of requests that got one.
         tpot_ms: mean time per output token after the first, of requests that ended.
@@ -77,6 +81,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         rejected: requests that could never fit into the KV pool.
         preemptions: times a request lost its KV blocks.
         mean_batch: decoding requests per decode step.
+        most_batch: decoding requests of the fullest step.
+        mean_context: tokens of context per decoding request.
         kv_peak: largest fraction of the KV pool in use.
         k_fraction: fraction of decoding requests and steps by verified K.
         fail_opens: decisions that could not be used.
@@ -108,6 +114,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     k_fraction: dict[str, float]
     fail_opens: int
     simulation_seconds: float
+    seed: int = 0
+    most_batch: int = 0
+    mean_context: float = 0.0
     switches: int = 0
     segments: list[Segment] = []
     regret: Regret | None = None

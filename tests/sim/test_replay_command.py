@@ -32,7 +32,7 @@ def replay(
 
 
 def results(*arguments: object) -> list[dict]:
-    done = replay(*arguments, "--json")
+    done = replay(*arguments, "--seeds", 1, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -43,6 +43,30 @@ def test_it_works_without_arguments(tmp_path):
     assert "best fixed K on this load" in done.stdout
     for policy in ("off", "static:k=3", "goodput"):
         assert policy in done.stdout
+
+
+def test_three_seeds_run_by_default_and_their_spread_is_shown():
+    common = ("--load", "closed:4", "--acceptance", "model:mixed", "--tokens", 600)
+    done = replay(*common)
+    assert done.returncode == 0, done.stderr
+    assert "means of 3 seeds" in done.stdout
+    assert "±" in done.stdout
+    found = json.loads(replay(*common, "--json").stdout)
+    assert [each["seed"] for each in found] == [0, 1, 2] * 3
+    assert len({each["throughput_tok_s"] for each in found[:3]}) > 1
+    assert "±" not in replay(*common, "--seeds", 1).stdout
+
+
+def test_a_run_outside_of_what_was_validated_is_told_in_one_line():
+    common = ("--load", "closed:4", "--acceptance", "model:good", "--tokens", 300, "--seeds", 1)
+    inside = ("--hardware", "a100-llama-8b", "--kmax", 5)
+    assert "this run has" not in replay(*common, *inside).stdout
+    outside = replay(*common, "--hardware", "a100-llama-8b", "--kmax", 7).stdout
+    assert "this run has K up to 7" in outside
+    never = replay(*common, "--hardware", "l40s-llama-8b").stdout
+    assert "never held against" in never
+    [result] = results(*common, *inside, "--policy", "static:k=2")
+    assert 0.0 < result["regret"]["model_error"] < 0.25
 
 
 def test_the_table_fits_a_terminal_of_80_characters():

@@ -1,0 +1,175 @@
+"""Table of `adaptive-spec replay`: a line per policy, means over the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from adaptive_spec.sim.commands.printing import number, ratio, standard_output, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from adaptive_spec.sim.oracle import Oracles
+    from adaptive_spec.sim.results.result import Result
+    from adaptive_spec.sim.scenario import Scenario
+
+
+def print_table(
+    scenario: Scenario, oracles: list[Oracles], results: list[Result], *, left_out: int | None
+) -> None:
+    """Print means over the seeds, and what a reader must know of them.
+
+    Args:
+        scenario: what was replayed.
+        oracles: of each seed, or none.
+        results: by policy, then by seed.
+        left_out: tokens above which the oracles were left out; None if they were not.
+    """
+    from rich.markup import escape
+
+    console = standard_output()
+    wide = console.width >= _WIDE
+    shown = [column for column in _COLUMNS if column.always or wide]
+    if results[0].goodput_req_s is not None:
+        shown.append(_Column("good req/s", lambda runs: number(_mean(runs, _goodput))))
+    kmax = scenario.engine.max_draft_tokens
+    load, hardware = _file_name(scenario.load), _file_name(scenario.hardware)
+    title = f"{load} · {scenario.drafter}, Kmax {kmax} · {hardware}"
+    printed = table(title, "policy", *(column.name for column in shown), least=7)
+    seeds = len({result.seed for result in results})
+    by_policy = [results[first : first + seeds] for first in range(0, len(results), seeds)]
+    for runs in by_policy:
+        printed.add_row(escape(runs[0].policy), *(column.text(runs) for column in shown))
+    console.print(printed)
+    if seeds > 1:
+        console.print(f"means of {seeds} seeds, ± half their range", highlight=False)
+    if oracles:
+        _print_best_k(console, oracles)
+        if oracles[0].foresight is None and scenario.engine.level == 0:
+            console.print("no foresight: with one K for the batch it is no bound")
+    elif left_out is not None:
+        console.print(
+            f"oracles are left out above {left_out:,} tokens; run them with --oracles always"
+        )
+    _print_validity(console, scenario, results)
+    for runs in by_policy:
+        for count, what in (
+            (
+                sum(run.rejected for run in runs),
+                "requests would never fit into the KV pool and were rejected",
+            ),
+            (
+                sum(run.fail_opens for run in runs),
+                "decisions could not be used; the engine's own K ran",
+            ),
+        ):
+            if count:
+                console.print(f"{escape(runs[0].policy)}: {count:,} {what}")
+    if not wide:
+        console.print("more columns in a wider terminal; all of it with --json")
+
+
+def _print_best_k(console: Console, oracles: list[Oracles]) -> None:
+    from adaptive_spec.sim.results.seeds import best_static_ks
+
+    found = best_static_ks([each.static for each in oracles], closed=oracles[0].closed)
+    names = ["0 (no speculation)" if k == 0 else str(k) for k in found]
+    level = f"; {len(oracles)} seeds do not tell them apart" if len(found) > 1 else ""
+    console.print(f"best fixed K on this load: {', '.join(names)}{level}", highlight=False)
+
+
+def _print_validity(console: Console, scenario: Scenario, results: list[Result]) -> None:
+    """How far off ratios may be, and a line where the run leaves what was validated."""
+    from adaptive_spec.sim.hardware.validity import expected_error
+
+    error, outside = expected_error(
+        scenario.hardware,
+        clients=max(result.most_batch for result in results),
+        context=results[0].mean_context,
+        k=scenario.engine.max_draft_tokens,
+    )
+    of_model = f"error of the cost model: ratios to no speculation within {error:.0%}"
+    console.print(f"{of_model}; {outside}" if outside else of_model, markup=False, highlight=False)
+
+
+class _Column(NamedTuple):
+    name: str
+    text: Callable[[list[Result]], str]
+    """Of all seeds of a policy."""
+    always: bool = True
+    """Also in a terminal of 80 characters."""
+
+
+_WIDE = 140
+_COLUMNS = (
+    _Column("tok/s", lambda runs: f"{_mean(runs, lambda run: run.throughput_tok_s):,.0f}"),
+    _Column("/ no spec.", lambda runs: _ratio(runs, "of_no_speculation")),
+    _Column("/ best K", lambda runs: _ratio(runs, "of_best_static")),
+    _Column("/ foresight", lambda runs: _ratio(runs, "of_foresight")),
+    _Column("TTFT p50 p99 ms", lambda runs: _pair(runs, "ttft_ms"), always=False),
+    _Column("TPOT p50 p99", lambda runs: _pair(runs, "tpot_ms")),
+    _Column("mean K", lambda runs: f"{_mean(runs, lambda run: run.mean_k):.2f}"),
+    _Column(
+        "accepted",
+        lambda runs: f"{_mean(runs, lambda run: run.accepted_per_step):.2f}",
+        always=False,
+    ),
+    _Column("batch", lambda runs: f"{_mean(runs, lambda run: run.mean_batch):.1f}", always=False),
+    _Column("off", lambda runs: f"{_mean(runs, _off):.0%}", always=False),
+    _Column(
+        "preempted", lambda runs: f"{_mean(runs, lambda run: run.preemptions):,.0f}", always=False
+    ),
+    _Column(
+        "decision us",
+        lambda runs: number(_mean(runs, lambda run: run.decision_us.p50)),
+        always=False,
+    ),
+)
+
+
+def _mean(runs: list[Result], metric: Callable[[Result], float | None]) -> float:
+    """Mean over the seeds that have the figure; NaN if none has."""
+    values = [value for run in runs if (value := metric(run)) is not None]
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _ratio(runs: list[Result], name: str) -> str:
+    from adaptive_spec.sim.results.seeds import mean_and_spread
+
+    found = mean_and_spread(
+        runs, lambda run: None if run.regret is None else getattr(run.regret, name)
+    )
+    if found is None or len(runs) == 1:
+        return ratio(None if found is None else found[0])
+    return f"{found[0]:.2f}±{found[1]:.2f}".replace("±0.", "±.")
+
+
+def _file_name(text: str) -> str:
+    """Return a load or profile without the folders of its path."""
+    return text.rpartition("/")[2]
+
+
+def _pair(runs: list[Result], name: str) -> str:
+    p50, p99 = (
+        _mean(runs, lambda run, at=at: getattr(getattr(run, name), at))  # type: ignore[misc]
+        for at in ("p50", "p99")
+    )
+    return f"{number(p50)} {number(p99)}"
+
+
+def _accepted(result: Result) -> float:
+    return result.accepted_per_step
+
+
+def _decision(result: Result) -> float | None:
+    return result.decision_us.p50
+
+
+def _goodput(result: Result) -> float | None:
+    return result.goodput_req_s
+
+
+def _off(result: Result) -> float:
+    """Fraction of steps without speculation."""
+    return sum(share for mode, share in result.mode_fraction.items() if mode.startswith("off"))
