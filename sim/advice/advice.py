@@ -308,8 +308,11 @@ def _certainty(
         f"recorded loads: {seen.loads[0].clients} to {seen.loads[-1].clients} requests; "
         "larger loads extend the fitted costs in a straight line",
     ]
+    best = max(each.gain.value for each in predictions)
     widest = max(
-        ((each.gain.high - each.gain.low) / 2 / each.gain.value, each.name) for each in predictions
+        ((each.gain.high - each.gain.low) / 2 / each.gain.value, each.name)
+        for each in predictions
+        if each.gain.high >= best  # others can't change the advice
     )
     if widest[0] > _SURE:
         times = (widest[0] / _SURE) ** 2

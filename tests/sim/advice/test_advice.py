@@ -70,6 +70,7 @@ def test_where_drafting_costs_more_than_it_brings_the_advice_is_no_speculation(t
     found = advised(recorded(tmp_path, hazard=0.2, pass_seconds=4e-3))
     assert found.verdict.startswith("leave speculation off")
     assert found.recommended == ["none"]
+    assert not any("(K = 2)" in said for said in found.certainty), "it loses, however uncertain"
     assert found.leave_out_from == 1
 
 

@@ -127,6 +127,8 @@ def serving(
         "VLLM_LOGGING_LEVEL": "INFO",
         "VLLM_PLUGINS": "adaptive_spec",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_BSP_SCHEDULE_DELAY": "200",  # ms
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
