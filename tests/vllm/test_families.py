@@ -222,10 +222,10 @@ def across_blocks(block: int) -> list[Job]:
     """Decoding crosses a block's end while K changes; later prompts begin with a cached block."""
     draw = random.Random(4)
     jobs = []
-    lengths = (2 * block + 8, block + 30, block - 3, block - 9, 2 * block - 6)
+    lengths = (2 * block + 8, block + 30, *range(block - 24, block, 3), 2 * block - 6)
     for index, length in enumerate(lengths):
         prompt = [draw.randrange(3, VOCABULARY) for _ in range(length)]
-        options = {"max_tokens": 24 + 4 * index, "logprobs": 2}
+        options = {"max_tokens": 24 + 2 * index, "logprobs": 2}
         jobs.append(Job(f"r{index}", prompt, draw.randrange(8), options))
     jobs += [Job(f"again-{job.name}", [*job.prompt, 5, 6], 70, job.options) for job in jobs]
     return jobs
