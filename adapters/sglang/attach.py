@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from adaptive_spec.adapters.sglang.capability import detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
 from adaptive_spec.adapters.sglang.metrics import Metrics, metrics_for
-from adaptive_spec.adapters.sglang.settings import Settings
+from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller.controller import Controller
@@ -62,25 +61,16 @@ class Attached(msgspec.Struct):
 
 
 def attach(
-    scheduler: Any,
-    settings: Settings,
-    features: frozenset[str],
-    *,
-    reason: str = "",
-    hooks: str = "",
-    missing: Mapping[str, str] | None = None,
-    warning: str = "",
+    scheduler: Any, settings: Settings, source: Source, *, reason: str = "", hooks: str = ""
 ) -> Attached | None:
     """Attach to a scheduler; log one line and return None where nothing is switched on.
 
     Args:
         scheduler: SGLang's Scheduler.
         settings: what was asked for.
-        features: what this SGLang's source allows; see `facts`.
+        source: what this SGLang allows.
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
-        missing: features that this SGLang lacks -> why.
-        warning: about its version, for the start line.
     """
     agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
     attached, why, failed = None, "", True
@@ -89,12 +79,10 @@ def attach(
         support = detect(scheduler, params, reason)
         why = support.inert
         if params is not None and support.capability is not None:
-            attached = _build(
-                scheduler, settings, features, support, params, agreement, hooks, missing or {}
-            )
+            attached = _build(scheduler, settings, source, support, params, agreement, hooks)
             if attached.start_line:
-                lowered = (f"lacks {name} ({what})" for name, what in (missing or {}).items())
-                said = filter(None, (attached.start_line, warning, *lowered))
+                lowered = (f"lacks {name} ({what})" for name, what in source.missing.items())
+                said = filter(None, (attached.start_line, source.warning, *lowered))
                 attached.start_line = "; ".join(said)
         failed = False
     except AdaptiveSpecError as error:
@@ -116,12 +104,11 @@ def attach(
 def _build(
     scheduler: Any,
     settings: Settings,
-    features: frozenset[str],
+    source: Source,
     support: Support,
     params: SteeredParams,
     agreement: Agreement,
     hooks: str,
-    missing: Mapping[str, str],
 ) -> Attached:
     """Build all parts; SGLang does not use them yet.
 
@@ -132,12 +119,12 @@ def _build(
         config = msgspec.structs.replace(config, mode="shadow")
     tap = controller = None
     if agreement.decides and support.capability is not None:
-        tap = _confidence(scheduler, settings, features)
+        tap = _confidence(scheduler, settings, source.features)
         controller = Controller.from_config(
             config,
             support.capability,
             only_watch=", ".join(support.shadow),
-            missing=missing,
+            missing=source.missing,
             logger=LOG,
         )
     driver = StepDriver(
@@ -149,9 +136,10 @@ def _build(
         watching=config.mode != "on",
         only_watch=", ".join(support.shadow),
         confidence=tap,
-        thinks=facts.PLANNING_AHEAD in features and not getattr(scheduler, "enable_overlap", True),
+        thinks=facts.PLANNING_AHEAD in source.features
+        and not getattr(scheduler, "enable_overlap", True),
     )
-    attached = Attached(driver, params, tap, _trim(features))
+    attached = Attached(driver, params, tap, _trim(source.features))
     if controller is not None:
         attached.metrics = _metrics(scheduler, controller)
         attached.start_line = start_line(

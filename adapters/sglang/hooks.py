@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from adaptive_spec.adapters.sglang.attach import Attached, attach
 from adaptive_spec.adapters.sglang.capability import unsupported_here
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
 from adaptive_spec.adapters.sglang.runtime_switch import set_internal_state
-from adaptive_spec.adapters.sglang.settings import Settings
+from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 
 LOG = logging.getLogger("sglang.adaptive_spec")
@@ -28,9 +28,7 @@ class Shared:
 
     Attributes:
         settings: what was asked for; None: nothing is switched on.
-        features: what this SGLang's source allows.
-        missing: features that it lacks -> why.
-        warning: about its version, for the start line.
+        source: what this SGLang allows.
         attached: what hangs on the scheduler; None before it is built, or where it is left alone.
         reason: why a draft worker got no parameters of ours.
         applied: hooks applied, of how many; empty before that is known.
@@ -38,9 +36,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.settings: Settings | None = None
-        self.features: frozenset[str] = frozenset()
-        self.missing: Mapping[str, str] = {}
-        self.warning = ""
+        self.source = Source()
         self.attached: Attached | None = None
         self.reason = ""
         self.applied = ""
@@ -104,13 +100,7 @@ def after_scheduler_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> N
     """Attach to a new scheduler."""
     if SHARED.settings is not None and SHARED.attached is None:
         SHARED.attached = attach(
-            self,
-            SHARED.settings,
-            SHARED.features,
-            reason=SHARED.reason,
-            hooks=SHARED.applied,
-            missing=SHARED.missing,
-            warning=SHARED.warning,
+            self, SHARED.settings, SHARED.source, reason=SHARED.reason, hooks=SHARED.applied
         )
 
 

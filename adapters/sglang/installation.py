@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adaptive_spec.adapters.sglang import facts, hooks
-from adaptive_spec.adapters.sglang.settings import Settings
+from adaptive_spec.adapters.sglang.settings import Settings, Source
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 _SRT = "sglang.srt."
@@ -54,27 +54,16 @@ def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
     return [hook for feature, hook in all_hooks if feature in wanted]
 
 
-def install(
-    settings: Settings, features: frozenset[str], missing: Mapping[str, str], warning: str = ""
-) -> None:
-    """Register the hooks, and check them once SGLang has applied them.
-
-    Args:
-        settings: what was asked for.
-        features: features that this SGLang's source allows.
-        missing: features that it lacks -> why.
-        warning: about its version, for the start line.
-    """
+def install(settings: Settings, source: Source) -> None:
+    """Register the hooks, and check them once SGLang has applied them."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    wanted = hooks_for(settings, features)
+    wanted = hooks_for(settings, source.features)
     for hook in wanted:
         HookRegistry.register(hook.target, hook.function, HookType[hook.when])
     _check_after(HookRegistry, wanted)
     # Last: whatever raises before leaves hooks that do nothing.
-    shared = hooks.SHARED
-    shared.settings, shared.features = settings, features
-    shared.missing, shared.warning = missing, warning
+    hooks.SHARED.settings, hooks.SHARED.source = settings, source
 
 
 def not_applied(wanted: list[Hook]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from adaptive_spec.errors import AdaptiveSpecError
 
 if TYPE_CHECKING:
-    from adaptive_spec.engines.source_check import SourceReport
+    from adaptive_spec.adapters.sglang.settings import Source
 
 _SCHEDULER_MODULE = "sglang.srt.managers.scheduler"
 
@@ -48,23 +48,23 @@ def _register() -> None:
         raise
     if settings is None:
         return
-    report, warning = _source(allow_untested=settings.config.allow_untested)
+    source = _source(allow_untested=settings.config.allow_untested)
     from adaptive_spec.policy import configured_policy
 
     configured_policy(settings.config)
     if _SCHEDULER_MODULE in sys.modules:
         from adaptive_spec.adapters.sglang.installation import install
 
-        install(settings, report.available, report.missing, warning)
+        install(settings, source)
 
 
-def _source(*, allow_untested: bool = True) -> tuple[SourceReport, str]:
+def _source(*, allow_untested: bool = True) -> Source:
     """Check the installed SGLang, and register ADAPTIVE_NGRAM where its source allows that.
 
-    Returns the report, and a warning about the version, which may be empty. Raises
-    UnsupportedEngineError, one line, if the adapter cannot run.
+    Raises UnsupportedEngineError, one line, if the adapter cannot run.
     """
     from adaptive_spec.adapters.sglang import facts
+    from adaptive_spec.adapters.sglang.settings import Source
     from adaptive_spec.adapters.sglang.versions import VERSIONS
 
     version = importlib.metadata.version("sglang")
@@ -74,4 +74,4 @@ def _source(*, allow_untested: bool = True) -> tuple[SourceReport, str]:
         from adaptive_spec.adapters.sglang.ngram_algorithm import register_algorithm
 
         register_algorithm()
-    return report, warning
+    return Source(features=report.available, missing=report.missing, warning=warning)

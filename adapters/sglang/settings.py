@@ -23,6 +23,20 @@ CONFIDENCE_VARIABLE = "ADAPTIVE_SPEC_SGLANG_CONFIDENCE"
 DEFAULT_DWELL = 8
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """What the installed SGLang allows.
+
+    Attributes:
+        features: features whose facts hold.
+        missing: other features -> why.
+        warning: about the version, for the start line.
+    """
+
+    features: frozenset[str] = frozenset()
+    missing: Mapping[str, str] = msgspec.field(default_factory=dict)
+    warning: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Requested settings.
 

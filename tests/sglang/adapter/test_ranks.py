@@ -13,7 +13,7 @@ from scheduler_loop import Loop
 
 from adaptive_spec.adapters.sglang import attach as attaching
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE
-from adaptive_spec.adapters.sglang.settings import Settings
+from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.config import Config, FailOpen
 from adaptive_spec.engines.support import Support
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
@@ -162,7 +162,7 @@ def test_nothing_is_switched_on_unless_all_ranks_can(
     capability = Capability(level=Level.UNIFORM, max_draft_tokens=7)
     monkeypatch.setattr(attaching, "Agreement", lambda group: ranks)
     monkeypatch.setattr(attaching, "detect", lambda *_: Support(capability=capability))
-    found = attaching.attach(loop, Settings(config=Config(policy=policy)), frozenset())
+    found = attaching.attach(loop, Settings(config=Config(policy=policy)), Source())
     assert ranks.said == [policy == "off"]
     if policy == "magic" or not others:
         assert found is None
