@@ -19,6 +19,8 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_LOGGING_LEVEL": "CRITICAL",
 }
+ONLY_ON_V2 = ("dspark",)
+"""Methods of model runner V2, which a CPU runs in Triton's interpreter."""
 UNKNOWN = "not judged"
 INTRODUCTION = """\
 # Recipes
@@ -57,14 +61,28 @@ def main() -> None:
     os.environ.update(ENVIRONMENT)
     known = yaml.safe_load(RECIPES.read_text())
     judged: dict[tuple[str, str], str] = {}
-    for target, settings in known["recipes"].values():
-        for method, k in settings:
-            key = (target, method)
-            if key not in judged and (not only or target in only):
-                judged[key] = judge(known, target, method, k)
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), initializer=_prepare_v2
+    ) as runner_v2:
+        for target, settings in known["recipes"].values():
+            for method, k in settings:
+                key = (target, method)
+                if key in judged or (only and target not in only):
+                    continue
+                if method in ONLY_ON_V2:
+                    judged[key] = runner_v2.submit(judge, known, target, method, k).result()
+                else:
+                    judged[key] = judge(known, target, method, k)
                 print(*key, "->", judged[key], file=sys.stderr, flush=True)
     if not only:
         PAGE.write_text(page(known["recipes"], judged))
+
+
+def _prepare_v2() -> None:
+    sys.path.insert(0, str(HERE.parent / "tests/vllm/support"))
+    import triton_interpreter
+
+    triton_interpreter.prepare()
 
 
 def judge(known: dict[str, Any], target: str, method: str, k: int) -> str:

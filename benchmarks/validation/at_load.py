@@ -1,9 +1,9 @@
 """V9: throughput with drafts over that without, by clients and K, where nobody here tuned.
 
 The tables stand in ``speculation_at_load.json``, each with its address and date, and with its role:
-rows of a table to fit on are never counted. The H100's rows to validate on never changed a figure. Of
-the A100's, the price of attention, the host's seconds and the prompts' lengths were first estimated
-with all three workloads in view, and then set on gsm8k.
+rows of a table to fit on are never counted. The H100's rows to validate on never changed a figure.
+Of the A100's, the price of attention, the host's seconds and the prompts' lengths were first
+estimated with all three workloads in view, and then set on gsm8k.
 
 Fitted, on the tables that say so: `verify_attention` of FlashAttention 2 and the host's seconds
 per step and request of vLLM 0.24 (A100, gsm8k); the seconds of a drafter pass of the audit (H100,
