@@ -14,6 +14,7 @@ STAND_INS = (
     ),
     (r"(?<=^adaptive-spec advise )", "--tokens 200 --resamplings 2 "),
     (r"--tokens 60000\b", "--tokens 2000"),
+    (r"(?<=^adaptive-spec replay\b)(?!.*--(tokens|load))", " --tokens 2000"),
     (r"\bbenchmarks/results/house_cells\.json\b|\bafter\.json\b", "house_cells.json"),
 )
 """What test_docs.py gives in place of files of the user, and of minutes."""

@@ -86,8 +86,17 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="session")
 def trace(tmp_path_factory):
     """Recorded steps of a simulated server with random K."""
-    folder = tmp_path_factory.mktemp("documented")
-    options = "--load closed:4 --tokens 1500 --oracles never --level 1 --trace traces"
+    return record(tmp_path_factory.mktemp("documented"), tokens=1500)
+
+
+@pytest.fixture(scope="session")
+def long_trace(tmp_path_factory):
+    """One with enough requests to fit a model to some and to hold out others."""
+    return record(tmp_path_factory.mktemp("documented"), tokens=9000)
+
+
+def record(folder, tokens):
+    options = f"--load closed:4 --tokens {tokens} --oracles never --level 1 --trace traces"
     done = run(f"adaptive-spec replay {options} --policy thompson:uniform_fraction=1.0", folder)
     assert done.returncode == 0, done.stderr
     return folder / "traces" / "0-thompson"
@@ -98,7 +107,8 @@ def test_commands_it_shows_run(command, tmp_path, request):
     """A command that no test can execute belongs into documented_commands.py, with the reason."""
     (tmp_path / "adaptive-spec.yaml").write_text("mode: shadow\n")
     if reads_trace(command):
-        (tmp_path / "recorded").symlink_to(request.getfixturevalue("trace"))
+        kind = "long_trace" if " fit " in command else "trace"
+        (tmp_path / "recorded").symlink_to(request.getfixturevalue(kind))
     (tmp_path / "house_cells.json").symlink_to(RESULTS / "house_cells.json")
     result = run(with_stand_ins(command), tmp_path)
     allowed = (0, 1) if command.endswith(" doctor") else (0,)  # 1: it found something to act on

@@ -175,10 +175,11 @@ def changed_by(signal: str) -> int:
     )
 
 
-def test_a_signal_that_points_the_wrong_way_changes_hardly_any_plan() -> None:
-    _, plans = watched("inverted", at_hand=True)
-    assert changed_by("inverted") <= 0.1 * len(plans)
+def test_a_signal_that_points_the_wrong_way_gets_no_weight() -> None:
+    """A plan can differ while the weight settles, and later ones then: drafts just break even."""
+    policy, _ = watched("inverted", at_hand=True)
+    assert max(policy.state()["acceptance"]["confidence"]["own"]) < 0.05
 
 
 def test_one_that_tells_changes_most_plans() -> None:
-    assert changed_by("telling") > 150
+    assert changed_by("telling") > max(150, 1.5 * changed_by("inverted"))
