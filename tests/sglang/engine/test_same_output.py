@@ -39,6 +39,16 @@ ALGORITHMS = [
 all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)
 """In one order everywhere, so that pytest runs the tests of one engine together."""
 
+some_algorithms = pytest.mark.parametrize(
+    "served",
+    [
+        pytest.param(algorithm, marks=pytest.mark.long) if isinstance(algorithm, str) else algorithm
+        for algorithm in ALGORITHMS
+    ],
+    indirect=True,
+)
+"""The rest with the long tests."""
+
 
 class Served:
     """An engine whose K changes at every step, and what it answered."""
@@ -117,7 +127,7 @@ def samples_on_a_cpu() -> bool:
     return "def _verify_uses_greedy(" in code
 
 
-@all_algorithms
+@some_algorithms
 def test_sampled_output_has_the_distribution_without_speculation(
     served: Served, unspeculated: Any
 ) -> None:
