@@ -241,7 +241,10 @@ def test_distribution_at_temperature(
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("policy", ["svip", "adaedl", "goodput"])
+@pytest.mark.parametrize(
+    "policy",
+    [*(pytest.param(name, marks=pytest.mark.long) for name in ("svip", "adaedl")), "goodput"],
+)
 def test_passes_fall_below_the_depth_under_policies_that_stop(
     reference: dict[str, Any], shelf: Any, policy: str
 ) -> None:

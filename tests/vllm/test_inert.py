@@ -34,7 +34,10 @@ def scheduling_of(engine: Any) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
     return steps, {name: answer.tokens for name, answer in answers.items()}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "asynchronous",
+    [pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")],
+)
 def test_shadow_and_off_schedule_as_stock(shelf: Any, asynchronous: bool) -> None:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler

@@ -40,7 +40,10 @@ def connected(folder: Path, role: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "asynchronous",
+    [pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")],
+)
 def test_decode_instance_continues_what_the_prefill_instance_began(
     shelf: Any, random_policy: dict[str, Any], tmp_path: Path, asynchronous: bool
 ) -> None:

@@ -21,6 +21,8 @@ from benchmarks.gpu.page import main as write_page
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.setups import METHODS, Machine, setup_for
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 600.0
 HALF_A_LINE = b'{"key": "sweep/eagle/t0.8/2/none/0", "result": {"tok'
