@@ -224,7 +224,9 @@ def unspeculated_samples(shelf: Any) -> list[list[tuple[int, ...]]]:
 
 @pytest.mark.engine
 @pytest.mark.statistics
-@pytest.mark.parametrize("policy", ["stopping_policies:RandomStopper", "svip"])
+@pytest.mark.parametrize(
+    "policy", ["stopping_policies:RandomStopper", pytest.param("svip", marks=pytest.mark.long)]
+)
 def test_distribution_at_temperature(
     unspeculated_samples: list[list[tuple[int, ...]]], shelf: Any, policy: str
 ) -> None:

@@ -52,7 +52,9 @@ def unspeculated(shelf: Any) -> list[list[tuple[int, ...]]]:
     return sample(shelf.get(**ENGINE))
 
 
-@pytest.mark.parametrize("draft_sampling", ["greedy", "probabilistic"])
+@pytest.mark.parametrize(
+    "draft_sampling", [pytest.param("greedy", marks=pytest.mark.long), "probabilistic"]
+)
 def test_distribution_at_temperature(
     unspeculated: list[list[tuple[int, ...]]],
     shelf: Any,
