@@ -270,7 +270,7 @@ def run_beside(
 ) -> None:
     """Run stages two at a time, as an engine computes with one thread here.
 
-    What a stage prints is shown when the stage has ended.
+    The output of a stage is shown when the stage has ended.
     """
     telling = threading.Lock()
 

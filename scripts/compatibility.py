@@ -94,7 +94,7 @@ def lines(table: VersionTable) -> Iterator[Line]:
 
 
 def cell(table: VersionTable, row: KnownVersion, method: str) -> str:
-    """What is known of a method with a version and route."""
+    """Return what is known of a method with a version and route."""
     if method in row.methods:
         return EXECUTED
     if table is SGLANG and method == "DSPARK":

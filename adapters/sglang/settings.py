@@ -24,7 +24,7 @@ DEFAULT_DWELL = 8
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What the installed SGLang allows.
+    """The installed SGLang allows these features.
 
     Attributes:
         features: features whose facts hold.

@@ -120,7 +120,8 @@ class HazardModel:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, seen_before = self.effects, self._seen
         effect, information = effects.of(slots), effects.information(slots)
-        unknown = effects.unknown(slots)
+        labelled = task if task is not None and any_label(task) else None
+        unknown = effects.unknown(slots) if labelled is not None else None
         learn(
             hazard,
             verified,
@@ -144,10 +145,10 @@ class HazardModel:
         self.expected_variance = float(np.add.reduce(self._step_information))
         self._seen = int(np.add.reduce(self.observations))
         self.observed = self._seen - seen_before
-        if task is not None and any_label(task):
+        if labelled is not None and unknown is not None:
             step = Observed.of(self.max_draft_tokens, verified, accepted)
             residual = unknown * step.residual(hazard).sum(axis=0)
-            self.tasks.learn(task, residual, unknown * step.information(hazard).sum(axis=0))
+            self.tasks.learn(labelled, residual, unknown * step.information(hazard).sum(axis=0))
 
     def impute(
         self,

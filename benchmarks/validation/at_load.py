@@ -2,8 +2,8 @@
 
 The tables stand in ``speculation_at_load.json``, each with its address and date, and with its role:
 rows of a table to fit on are never counted. The H100's rows to validate on never changed a figure.
-Of the A100's, the price of attention, the host's seconds and the prompts' lengths were first
-estimated with all three workloads in view, and then set on gsm8k.
+The price of attention, the host's seconds and the prompts' lengths on the A100 were first estimated
+with all three workloads in view, and then set on gsm8k.
 
 Fitted, on the tables that say so: `verify_attention` of FlashAttention 2 and the host's seconds
 per step and request of vLLM 0.24 (A100, gsm8k); the seconds of a drafter pass of the audit (H100,
@@ -175,7 +175,7 @@ def checks(rows: list[Row]) -> list[Check]:
 
 
 def _best_k_losses(rows: list[Row]) -> dict[str, float]:
-    """What the K that is best in the simulation loses in the table; 0 is off, at ratio 1."""
+    """Return what the K that is best in the simulation loses in the table; 0 is off, at ratio 1."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(f"{row.table}, {row.label.split(',')[0]}", []).append(row)

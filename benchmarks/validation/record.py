@@ -1,4 +1,4 @@
-"""What the last validation found, for docs/validation.md and `sim/hardware/validity.json`."""
+"""Record what a validation found, for docs/validation.md and `sim/hardware/validity.json`."""
 
 from __future__ import annotations
 

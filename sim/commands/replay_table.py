@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptive_spec.sim.commands.printing import number, ratio, standard_output, table
@@ -151,10 +152,8 @@ def _file_name(text: str) -> str:
 
 
 def _pair(runs: list[Result], name: str) -> str:
-    p50, p99 = (
-        _mean(runs, lambda run, at=at: getattr(getattr(run, name), at))  # type: ignore[misc]
-        for at in ("p50", "p99")
-    )
+    p50 = _mean(runs, attrgetter(f"{name}.p50"))
+    p99 = _mean(runs, attrgetter(f"{name}.p99"))
     return f"{number(p50)} {number(p99)}"
 
 

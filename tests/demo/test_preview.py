@@ -1,4 +1,4 @@
-"""What is seen while servers start; no server starts here."""
+"""The demo shows a simulation while servers start; no server starts here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from demo.act_one import Phase
 
 
 async def shown_until(console: Console, seen: Callable[[], bool]) -> str:
-    """What a console shows while servers start, which takes until this is seen."""
+    """Return what a console shows while servers start, which takes until this text is seen."""
     assert isinstance(console.file, io.StringIO)
     async with preview.shown(console):
         for _ in range(600):

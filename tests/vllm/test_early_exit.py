@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributions import check_alike
 from engines import KMAX, Job
 from recording import record_steps, stop_recording
-from sampled_completions import ENGINE, sample
 from scenarios import SCENARIOS, prompts
 from stopping_policies import RANDOM, RaisingStopper, RandomStopper, StoppingPolicy, shown
 
 from adaptive_spec import check_adapter
 
 PROBABILISTIC = {"draft_sample_method": "probabilistic"}
-SAMPLES_PER_PROMPT = 1536
 
 
 def few(count: int = 4, **options: Any) -> list[Job]:
@@ -215,31 +212,6 @@ def test_distributions_are_those_of_the_drafts_that_were_made(shelf: Any) -> Non
     drafter.model.compute_logits = own
     assert set(range(1, KMAX + 1)) <= set(ran)
     assert engine.controller.counters.failures == {}
-
-
-@pytest.fixture(scope="module")
-def unspeculated_samples(shelf: Any) -> list[list[tuple[int, ...]]]:
-    return sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
-
-
-@pytest.mark.engine
-@pytest.mark.statistics
-@pytest.mark.parametrize(
-    "policy", ["stopping_policies:RandomStopper", pytest.param("svip", marks=pytest.mark.long)]
-)
-def test_distribution_at_temperature(
-    unspeculated_samples: list[list[tuple[int, ...]]], shelf: Any, policy: str
-) -> None:
-    """By verdicts that are random, and by those of a rule that follows the drafter's entropy."""
-    adaptive = RANDOM | {"policy": policy}
-    engine = shelf.get("draft_model", adaptive=adaptive, speculation=PROBABILISTIC, **ENGINE)
-    assert engine.controller.capability.sampled_drafts
-    speculated = sample(engine, SAMPLES_PER_PROMPT)
-    status = engine.controller.status()
-    assert status["accepted_tokens"] > 1000, "speculation hardly ran"
-    assert status["events"]["draft_rounds_ended_early"] > 50
-    assert status["fail_opens"] == {}
-    check_alike(speculated, unspeculated_samples)
 
 
 @pytest.mark.engine

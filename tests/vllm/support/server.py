@@ -23,7 +23,7 @@ SUPPORT = Path(__file__).parent
 START_SECONDS = 1200
 API_KEY = "bench-key"
 AT_START = {"mode": "on", "policy": "switchable_policies:RandomPolicy"}
-"""What the shared server is switched back to."""
+"""Tests switch the shared server back to this."""
 
 
 class Server(NamedTuple):
