@@ -218,6 +218,7 @@ def test_every_query_of_dashboard_and_alerts_selects_from_the_page(switched: Ser
     assert ours <= vllms, "the rules join both by these labels"
 
 
+@pytest.mark.long
 def test_two_api_servers_show_the_same_engine(models: dict[str, Path], tmp_path: Path) -> None:
     adaptive = {"policy": "static", "options": {"k": 2}, "kernel": "numpy"}
     arguments = ("--api-server-count", "2")

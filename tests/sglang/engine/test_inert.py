@@ -46,6 +46,7 @@ def test_not_enabled_schedules_as_without_the_plugin(shelf: Any, not_enabled: An
     assert schedule_of(shelf.get("EAGLE", variables=WITHOUT_US)) == not_enabled
 
 
+@pytest.mark.long
 def test_shadow_schedules_as_not_enabled_and_decides_all_the_same(
     shelf: Any, not_enabled: Any
 ) -> None:

@@ -46,6 +46,7 @@ def under_pressure(record: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_kv_pressure_takes_k_to_zero_and_it_returns(guarded: Any, reference: Any) -> None:
     _, answers, record = guarded
     for name, answer in answers.items():
@@ -62,11 +63,13 @@ def test_kv_pressure_takes_k_to_zero_and_it_returns(guarded: Any, reference: Any
     assert KMAX in [k for step, k in ran.items() if step > down[0]], "K did not return"
 
 
+@pytest.mark.long
 def test_the_policy_sees_the_queue(guarded: Any) -> None:
     _, _, record = guarded
     assert max(line["waiting"] for line in plans(record)) >= 1
 
 
+@pytest.mark.long
 def test_the_drafters_confidence_arrives_if_asked_for(guarded: Any) -> None:
     _, _, record = guarded
     known = [

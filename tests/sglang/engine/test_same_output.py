@@ -31,8 +31,8 @@ LEVEL = 1e-3 / COMPARISONS
 
 ALGORITHMS = [
     pytest.param("EAGLE", marks=pytest.mark.every_version),
-    "EAGLE3",
-    "STANDALONE",
+    pytest.param("EAGLE3", marks=pytest.mark.long),
+    pytest.param("STANDALONE"),
     pytest.param("ADAPTIVE_NGRAM", marks=pytest.mark.every_version),
 ]
 
@@ -42,7 +42,9 @@ all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)
 some_algorithms = pytest.mark.parametrize(
     "served",
     [
-        pytest.param(algorithm, marks=pytest.mark.long) if isinstance(algorithm, str) else algorithm
+        algorithm
+        if pytest.mark.every_version in algorithm.marks
+        else pytest.param(*algorithm.values, marks=pytest.mark.long)
         for algorithm in ALGORITHMS
     ],
     indirect=True,
