@@ -145,6 +145,11 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         kv_draft_limit: [B] drafts for which the engine finds KV blocks in this step without
             preempting a request; None where the engine gives no such limit and `kv_free_tokens`
             applies.
+        lookup_available: [B] drafts copied from earlier text (n-gram or suffix look-up) that may be
+            verified instead of the drafter's, 0..Kmax, under the same limits; None where the engine
+            has one source of drafts.
+        lookup_match: [B] tokens of context that the copied drafts' source agrees with; 0 without
+            drafts, None as above.
         now: monotonic clock of the deciding process, seconds.
     """
 
@@ -166,6 +171,8 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     kv_free_tokens: int = 1 << 40
     kv_total_tokens: int = 1 << 40
     kv_draft_limit: IntArray | None = None
+    lookup_available: IntArray | None = None
+    lookup_match: IntArray | None = None
     now: float = 0.0
 
     @property
@@ -179,7 +186,8 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         step: the step that the plan is for.
-        verify: [B] K_i, drafts of each request to verify in this step; <= draft_available.
+        verify: [B] K_i, drafts of each request to verify in this step; <= draft_available, or
+            <= lookup_available where `from_lookup`.
         draft_depth: D, draft depth at the end of this step, for the next one.
         mode: state of speculation.
         reason: reason of this K in a few words, for people.
@@ -187,6 +195,8 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             not randomise), for off-policy evaluation.
         predicted_tokens: tokens that this step is expected to emit; nan if not predicted.
         predicted_seconds: expected duration of the step; nan if not predicted.
+        from_lookup: [B] requests that verify the drafts that were looked up, in place of the
+            drafter's; None: nobody.
         notes: arrays [B, ...] that the policy gets back in `FinishedStep.plan`, with the rows of
             the requests that are still alive. Only the policy reads them.
         memo: any other value that the policy gets back; None without one.
@@ -200,6 +210,7 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     propensity: FloatArray | None = None
     predicted_tokens: float = float("nan")
     predicted_seconds: float = float("nan")
+    from_lookup: BoolArray | None = None
     notes: tuple[NDArray[Any], ...] = ()
     memo: Any = None
 
@@ -229,6 +240,8 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         confidence: [B, Kmax] confidence of the verified drafts where it arrived too late for the
             step's `StepContext`; None where the context has it or it is unknown.
         entropy: [B, Kmax] entropy of the draft distributions in nats, likewise.
+        lookup_agreed: [B] leading drafts of the look-up, verified or not, that are what the step
+            emitted; None where the engine has one source of drafts.
     """
 
     step: int
@@ -246,6 +259,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     now: float = 0.0
     confidence: FloatArray | None = None
     entropy: FloatArray | None = None
+    lookup_agreed: IntArray | None = None
 
 
 class FinishedStep(msgspec.Struct, frozen=True, eq=False):

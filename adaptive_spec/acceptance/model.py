@@ -27,6 +27,7 @@ from adaptive_spec.acceptance.calibration import HazardQuality
 from adaptive_spec.acceptance.confidence import ConfidenceEffect
 from adaptive_spec.acceptance.hazard_kernels import logits_to_hazards, survive
 from adaptive_spec.acceptance.hazard_model import HazardModel, Observed
+from adaptive_spec.acceptance.lookup_model import LookupModel
 from adaptive_spec.acceptance.passed_over_kernel import passed_over
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.step import FloatArray, IntArray
@@ -70,6 +71,8 @@ class AcceptanceModel:
         self.history = HazardModel(max_draft_tokens, prior_hazard)
         self.drafts = HazardModel(max_draft_tokens, prior_hazard)
         self.confidence = ConfidenceEffect(max_draft_tokens)
+        self.lookup = LookupModel(max_draft_tokens)
+        """Of drafts that the drafter did not make."""
         self.quality = HazardQuality(max_draft_tokens)
         """How well the hazards of the observed drafts were predicted."""
         self._shown = False
@@ -135,17 +138,20 @@ class AcceptanceModel:
         """Learn from ended requests how much requests differ, then clear their rows."""
         self.history.effects.forget(slots)
         self.drafts.effects.forget(slots)
+        self.lookup.forget(slots)
 
     def widen(self) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
         self.history.widen(_WIDE_EVIDENCE)
         self.drafts.widen(_WIDE_EVIDENCE)
+        self.lookup.widen(_WIDE_EVIDENCE)
 
     def state(self) -> dict[str, Any]:
         """Return what holds beyond single requests, JSON-compatible; history's at the top."""
         return {
             **self.history.state(),
             "drafts": self.drafts.state() if self._shown else None,
+            "lookup": self.lookup.state(),
             "confidence": self.confidence.state(),
         }
 
@@ -153,6 +159,7 @@ class AcceptanceModel:
         """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
         history, drafts = (HazardModel(self.max_draft_tokens, self._prior_hazard) for _ in range(2))
         confidence = ConfidenceEffect(self.max_draft_tokens)
+        lookup = LookupModel(self.max_draft_tokens)
         history.restore(state)
         try:
             of_drafts, of_confidence = state.get("drafts"), state["confidence"]
@@ -160,7 +167,10 @@ class AcceptanceModel:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
         drafts.restore(state if of_drafts is None else of_drafts)
         confidence.restore(of_confidence)
+        if state.get("lookup") is not None:  # a state of version 0.1 has none
+            lookup.restore(state["lookup"])
         self.history, self.drafts, self.confidence = history, drafts, confidence
+        self.lookup = lookup
         self._shown = of_drafts is not None
 
     def _by_drafts(

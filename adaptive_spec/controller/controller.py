@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from adaptive_spec.config import Config
@@ -20,7 +19,7 @@ from adaptive_spec.controller.breaker import lateness
 from adaptive_spec.controller.engine_plan import engine_plan, with_engine_k_that_runs
 from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
-from adaptive_spec.controller.live_stops import LiveStops
+from adaptive_spec.controller.live_stops import LiveStops, all_of_the_drafter
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault
@@ -157,7 +156,7 @@ class Controller:
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
             if self._live_stops.stopped and not fault:  # even if another policy stopped the drafts
-                wanted = msgspec.structs.replace(wanted, verify=seen.draft_available)
+                wanted = all_of_the_drafter(wanted, seen)
         except Exception as error:
             fault = f"plan raised {type(error).__name__}: {error}"
         if fault:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.step import Level, StepContext
+from adaptive_spec.step import IntArray, Level, StepContext
 
 
 def affordable_drafts(context: StepContext) -> int:
@@ -35,7 +35,10 @@ def affordable_drafts(context: StepContext) -> int:
     left = context.kv_free_tokens - context.batch_size
     if context.waiting or left < 0 or left >= context.batch_size * kmax:
         return kmax
-    if left >= int(context.draft_available.sum()):
+    wanted = context.draft_available
+    if context.lookup_available is not None:
+        wanted = np.maximum(wanted, context.lookup_available)
+    if left >= int(wanted.sum()):
         return kmax
     drafts = min(left // max(context.batch_size, 1), kmax)
     if context.capability.level is Level.UNIFORM:
@@ -48,14 +51,21 @@ def limit_to_memory(context: StepContext) -> StepContext:
     """Trim the available drafts to the free memory; return the same context if they fit."""
     limit = context.kv_draft_limit
     if limit is not None:
-        if (limit >= context.draft_available).all():
+        looked_up = context.lookup_available
+        fits = (limit >= context.draft_available).all()
+        if fits and (looked_up is None or (limit >= looked_up).all()):
             return context
-        return msgspec.structs.replace(
-            context, draft_available=np.minimum(context.draft_available, limit)
-        )
+        return _limited(context, limit)
     drafts = affordable_drafts(context)
     if drafts >= context.capability.max_draft_tokens:
         return context
+    return _limited(context, drafts)
+
+
+def _limited(context: StepContext, limit: IntArray | int) -> StepContext:
+    looked_up = context.lookup_available
     return msgspec.structs.replace(
-        context, draft_available=np.minimum(context.draft_available, drafts)
+        context,
+        draft_available=np.minimum(context.draft_available, limit),
+        lookup_available=None if looked_up is None else np.minimum(looked_up, limit),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
-from adaptive_spec.step import DraftPass, DraftVerdict
+from adaptive_spec.step import DraftPass, DraftVerdict, SpecPlan, StepContext
 
 
 class LiveStops:
@@ -50,3 +51,11 @@ class LiveStops:
         """Return the seconds spent on verdicts since the last call, part of the decision time."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
+
+
+def all_of_the_drafter(plan: SpecPlan, context: StepContext) -> SpecPlan:
+    """Return the plan with every draft of the drafter verified, of the requests that take those."""
+    verify, looked_up = context.draft_available, plan.from_lookup
+    if looked_up is not None:
+        verify = np.where(looked_up, plan.verify, verify)
+    return msgspec.structs.replace(plan, verify=verify)

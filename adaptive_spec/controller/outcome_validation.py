@@ -21,6 +21,9 @@ def outcome_fault(outcome: StepOutcome, capability: Capability) -> str:
             return "not 0 <= accepted <= verified <= Kmax"
         if outcome.emitted.min() < 0 or slots.min() < 0:
             return "a negative count or slot"
+        agreed = outcome.lookup_agreed
+        if agreed is not None and (agreed.shape != slots.shape or agreed.min() < 0):
+            return "looked-up drafts are not counted by request"
     if not slots.size <= batch <= outcome.batch_tokens:
         return "totals do not fit the batch"
     if not 0 <= outcome.draft_depth <= kmax:

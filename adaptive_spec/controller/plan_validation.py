@@ -12,9 +12,9 @@ from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 def plan_fault(plan: object, context: StepContext) -> str:
     """Describe the fault of a plan in a few words; empty if the engine can run the plan.
 
-    Checks: type, shape, integer K within 0..draft_available, depth within 0..Kmax, one K of the
-    ladder at level UNIFORM (requests with fewer available drafts use all of theirs), finite
-    predictions where given, one row per request in each note.
+    Checks: type, shape, integer K within what the request's source has ready, depth within
+    0..Kmax, one K of the ladder at level UNIFORM (requests with fewer available drafts use all of
+    theirs), finite predictions where given, one row per request in each note.
     """
     if not isinstance(plan, SpecPlan):
         return f"plan is a {type(plan).__name__}, not a SpecPlan"
@@ -29,7 +29,16 @@ def plan_fault(plan: object, context: StepContext) -> str:
         return f"plan.draft_depth is no integer: {depth!r}"
     if not 0 <= depth <= kmax:
         return f"plan.draft_depth leaves 0..Kmax: {depth}, Kmax is {kmax}"
-    if verify.size and (verify.min() < 0 or (verify > context.draft_available).any()):
+    limit, looked_up = context.draft_available, plan.from_lookup
+    if looked_up is not None:
+        if context.lookup_available is None or context.capability.level is Level.UNIFORM:
+            return "plan.from_lookup on an engine that has no drafts to choose among"
+        if not isinstance(looked_up, np.ndarray) or looked_up.dtype != np.bool_:
+            return "plan.from_lookup is no array of booleans"
+        if looked_up.shape != verify.shape:
+            return f"plan.from_lookup has the wrong shape: {looked_up.shape}"
+        limit = np.where(looked_up, context.lookup_available, limit)
+    if verify.size and (verify.min() < 0 or (verify > limit).any()):
         return "plan.verify leaves 0..draft_available"
     if context.capability.level is Level.UNIFORM and verify.size:
         k = int(verify.max())

@@ -36,9 +36,19 @@ _CONTEXT_ROWS = (
     "confidence",
     "entropy",
     "kv_draft_limit",
+    "lookup_available",
+    "lookup_match",
 )
-_PLAN_ROWS = ("verify", "propensity")
-_OUTCOME_ROWS = ("slots", "verified", "accepted", "emitted", "confidence", "entropy")
+_PLAN_ROWS = ("verify", "propensity", "from_lookup")
+_OUTCOME_ROWS = (
+    "slots",
+    "verified",
+    "accepted",
+    "emitted",
+    "confidence",
+    "entropy",
+    "lookup_agreed",
+)
 
 _Rows = TypeVar("_Rows", StepContext, SpecPlan, StepOutcome)
 

@@ -56,6 +56,7 @@ def best_admission(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     capability: Capability,
+    depth: int | None = None,
 ) -> Admission:
     """The best plan an engine of this capability can run.
 
@@ -67,13 +68,14 @@ def best_admission(
         verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
         draft_seconds: [Kmax + 1] draft time by depth.
         capability: granularity and ladder.
+        depth: D, where that is given.
 
     D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
     for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
     is what an engine offers one step later, both together are the optimum over every plan.
     """
     search = _Search(values, weights, verify_seconds, draft_seconds, capability)
-    depths = _depths(capability)
+    depths = _depths(capability) if depth is None else np.array([depth])
     if capability.level is Level.UNIFORM:
         depth = search.uniform(possible, depths).draft_depth
         return search.uniform(available, np.array([depth]))

@@ -19,11 +19,24 @@ _ERRORS = 1.0
 """Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
 
 
+class Ahead(NamedTuple):
+    """What the drafter's next drafts are worth, where some requests will not need them.
+
+    Attributes:
+        survival: [Kmax, B] expected tokens by position.
+        more: [B] tokens that the next step is expected to emit besides, without these drafts.
+    """
+
+    survival: FloatArray
+    more: FloatArray
+
+
 def forecast_step(
     context: StepContext,
     survival: FloatArray,
     weights: FloatArray | None,
     cost: CostModel,
+    ahead: Ahead | None = None,
 ) -> StepForecast:
     """Forecast a step from finished steps, and plan it.
 
@@ -32,6 +45,7 @@ def forecast_step(
         survival: [Kmax, B] s_ij.
         weights: [B] of requests with a latency target; None: all alike.
         cost: step times.
+        ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
@@ -39,6 +53,18 @@ def forecast_step(
     draft_seconds = cost.draft_seconds(context.batch_size)
 
     def admission(weights: FloatArray | None) -> Admission:
+        depth = None
+        if ahead is not None:
+            each = np.ones(context.batch_size) if weights is None else weights
+            depth = best_admission(
+                ahead.survival * each,
+                each * (1.0 + ahead.more),
+                context.draft_possible,
+                context.draft_possible,
+                verify_seconds,
+                draft_seconds,
+                context.capability,
+            ).draft_depth
         return best_admission(
             survival if weights is None else survival * weights,
             weights,
@@ -47,6 +73,7 @@ def forecast_step(
             verify_seconds,
             draft_seconds,
             context.capability,
+            depth,
         )
 
     best: Admission | None = None

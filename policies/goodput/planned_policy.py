@@ -110,8 +110,11 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         """Raise PolicyError if these saved hazards fit no engine at all."""
 
     @abc.abstractmethod
-    def _see(self, context: StepContext) -> Seen:
-        """Take up a step that decodes, before anything is decided about it."""
+    def _see(self, context: StepContext) -> tuple[StepContext, Seen]:
+        """Take up a step that decodes, before anything is decided about it.
+
+        Also returns the step as it is to be planned, which differs where drafts have two sources.
+        """
 
     @abc.abstractmethod
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
@@ -137,7 +140,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             self._start(context.capability)
         if context.batch_size == 0:
             return self._plan_prompts(context)
-        seen = self._see(context)
+        context, seen = self._see(context)
         if self._cost.ready:
             plan = self._plan_forecast(context, seen)
         else:

@@ -20,12 +20,14 @@ import numpy as np
 from adaptive_spec.acceptance.change_detection import ChangeDetector
 from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.planning.draft_sources import DraftSources
 from adaptive_spec.planning.exploration_plans import Explored
-from adaptive_spec.planning.step_forecast import StepForecast, forecast_step
+from adaptive_spec.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.goodput.confidence_admission import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
 from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
 from adaptive_spec.step import (
+    BoolArray,
     Capability,
     DraftPass,
     DraftVerdict,
@@ -45,15 +47,21 @@ _STOPS = "drafting stops by confidence"
 
 
 class Seen(NamedTuple):
-    """What is known of a step's drafts, [Kmax, B] each.
+    """What is known of a step's drafts.
 
     Attributes:
-        hazard: by history, from finished steps.
-        signal: z of the drafts at hand; None where the engine reports no confidence.
+        hazard: [Kmax, B] of the drafts that may be verified, by history, from finished steps.
+        by_drafter: [Kmax, B] of those that the drafter will make next.
+        signal: [Kmax, B] z of the drafts at hand; None where the engine reports no confidence.
+        from_lookup: [B] requests whose drafts were looked up; None: nobody's.
+        ahead: what the drafter's next drafts are worth; None: as `hazard` says.
     """
 
     hazard: FloatArray
+    by_drafter: FloatArray
     signal: FloatArray | None
+    from_lookup: BoolArray | None
+    ahead: Ahead | None
 
 
 class GoodputPolicy(PlannedPolicy[Seen]):
@@ -75,6 +83,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         )
         self._change = ChangeDetector()
         self._live = LiveAdmission(self._acceptance)
+        self._sources = DraftSources()
         self._trims = capability.level is not Level.UNIFORM
         return self._acceptance
 
@@ -87,7 +96,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
 
     # ------------------------------------------------------------------- decide
 
-    def _see(self, context: StepContext) -> Seen:
+    def _see(self, context: StepContext) -> tuple[StepContext, Seen]:
         model = self._acceptance
         signal: FloatArray | None = None
         if context.confidence is not None and self._options.confidence and self._cost.ready:
@@ -95,11 +104,19 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             signal = model.confidence.signal(context.confidence)
             signal = self._live.shown(context.slots, signal)
             model.confidence.see(signal)
-        return Seen(model.hazard(context.slots, context.task), signal)
+        by_drafter = model.hazard(context.slots, context.task)
+        chosen = self._sources.choose(context, by_drafter, model.lookup)
+        if signal is not None and chosen.from_lookup is not None:
+            signal = np.where(chosen.from_lookup, np.nan, signal)
+        seen = Seen(chosen.hazard, by_drafter, signal, chosen.from_lookup, chosen.ahead)
+        return chosen.context, seen
 
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
-        survival = survival_of(seen.hazard)
-        return forecast_step(context, survival, self._latency.weights(context), self._cost)
+        survival, weights = survival_of(seen.hazard), self._latency.weights(context)
+        forecast = forecast_step(context, survival, weights, self._cost, seen.ahead)
+        if context.lookup_available is not None:
+            self._sources.priced(forecast)
+        return forecast
 
     def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
         """What the planner wants, what confidence admits of it, and now and then one more."""
@@ -121,7 +138,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             depth = context.capability.max_draft_tokens
             expected_depth = round(self._live.mean_depth)
         if self._live.useful or seen.signal is not None:
-            self._live.set_prices(forecast, seen.hazard)
+            self._live.set_prices(forecast, seen.by_drafter)
         self._last_depth = depth
         if stops:
             self._exploring.extend_while_drafting(context)
@@ -142,9 +159,10 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         )
 
     def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
-        if seen.signal is None:
+        if seen.signal is None and seen.from_lookup is None:
             return plan
-        return msgspec.structs.replace(plan, notes=(seen.signal.T,))
+        notes = () if seen.signal is None else (seen.signal.T,)
+        return msgspec.structs.replace(plan, notes=notes, from_lookup=seen.from_lookup)
 
     def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
         """Keep this position, and go on to the next? By confidence, at the planner's prices."""
@@ -169,7 +187,20 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             self._live.late = True
             signal = model.confidence.signal(outcome.confidence)
             model.confidence.see(signal)
-        model.learn(outcome.slots, outcome.verified, outcome.accepted, step.context.task, signal)
+        verified, accepted, context = outcome.verified, outcome.accepted, step.context
+        looked_up, agreed = step.plan.from_lookup, outcome.lookup_agreed
+        if looked_up is not None:  # says nothing of the drafter
+            verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
+        model.learn(outcome.slots, verified, accepted, context.task, signal)
+        if agreed is not None and context.lookup_available is not None:
+            assert context.lookup_match is not None
+            model.lookup.learn(
+                outcome.slots,
+                context.lookup_available,
+                context.lookup_match,
+                agreed,
+                outcome.emitted,
+            )
         learned = model.history
         if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()

@@ -73,8 +73,8 @@ class RegressionPolicy(PlannedPolicy[Survival]):
         self._fitted = FittedHazards(model, capability.max_draft_tokens, tasks=options.tasks)
         return self._fitted
 
-    def _see(self, context: StepContext) -> Survival:
-        return self._fitted.survival(context)
+    def _see(self, context: StepContext) -> tuple[StepContext, Survival]:
+        return context, self._fitted.survival(context)
 
     def _forecast(self, context: StepContext, seen: Survival) -> StepForecast:
         return forecast_step(context, seen.stale, self._latency.weights(context), self._cost)

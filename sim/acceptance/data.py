@@ -8,6 +8,7 @@ Position 0 is that of a request's first step after its prompt, whose last pass e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,41 @@ from adaptive_spec.step import FloatArray, IntArray
 
 DEEPEST = 254
 """The largest depth; 255 stands for "never" in `AcceptanceData.tree_sizes`."""
+
+
+@dataclass(frozen=True, eq=False)
+class LookedUp:
+    """What a look-up in earlier text would have drafted at the same P output positions.
+
+    Attributes:
+        right: [P] uint8, leading drafts that are the output's next tokens.
+        proposed: [P] uint8, drafts; None where not known.
+        match: [P] uint8, tokens before the position that agree with where the drafts were found; 0
+            where nothing was. None where not known.
+    """
+
+    right: NDArray[np.uint8]
+    proposed: NDArray[np.uint8] | None = None
+    match: NDArray[np.uint8] | None = None
+
+    def at(self, positions: IntArray) -> LookedUp:
+        """The same of these positions."""
+        return LookedUp(
+            self.right[positions],
+            None if self.proposed is None else self.proposed[positions],
+            None if self.match is None else self.match[positions],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[LookedUp]) -> LookedUp:
+        """All parts end to end; proposals and matches where all parts have them."""
+        proposed = [part.proposed for part in parts if part.proposed is not None]
+        match = [part.match for part in parts if part.match is not None]
+        return cls(
+            np.concatenate([part.right for part in parts]),
+            np.concatenate(proposed) if len(proposed) == len(parts) else None,
+            np.concatenate(match) if len(match) == len(parts) else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +80,7 @@ class AcceptanceData:
         drafter_list: list of a per-position file that the data were read from, such as ``ngram``;
             "" for other sources.
         record_temperature: [R] that of each record, where they differ; None: `temperature`.
+        lookup: a second source of drafts; None: there is none.
     """
 
     name: str
@@ -59,6 +96,7 @@ class AcceptanceData:
     temperature: float = 0.0
     record_temperature: FloatArray | None = None
     drafter_list: str = ""
+    lookup: LookedUp | None = None
 
     def __post_init__(self) -> None:
         records = len(self.offsets) - 1
@@ -75,6 +113,8 @@ class AcceptanceData:
         positions = len(self.accepted)
         if self.proposed is not None and len(self.proposed) != positions:
             raise ValueError("proposed must have one entry per position")
+        if self.lookup is not None and len(self.lookup.right) != positions:
+            raise ValueError("lookup must have one entry per position")
         if self.tree_sizes is not None and len(self.tree_sizes) != positions:
             raise ValueError("tree_sizes must have one row per position")
         if self.confidence is not None and self.confidence.shape != (positions, self.depth):

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
+from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData, LookedUp
 from adaptive_spec.sim.text_rows import read_rows
 
-_Lengths = Annotated[list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1)]
+_Lengths = Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(min_length=1)]
 
 
 def read_per_position(
@@ -34,7 +34,10 @@ def read_per_position(
     Args:
         path: JSON lines, plain or gzip: the list, and optionally ``dataset`` (task label) and
             ``prompt_len`` (tokens).
-        drafter_list: name of the list.
+        drafter_list: name of the list; ``eagle+ngram``: that of a drafter, and that of a look-up
+            for the same text. ``ngram_proposed`` and ``ngram_match``, if they are there, hold the
+            drafts that were found and the length of the match. Rows whose lists are of different
+            lengths, which are of different texts, are left out.
         depth: drafts known at each position; longer runs are cut to it. None: the longest run.
             Below the longest run every rejection is known, so a depth beyond it is sound unless
             the file itself was cut there.
@@ -45,11 +48,21 @@ def read_per_position(
     accepted: list[NDArray[np.int64]] = []
     prompts: list[int] = []
     labels: list[str] = []
+    drafter, _, lookup = drafter_list.partition("+")
+    copied: list[LookedUp] = []
     for number, row in read_rows(file):
-        accepted.append(_lengths(file, number, row, drafter_list) - 1)
+        own = _lengths(file, number, row, drafter) - 1
+        if lookup:
+            found = _looked_up(file, number, row, lookup)
+            if len(found.right) != len(own):
+                continue
+            copied.append(found)
+        accepted.append(own)
         prompts.append(_prompt_tokens(file, number, row.get("prompt_len", 0)))
         label = row.get("dataset", "")
         labels.append(label if isinstance(label, str) else str(label))
+    if not accepted:
+        raise DataError(f"{file}: no row whose lists {drafter_list!r} are of one length")
     flat = np.concatenate(accepted)
     longest = int(flat.max())
     depth = min(max(longest, 1), DEEPEST) if depth is None else depth
@@ -63,6 +76,22 @@ def read_per_position(
         labels=tuple(labels),
         depth=depth,
         drafter_list=drafter_list,
+        lookup=LookedUp.joined(copied) if lookup else None,
+    )
+
+
+def _looked_up(file: Path, number: int, row: dict[str, Any], name: str) -> LookedUp:
+    """A row's lists of a second source of drafts."""
+    proposed, match = f"{name}_proposed", f"{name}_match"
+
+    def list_of(name: str, bonus: int) -> NDArray[np.uint8]:
+        lengths = _lengths(file, number, row, name, least=bonus)
+        return np.minimum(lengths - bonus, DEEPEST).astype(np.uint8)
+
+    return LookedUp(
+        list_of(name, 1),
+        list_of(proposed, 0) if proposed in row else None,
+        list_of(match, 0) if match in row else None,
     )
 
 
@@ -75,12 +104,17 @@ def lists_of(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _lengths(file: Path, number: int, row: dict[str, Any], name: str) -> NDArray[np.int64]:
+def _lengths(
+    file: Path, number: int, row: dict[str, Any], name: str, *, least: int = 1
+) -> NDArray[np.int64]:
     if name not in row:
         there = ", ".join(lists_of(row)) or "none"
         raise DataError(f"{file}: row {number}: no list {name!r}; lists there are: {there}")
     try:
-        return np.array(msgspec.convert(row[name], _Lengths), dtype=np.int64)
+        lengths = np.array(msgspec.convert(row[name], _Lengths), dtype=np.int64)
+        if (low := int(lengths.min())) < least:
+            raise OverflowError(f"{low} is below {least}")
+        return lengths
     except (msgspec.ValidationError, OverflowError) as error:
         raise DataError(
             f"{file}: row {number}: list {name!r}: {error}; expected accepted lengths with the "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import AcceptanceData, LookedUp
 from adaptive_spec.step import FloatArray, IntArray
 
 _ANY_NUMBER = 255
@@ -40,6 +40,7 @@ def take(data: AcceptanceData, records: IntArray) -> AcceptanceData:
         record_temperature=(
             None if data.record_temperature is None else data.record_temperature[records]
         ),
+        lookup=None if data.lookup is None else data.lookup.at(positions),
     )
 
 
@@ -93,6 +94,7 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
         confidence=_confidence(parts, depth),
         temperature=max(part.temperature for part in parts),
         record_temperature=_record_temperature(parts),
+        lookup=_lookup(parts),
     )
     return take(joined, np.random.default_rng(seed).permutation(joined.records))
 
@@ -117,6 +119,19 @@ def _proposed(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:
 def _record_temperature(parts: Sequence[AcceptanceData]) -> FloatArray | None:
     temperatures: FloatArray = np.concatenate([part.temperatures for part in parts])
     return None if (temperatures == temperatures[0]).all() else temperatures
+
+
+def _lookup(parts: Sequence[AcceptanceData]) -> LookedUp | None:
+    """Look-ups of all parts; where a part has none, nothing is found."""
+    if all(part.lookup is None for part in parts):
+        return None
+    nothing = [np.zeros(len(part.accepted), dtype=np.uint8) for part in parts]
+    return LookedUp.joined(
+        [
+            part.lookup or LookedUp(none, none, none)
+            for part, none in zip(parts, nothing, strict=True)
+        ]
+    )
 
 
 def _tree_sizes(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:

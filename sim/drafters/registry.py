@@ -12,6 +12,7 @@ from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.drafters.chains import Block, DraftModel, EarlyExit, Mtp, NoDrafter
 from adaptive_spec.sim.drafters.eagle import Eagle, EagleTree
 from adaptive_spec.sim.drafters.eagle2_tree import Eagle2Tree
+from adaptive_spec.sim.drafters.hybrid import Hybrid
 from adaptive_spec.sim.drafters.lookahead import Lookahead
 from adaptive_spec.sim.drafters.medusa import Medusa
 from adaptive_spec.sim.drafters.ngram import Ngram
@@ -29,6 +30,7 @@ FAMILIES: tuple[type[Drafter], ...] = (
     EarlyExit,
     Ngram,
     Suffix,
+    Hybrid,
     Mtp,
     Block,
     TokenTree,

@@ -10,7 +10,7 @@ import numpy as np
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
-from adaptive_spec.step import FloatArray, IntArray
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 
 class AcceptedDrafts:
@@ -61,6 +61,12 @@ class AcceptedDrafts:
         self._accepted = data.accepted.astype(np.int64)
         self._proposed = None if data.proposed is None else data.proposed.astype(np.int64)
         self._tree_sizes = data.tree_sizes
+        found = data.lookup
+        self._right = self._copied = self._match = None
+        if found is not None and found.proposed is not None and found.match is not None:
+            self._right = found.right.astype(np.int64)
+            self._copied = found.proposed.astype(np.int64)
+            self._match = found.match.astype(np.int64)
         self._confidence: FloatArray | None = None
         if data.confidence is not None:
             self._confidence = data.confidence[:, : self._kmax].astype(np.float64)
@@ -71,11 +77,39 @@ class AcceptedDrafts:
         """Map positions [B] within requests to positions of the present data."""
         return positions % self._length if self._wraps else positions
 
-    def count(self, batch: DecodeBatch, verify: IntArray, drafts: int) -> IntArray:
-        """[B] accepted drafts when `verify` [B] are verified, `drafts` in all."""
+    def looked_up(
+        self, batch: DecodeBatch, possible: IntArray
+    ) -> tuple[IntArray, IntArray] | tuple[None, None]:
+        """[B] drafts copied from earlier text, at most as many as possible [B], and the matches."""
+        if self._copied is None or self._match is None:
+            return None, None
+        place = self._place(batch.cursor())
+        return np.minimum(self._copied[place], possible), self._match[place]
+
+    def agreed(self, batch: DecodeBatch, emitted: IntArray) -> IntArray | None:
+        """[B] leading copied drafts that are among the tokens emitted [B]; None without any."""
+        if self._right is None:
+            return None
+        agreed: IntArray = np.minimum(self._right[self._place(batch.cursor())], emitted)
+        return agreed
+
+    def count(
+        self,
+        batch: DecodeBatch,
+        verify: IntArray,
+        drafts: int,
+        from_lookup: BoolArray | None = None,
+    ) -> IntArray:
+        """[B] accepted drafts when `verify` [B] are verified, `drafts` in all.
+
+        Those of some requests may be copied from earlier text.
+        """
         if not drafts:
             return np.zeros(len(batch), dtype=np.int64)
         cursor = self._place(batch.cursor())
+        if from_lookup is not None and self._right is not None:
+            right = np.where(from_lookup, self._right[cursor], self._accepted[cursor])
+            return np.minimum(right, verify)
         if self._tree_sizes is None:
             accepted: IntArray = np.minimum(self._accepted[cursor], verify)
             return accepted

@@ -34,6 +34,9 @@ def step_context(
         possible = np.where(batch.stale, 0, possible)
         available = np.where(batch.stale, 0, available)
     available = accepted.limit_to_proposed(batch, available)
+    # Copied drafts need no state of the drafter.
+    room = np.minimum(batch.total - batch.emitted - 1, kmax)
+    copied, match = accepted.looked_up(batch, room)
     used = batch.context_total + batch_size * (pool.block_tokens - 1)
     used += prompts.blocks * pool.block_tokens
     confidence = None
@@ -57,5 +60,7 @@ def step_context(
         prefill_tokens=prompts.expected_tokens(options.max_batch_tokens - batch_size),
         kv_free_tokens=max(pool.tokens - used, 0),
         kv_total_tokens=pool.tokens,
+        lookup_available=copied,
+        lookup_match=match,
         now=now,
     )

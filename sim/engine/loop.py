@@ -229,7 +229,10 @@ class Engine:
         late = None
         if self.options.late_confidence:
             late = self.accepted.confidence(batch, verify)
-        accepted = self.accepted.count(batch, verify, drafts)
+        from_lookup = plan.from_lookup
+        if from_lookup is not None:
+            from_lookup = from_lookup[:batch_size]  # the latest may have been preempted
+        accepted = self.accepted.count(batch, verify, drafts, from_lookup)
         emitted = accepted + 1
         drafted, depth = drafts_made(
             self.controller, self._step, batch, self.accepted, emitted, depth
@@ -259,6 +262,7 @@ class Engine:
             seconds=self._measured(seconds),
             now=self.now,
             confidence=late,
+            lookup_agreed=self.accepted.agreed(batch, emitted),
         )
         ended = self._advance(emitted, total, drafted, depth, prompt, cold=cold)
         self._unobserved.append((outcome, ended))
