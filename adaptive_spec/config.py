@@ -46,6 +46,18 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Segments kept in the directory; the oldest that no process writes is deleted first."""
 
 
+class SecondSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Drafts that are looked up in earlier text, beside those of the drafter."""
+
+    kind: Literal["suffix"] = "suffix"
+    """``suffix``: Arctic Inference's suffix trees, over the request's prompt and output."""
+    other_requests: bool = False
+    """Look them up in the outputs of other requests, too. Outputs stay the same; how fast they come
+    tells who asks what others were told."""
+    remembered_requests: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    """Outputs of others that are kept, ended ones included; the oldest goes first."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All settings of an operator.
 
@@ -77,6 +89,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             refuses to start.
         take_over: switch off vLLM's `enable_adaptive_verification`, which leaves the plugin in
             shadow mode, and steer instead of it.
+        second_source: look drafts up in earlier text, too, and let the policy choose for each
+            request and step; None: the drafter's alone. vLLM's model runner V1 without asynchronous
+            scheduling; policy `goodput`.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -95,6 +110,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
     allow_untested: bool = True
     take_over: bool = False
+    second_source: SecondSource | None = None
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 

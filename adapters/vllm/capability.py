@@ -221,6 +221,22 @@ def _early_exit_reason(
     return ""
 
 
+def lookup_refusal(vllm_config: Any, support: Support) -> str:
+    """Why drafts can't be looked up beside the drafter's; empty if they can."""
+    capability = support.capability
+    if capability is None or capability.level is Level.UNIFORM:
+        return "one K per batch"
+    if support.runner != "V1" or support.method not in CHAINED:
+        return f"{support.method} on model runner {support.runner}"
+    if vllm_config.scheduler_config.async_scheduling:
+        return "asynchronous scheduling leaves the newest tokens on the device"
+    if capability.sampled_drafts:
+        return "draft_sample_method=probabilistic: a copied draft has no probability"
+    if vllm_config.parallel_config.pipeline_parallel_size > 1:
+        return "pipeline parallelism"
+    return ""
+
+
 def _samples_drafts(speculation: Any) -> bool:
     return getattr(speculation, "draft_sample_method", "greedy") == "probabilistic"
 

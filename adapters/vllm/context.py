@@ -10,6 +10,7 @@ import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
+from adaptive_spec.adapters.vllm.lookup import LookUp
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
@@ -26,21 +27,29 @@ class Batch(NamedTuple):
         context: what a policy may know.
         ending: requests so near their end that they may have fewer tokens to go than drafts.
         structured: requests with structured output.
+        copied: [B] drafts that were looked up; None without a second source.
     """
 
     requests: list[Any]
     context: StepContext
     ending: list[Any]
     structured: list[Any]
+    copied: list[list[int]] | None = None
 
 
 class ContextBuilder:
     """Reads one scheduler. Use from its thread."""
 
     def __init__(
-        self, scheduler: Any, capability: Capability, slots: RequestSlots, table: RequestTable
+        self,
+        scheduler: Any,
+        capability: Capability,
+        slots: RequestSlots,
+        table: RequestTable,
+        lookup: LookUp | None = None,
     ) -> None:
         self._scheduler = scheduler
+        self._lookup = lookup
         self._capability = capability
         self._slots = slots
         self._table = table
@@ -110,12 +119,19 @@ class ContextBuilder:
             left = np.minimum(left, scheduler.max_model_len - filled)
         table = self._table
         cap = np.minimum(table.draft_cap[slots], kmax)
-        available = np.maximum(np.minimum(np.minimum(cap, drafted), left - 1), 0)
+        room = np.minimum(cap, left - 1)
+        available = np.maximum(np.minimum(room, drafted), 0)
+        found = None
+        if under_way is None and self._lookup is not None:
+            if structured:  # a grammar has not been asked about them
+                room = np.where([request.use_structured_output for request in requests], 0, room)
+            found = self._lookup.find(requests, room)
         shown = None if signals is None else signals.take(ids)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None
         if under_way is None:
-            limit = self._blocks.draft_limit(requests, available.tolist(), prompt_left)
+            most = available if found is None else np.maximum(available, found.available)
+            limit = self._blocks.draft_limit(requests, most.tolist(), prompt_left)
         context = StepContext(
             step=step,
             capability=self._capability,
@@ -135,9 +151,12 @@ class ContextBuilder:
             kv_free_tokens=pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
             kv_draft_limit=limit,
+            lookup_available=None if found is None else found.available,
+            lookup_match=None if found is None else found.match,
             now=now,
         )
-        return Batch(requests, context, ending, structured)
+        copied = None if found is None else found.tokens
+        return Batch(requests, context, ending, structured, copied)
 
     def _columns(self, requests: list[Any]) -> IntArray:
         """[5, B]: slot, tokens at the end, tokens, computed tokens, tokens on their way."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,8 @@ def _require_usable(config: Config) -> dict[str, str]:
     warning = VERSIONS.admit(vllm.__version__, allow_untested=config.allow_untested)
     missing = _missing_features(SOURCE.installed_folder())
     configured_policy(config)
+    if config.second_source is not None and find_spec("arctic_inference") is None:
+        raise ConfigError("adaptive_spec `second_source`: pip install arctic-inference")
     for sentence in (*([warning] if warning else []), *unwritable(config)):
         _LOG.warning("adaptive_spec: %s", sentence)
     return missing

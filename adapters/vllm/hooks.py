@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder
-from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.capability import Support, detect, lookup_refusal
 from adaptive_spec.adapters.vllm.identity import identity_of
+from adaptive_spec.adapters.vllm.lookup import LookUp
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
@@ -117,13 +118,30 @@ def attach(scheduler: Any) -> StepDriver:
     control.install()
     if found.capability.cold_off:
         drafter_state.install()
-    LOG.info("%s", start_line(controller, found))
+    lookup, without = _second_source(vllm_config, controller, found)
+    LOG.info("%s", start_line(controller, found, second_source=without))
     try:
         metrics: Metrics | None = Metrics(vllm_config, controller)
     except Exception as error:  # figures are no reason not to serve
         metrics = None
         LOG.warning("adaptive_spec: no figures: %s: %s", type(error).__name__, error)
-    return StepDriver(scheduler, controller, metrics)
+    return StepDriver(scheduler, controller, metrics, lookup)
+
+
+def _second_source(
+    vllm_config: Any, controller: Controller, found: Support
+) -> tuple[LookUp | None, str]:
+    """The look-up that was asked for; or None, and why there is none."""
+    options = controller.config.second_source
+    if options is None:
+        return None, ""
+    refusal = lookup_refusal(vllm_config, found)
+    if refusal:
+        return None, f"no ({refusal})"
+    try:
+        return LookUp(options, controller.counters.event), options.kind
+    except ImportError as error:
+        return None, f"no ({error})"
 
 
 def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None:
@@ -135,7 +153,7 @@ def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None
         return None
 
 
-def start_line(controller: Controller, found: Support) -> str:
+def start_line(controller: Controller, found: Support, second_source: str = "") -> str:
     """One line: what is steered, how, and what isn't."""
     return support.start_line(
         found,
@@ -145,6 +163,7 @@ def start_line(controller: Controller, found: Support) -> str:
         details=(
             f"runner={found.runner}",
             f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
+            *([f"second_source={second_source}"] if second_source else []),
         ),
         remarks=unwritable(controller.config),
     )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
+from adaptive_spec.adapters.vllm.lookup import agreement
 from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 
@@ -27,10 +28,13 @@ class PlannedStep:
         cuts: (request, K) of the requests that verify less than Kmax; empty if the plan leaves
             vLLM's own K.
         wanted: what is to be read of the drafts made at the end of the step.
+        copied: [B] drafts that were looked up; None without a second source.
+        replaced: (request, tokens) of the requests that verify looked-up drafts.
     """
 
     __slots__ = (
         "context",
+        "copied",
         "cuts",
         "late_signals",
         "lost",
@@ -38,13 +42,22 @@ class PlannedStep:
         "output",
         "passes",
         "plan",
+        "replaced",
         "wanted",
     )
 
     def __init__(
-        self, context: StepContext, plan: SpecPlan, cuts: Sequence[tuple[Any, int]], wanted: Wanted
+        self,
+        context: StepContext,
+        plan: SpecPlan,
+        cuts: Sequence[tuple[Any, int]],
+        wanted: Wanted,
+        copied: Sequence[Sequence[int]] | None = None,
+        replaced: Sequence[tuple[Any, list[int]]] = (),
     ) -> None:
         self.context = context
+        self.copied = copied
+        self.replaced = replaced
         self.plan = plan
         self.cuts = cuts
         self.wanted = wanted
@@ -119,6 +132,10 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         invalid = output.num_invalid_spec_tokens
         verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
     sampled = results.sampled_token_ids
+    agreed = None
+    if step.copied is not None:
+        copied = step.copied if rows is None else [step.copied[row] for row in rows]
+        agreed = agreement(copied, [sampled[place] for place in places])
     k_i: IntArray = np.array(verified, dtype=np.int64)
     shown = None
     if step.late_signals is not None:
@@ -140,4 +157,5 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         now=arrived.now,
         confidence=None if shown is None else shown[0],
         entropy=None if shown is None else shown[1],
+        lookup_agreed=agreed,
     )

@@ -20,11 +20,14 @@ import logging
 import time
 from typing import Any
 
+import numpy as np
+
 from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
+from adaptive_spec.adapters.vllm.lookup import LookUp
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import Arrived, PlannedStep, build_outcome
 from adaptive_spec.adapters.vllm.planned_ahead import PlannedAhead, cut
@@ -43,7 +46,11 @@ class StepDriver(Guarded):
     """One per scheduler."""
 
     def __init__(
-        self, scheduler: Any, controller: Controller, metrics: Metrics | None = None
+        self,
+        scheduler: Any,
+        controller: Controller,
+        metrics: Metrics | None = None,
+        lookup: LookUp | None = None,
     ) -> None:
         super().__init__(controller, _LOG)
         self.controller = controller
@@ -51,7 +58,8 @@ class StepDriver(Guarded):
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
         table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
-        self._builder = ContextBuilder(scheduler, controller.capability, slots, table)
+        self._lookup = lookup
+        self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._drafter = DrafterState(table, counters)
         self._goes_cold = controller.capability.cold_off
         self._clock = StepClock()
@@ -93,6 +101,8 @@ class StepDriver(Guarded):
                 self._builder.build(self._next_step(), time.monotonic(), self._signals)
             )
             cut(planned.cuts)
+            for request, tokens in planned.replaced:
+                request.spec_token_ids = tokens
         else:
             planned = self._planned = ahead.step
             ahead.apply()
@@ -103,7 +113,8 @@ class StepDriver(Guarded):
         """Whether a plan made ahead holds for the step that comes now."""
         controller = self.controller
         return (
-            ahead.holds_for(controller.decides_since)
+            self._lookup is None  # what it finds goes by the newest tokens
+            and ahead.holds_for(controller.decides_since)
             and not self._signals.at_hand
             and not controller.drafts_stopped
             and not self._builder.memory_is_tight(ahead.step.context.prefill_tokens)
@@ -120,11 +131,16 @@ class StepDriver(Guarded):
         if plan.acts:
             pairs = zip(batch.requests, plan.verify.tolist(), strict=True)
             cuts = [pair for pair in pairs if pair[1] < self._kmax]
+        replaced: list[tuple[Any, list[int]]] = []
+        if plan.acts and plan.from_lookup is not None and batch.copied is not None:
+            for row in np.flatnonzero(plan.from_lookup).tolist():
+                tokens = batch.copied[row][: int(plan.verify[row])]
+                replaced.append((batch.requests[row], tokens))
         gave_up = self._exit is not None and self._exit.gave_up
         wanted = Wanted.NOTHING
         if self._signals.wanted(context, plan, gave_up):
             wanted = Wanted.ENTROPY_TOO if controller.reads_entropy else Wanted.CONFIDENCE
-        return PlannedStep(context, plan, cuts, wanted)
+        return PlannedStep(context, plan, cuts, wanted, batch.copied, replaced)
 
     @fail_open
     def scheduled(self, output: Any) -> None:
@@ -168,6 +184,11 @@ class StepDriver(Guarded):
         self._learn()
         now = time.monotonic()
         self.controller.poll_control_file(now)
+        if self._lookup is not None:
+            self._lookup.take_up(
+                [request for request in self._scheduler.running if not request.is_prefill_chunk]
+            )
+            return
         if self._signals.expected:
             return
         depth = output.num_spec_tokens_to_schedule
@@ -223,6 +244,8 @@ class StepDriver(Guarded):
                     self.controller.observe(outcome)
         finally:
             if ended:
+                if self._lookup is not None:
+                    self._lookup.forget(ended)
                 self.controller.finish(ended)
             self._publish()
 

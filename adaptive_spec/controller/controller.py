@@ -233,8 +233,9 @@ class Controller:
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
-            finished = finished_step(step.seen, step.wanted, outcome)
+            finished = finished_step(step.seen, step.to_learn_from, outcome)
             self.counters.tasks(finished.context.task, finished.outcome)
+            self.counters.sources(finished)
             self.policy.observe(finished)
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)

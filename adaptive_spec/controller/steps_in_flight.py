@@ -69,6 +69,13 @@ class StepInFlight(NamedTuple):
     seen: StepContext
     wanted: SpecPlan
 
+    @property
+    def to_learn_from(self) -> SpecPlan:
+        """The policy's plan; where another ran, nobody verified drafts that were looked up."""
+        if self.plan.acts or self.wanted.from_lookup is None:
+            return self.wanted
+        return msgspec.structs.replace(self.wanted, from_lookup=None)
+
 
 class StepsInFlight:
     """Bounded table of planned steps by number."""

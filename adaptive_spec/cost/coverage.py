@@ -8,6 +8,8 @@ from adaptive_spec.step import Capability, StepOutcome
 
 _BESIDE = 1.5
 """A K this near to the best one is beside it."""
+_NEAR = 0.25
+"""A mean K this near to a whole one is that K."""
 
 
 class TimedLoads:
@@ -19,10 +21,11 @@ class TimedLoads:
         self._by_size: dict[tuple[int, int], int] = {}
 
     def count(self, outcome: StepOutcome) -> None:
-        """A step was measured. One of prompts for the most part, or of few drafts, tells no K."""
-        depth = round(outcome.batch_tokens / outcome.batch_size) - 1
-        few = not depth and outcome.batch_tokens > outcome.batch_size
-        if outcome.prefill_tokens > outcome.batch_tokens or few:
+        """A step was measured. One of prompts for the most part, or between two K, tells no K."""
+        mean = outcome.batch_tokens / outcome.batch_size - 1.0
+        depth = round(mean)
+        between = abs(mean - depth) > _NEAR if depth else mean > 0.0
+        if outcome.prefill_tokens > outcome.batch_tokens or between:
             return
         for counts, load in (
             (self._by_bin, load_bin(outcome.batch_size)),

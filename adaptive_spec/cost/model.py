@@ -177,10 +177,12 @@ class CostModel:
             self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
         self._timed.count(outcome)
-        depth = round(outcome.batch_tokens / outcome.batch_size) - 1
+        # By half drafts: in a mean with those of half the requests, a few steps that verify a draft
+        # of each would not show.
+        halves = round(2.0 * (outcome.batch_tokens / outcome.batch_size - 1.0))
         load = load_bin(outcome.batch_size)
         # Steps with a draft and without one are never alike, though both may be K = 0 on average.
-        kind = depth if outcome.batch_tokens > outcome.batch_size else -1
+        kind = halves if outcome.batch_tokens > outcome.batch_size else -1
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)

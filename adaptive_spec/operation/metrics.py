@@ -121,6 +121,13 @@ FIGURES: tuple[Figure, ...] = (
         _one("accepted_tokens"),
     ),
     Figure(
+        "adaptive_spec_lookup_tokens",
+        "counter",
+        "Drafts of the look-up: found, agreed (right, verified or not), verified, accepted.",
+        ("state",),
+        _each("lookup"),
+    ),
+    Figure(
         "adaptive_spec_emitted_tokens",
         "counter",
         "Tokens emitted by decode steps.",

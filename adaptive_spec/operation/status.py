@@ -17,7 +17,7 @@ import numpy as np
 from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
 from adaptive_spec.operation.retry import Retry
-from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
 
 _REFRESH_SECONDS = 1.0
 
@@ -26,6 +26,9 @@ DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 
 _MOST_REASONS = 32
 _MOST_TASKS = 64
+LOOKUP_COUNTS = ("found", "agreed", "verified", "accepted")
+"""Drafts of the look-up: found, right (verified or not), verified, and accepted."""
+
 OTHER = "other"
 """Name of all reasons beyond the first `_MOST_REASONS`."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -49,6 +52,7 @@ class Counters:
         self.events: Counter[str] = Counter()
         self.by_task: dict[int, list[int]] = {}
         """Verified and accepted drafts by number of the task label, the last used last."""
+        self.lookup = dict.fromkeys(LOOKUP_COUNTS, 0)
         self.predictions = PredictionCheck()
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
@@ -86,6 +90,18 @@ class Counters:
                 self.by_task[label] = counts
             while len(self.by_task) > _MOST_TASKS:  # numbers of labels grow without end
                 del self.by_task[next(iter(self.by_task))]
+
+    def sources(self, step: FinishedStep) -> None:
+        """Count the drafts of the look-up; nothing where drafts have one source."""
+        found, agreed = step.context.lookup_available, step.outcome.lookup_agreed
+        if found is None or agreed is None:
+            return
+        counts = [found, np.minimum(agreed, found)]
+        if step.plan.from_lookup is not None:
+            taken = step.plan.from_lookup
+            counts += [step.outcome.verified[taken], step.outcome.accepted[taken]]
+        for name, values in zip(LOOKUP_COUNTS, counts, strict=False):
+            self.lookup[name] += int(values.sum())
 
     def _reason(self, text: str) -> str:
         """Replace the numbers of a reason, which limits the number of distinct reasons."""
@@ -144,6 +160,7 @@ class Counters:
             "reasons_by_mode": by_mode,
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
             "drafts_by_task": {str(task): counts for task, counts in self.by_task.items()},
+            "lookup": dict(self.lookup),
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
             "output_failures": dict(self.output_failures),

@@ -22,6 +22,7 @@ DEAR_PASSES = ISSUE._replace(draft=30 * ISSUE.draft)
         (64, ISSUE, ISSUE._replace(fixed=0.3)),
         (1, ISSUE, DEAR_PASSES),
         (64, DEAR_TOKENS, ISSUE),  # from no speculation back to some
+        (256, ISSUE, ISSUE._replace(fixed=ISSUE.fixed / 30)),  # a sixth less with drafts
     ],
 )
 def test_the_new_best_k_is_found_within_200_steps(batch: int, old: World, new: World) -> None:
@@ -47,6 +48,12 @@ def test_passes_that_became_cheap_while_none_ran_are_timed_again_once_some_run()
     assert (old.best(16)[1], new.best(16)[1]) == (0, 4)
     assert trace.score(then - 200, then) >= 0.97
     assert trace.score(then + 600, then + 1000) >= 0.99
+
+
+def test_half_a_draft_on_average_is_not_taken_for_the_best_because_one_was_never_timed() -> None:
+    world = GPUS["H100, 8B, poor drafts"]
+    assert world.best(128)[1] == 1
+    assert run(goodput(0), lambda _: world, lambda _: 128, 300, 0).score(100, 300) >= 0.99
 
 
 @pytest.mark.parametrize("batch", [64, 256])

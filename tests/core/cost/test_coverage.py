@@ -50,6 +50,13 @@ def test_steps_of_prompts_and_of_few_drafts_tell_no_k() -> None:
     assert timed(step(8, 8, prefill=16)).missing(8, 1) == [0, 3, 6]
 
 
+def test_a_mean_between_two_k_tells_neither() -> None:
+    half = timed(*(step(128, 64) for _ in range(10)))
+    assert half.missing(128, 1) == [0, 1, 3, 6]
+    assert half.missing_beside(128, 0.5, 1) == [0, 1, 2]
+    assert timed(step(128, 128 + 30)).missing(128, 1) == [0, 3, 6]
+
+
 def test_beside_the_best_are_its_neighbours_at_about_this_size() -> None:
     loads = timed(step(16, 32), step(16, 48))
     assert loads.missing_beside(16, 2.0, 1) == [1]

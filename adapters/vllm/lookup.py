@@ -1,0 +1,150 @@
+"""Drafts looked up in earlier text: a second source beside vLLM's drafter.
+
+Arctic Inference's suffix trees hold each request's prompt and output and, if the operator allows
+it, the outputs of others. The trees take up new tokens while the device works; a look-up for the
+newest tokens is all that a step waits for. The trees then lack the last step's tokens, which no
+draft begins with.
+
+vLLM's own scheduler takes the drafts of a request as a list of tokens, whoever has made them, so
+that no patch is needed (`adaptive_spec.adapters.vllm.steps`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.config import SecondSource
+from adaptive_spec.step import IntArray
+
+_DEPTH = 24
+"""Tokens of a path of the tree: a match and its continuation."""
+_LEAST_PROBABILITY = 0.1
+"""Of a draft, by how often the text went on like this: vLLM's default."""
+_MOST_SECONDS = 0.01
+"""Look-ups of a step that take longer are left out for a while, ..."""
+_PAUSE_SECONDS = 10.0
+"""... and so are look-ups that fail."""
+
+
+class LookedUp(NamedTuple):
+    """Drafts of a step.
+
+    Attributes:
+        tokens: [B] drafts of each request; empty where nothing matches.
+        available: [B] how many they are.
+        match: [B] tokens of context that were found.
+    """
+
+    tokens: list[list[int]]
+    available: IntArray
+    match: IntArray
+
+
+class LookUp:
+    """Suffix trees of one scheduler's requests. Use from its thread.
+
+    Args:
+        options: the operator's.
+        event: counts what happens, by name.
+
+    Raises ImportError without Arctic Inference.
+    """
+
+    def __init__(self, options: SecondSource, event: Callable[[str], None]) -> None:
+        from arctic_inference.suffix_decoding import SuffixDecodingCache
+
+        most = options.remembered_requests if options.other_requests else 0
+        self._make = lambda: SuffixDecodingCache(max_tree_depth=_DEPTH, max_cached_requests=most)
+        self._trees = self._make()
+        self._known: dict[str, int] = {}
+        """Tokens of each request that its tree holds."""
+        self._event = event
+        self._paused_until = 0.0
+
+    def find(self, requests: Sequence[Any], most: IntArray) -> LookedUp | None:
+        """Look up drafts that follow the newest tokens of these requests.
+
+        Args:
+            requests: [B] vLLM's request objects.
+            most: [B] drafts of each that may be verified; 0 looks nothing up.
+
+        Returns None while look-ups are paused because they failed, or took too long.
+        """
+        began = time.perf_counter()
+        if began < self._paused_until:
+            return None
+        tokens: list[list[int]] = []
+        match: list[int] = []
+        try:
+            for request, count in zip(requests, most.tolist(), strict=True):
+                if count <= 0 or request.request_id not in self._known:
+                    tokens.append([])
+                    match.append(0)
+                    continue
+                draft = self._trees.speculate(
+                    request.request_id,
+                    request.all_token_ids[-_DEPTH:],
+                    max_spec_tokens=count,
+                    min_token_prob=_LEAST_PROBABILITY,
+                )
+                tokens.append(draft.token_ids)
+                match.append(draft.match_len if draft.token_ids else 0)
+        except Exception:
+            self._give_up("lookup_failed")
+            return None
+        if time.perf_counter() - began > _MOST_SECONDS:
+            self._give_up("lookup_slow")
+            return None
+        available = np.array([len(each) for each in tokens], dtype=np.int64)
+        return LookedUp(tokens, available, np.array(match, dtype=np.int64))
+
+    def take_up(self, requests: Sequence[Any]) -> None:
+        """Add the tokens that these requests have gained."""
+        if time.perf_counter() < self._paused_until:
+            return
+        try:
+            for request in requests:
+                name, held = request.request_id, self._known.get(request.request_id)
+                if held is None:
+                    if request.prompt_token_ids is None:  # embeddings
+                        continue
+                    if name in self._trees.cached_requests:
+                        self._trees.evict_cached_response(name)
+                    self._trees.start_request(name, list(request.prompt_token_ids))
+                    held = len(request.prompt_token_ids)
+                new = request.all_token_ids[held:]
+                if new:
+                    self._trees.add_active_response(name, list(new))
+                self._known[name] = held + len(new)
+        except Exception:
+            self._give_up("lookup_failed")
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Requests have ended; what they said stays, if it may be used for others."""
+        for name in names:
+            if self._known.pop(name, None) is not None:
+                self._trees.stop_request(name)
+
+    def _give_up(self, why: str) -> None:
+        """Look nothing up for a while, then start from empty trees."""
+        self._event(why)
+        self._paused_until = time.perf_counter() + _PAUSE_SECONDS
+        self._known.clear()
+        self._trees = self._make()
+
+
+def agreement(found: Sequence[Sequence[int]], emitted: Sequence[Sequence[int]]) -> IntArray:
+    """[B] leading drafts that are what a request emitted; both [B] lists of tokens."""
+    counts = []
+    for drafts, tokens in zip(found, emitted, strict=True):
+        count = 0
+        for draft, token in zip(drafts, tokens, strict=False):
+            if draft != token:
+                break
+            count += 1
+        counts.append(count)
+    return np.array(counts, dtype=np.int64)
