@@ -72,6 +72,20 @@ def test_distribution_at_temperature(
 
 
 @pytest.mark.long
+def test_distribution_at_temperature_with_two_sources(
+    unspeculated: list[list[tuple[int, ...]]], shelf: Any, random_policy: dict[str, Any]
+) -> None:
+    pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
+    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    engine = shelf.get("draft_model", adaptive=adaptive, **ENGINE)
+    speculated = sample(engine)
+    status = engine.controller.status()
+    assert status["lookup"]["accepted"] > 500, "hardly anything was looked up"
+    assert status["fail_opens"] == {}
+    check_alike(speculated, unspeculated)
+
+
+@pytest.mark.long
 def test_distribution_at_temperature_with_many_samples_under_goodput(shelf: Any) -> None:
     samples = 4 * SAMPLES_PER_PROMPT
     plain = sample(shelf.get(**ENGINE), samples)

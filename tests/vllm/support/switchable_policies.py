@@ -17,7 +17,7 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RandomPolicy(StatelessPolicy):
-    """Draws depth per step and K per request and step."""
+    """Draws depth per step, and K per request and step; also the source of drafts, of two."""
 
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "random K, for tests"
@@ -29,7 +29,11 @@ class RandomPolicy(StatelessPolicy):
 
     def plan(self, context: StepContext) -> SpecPlan:
         kmax = context.capability.max_draft_tokens
-        verify = self._random.integers(0, context.draft_available + 1)
+        most, from_lookup = context.draft_available, None
+        if context.lookup_available is not None:
+            from_lookup = self._random.random(context.batch_size) < 0.5
+            most = np.where(from_lookup, context.lookup_available, most)
+        verify = self._random.integers(0, most + 1)
         depth = int(self._random.integers(0, kmax + 1))
         if context.capability.level is Level.VERIFY:
             depth = kmax
@@ -39,6 +43,7 @@ class RandomPolicy(StatelessPolicy):
             draft_depth=depth,
             mode=Mode.ON,
             reason="random",
+            from_lookup=from_lookup,
         )
 
 
