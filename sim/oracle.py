@@ -149,8 +149,14 @@ class ForesightPolicy(StatelessPolicy):
                 step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="prompts"
             )
         here = engine.batch.cursor()
-        now = self._best(context, engine.accepted.at(here), context.draft_available)
-        accepted = np.minimum(engine.accepted.at(here), now.verify)
+        right, available, from_lookup = engine.accepted.at(here), context.draft_available, None
+        copied = engine.accepted.agreed(engine.batch, context.lookup_available)
+        if copied is not None:  # of two sources, the one with more that is right
+            from_lookup = copied > np.minimum(right, available)
+            right = np.where(from_lookup, copied, right)
+            available = np.where(from_lookup, context.lookup_available, available)
+        now = self._best(context, right, available)
+        accepted = np.minimum(right, now.verify)
         # A request that ends here drafts for nothing; its next position does not matter.
         there = engine.accepted.at(np.minimum(here + accepted + 1, engine.accepted.positions - 1))
         left = np.maximum(engine.batch.total - engine.batch.emitted - accepted - 2, 0)
@@ -161,6 +167,7 @@ class ForesightPolicy(StatelessPolicy):
             draft_depth=depth,
             mode=Mode.ON,
             reason="foresight",
+            from_lookup=from_lookup,
         )
 
     def _best(self, context: StepContext, accepted: IntArray, limit: IntArray) -> Admission:

@@ -86,9 +86,12 @@ class AcceptedDrafts:
         place = self._place(batch.cursor())
         return np.minimum(self._copied[place], possible), self._match[place]
 
-    def agreed(self, batch: DecodeBatch, emitted: IntArray) -> IntArray | None:
-        """[B] leading copied drafts that are among the tokens emitted [B]; None without any."""
-        if self._right is None:
+    def agreed(self, batch: DecodeBatch, emitted: IntArray | None) -> IntArray | None:
+        """[B] leading copied drafts that are among the next tokens, so many [B]; None without any.
+
+        With tokens to be emitted those that they show right; with drafts, those that are.
+        """
+        if self._right is None or emitted is None:
             return None
         agreed: IntArray = np.minimum(self._right[self._place(batch.cursor())], emitted)
         return agreed
