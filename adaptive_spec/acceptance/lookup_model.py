@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.acceptance.hazard_model import HazardModel
+from adaptive_spec.errors import PolicyError
 from adaptive_spec.step import FloatArray, IntArray
 
 _PRIOR_HAZARD = 0.5
@@ -70,11 +71,17 @@ class LookupModel:
 
     def state(self) -> dict[str, Any]:
         """Return what holds beyond single requests, JSON-compatible."""
-        return self._hazards.state()
+        return {**self._hazards.state(), "by_match": self._hazards.tasks.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
-        self._hazards.restore(state)
+        hazards = HazardModel(self._kmax, _PRIOR_HAZARD)
+        try:
+            hazards.tasks.restore(state["by_match"])
+        except (KeyError, TypeError) as error:
+            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
+        hazards.restore(state)
+        self._hazards = hazards
 
 
 def _class_of(match: IntArray) -> IntArray:

@@ -7,8 +7,11 @@ of one that is `_MOST_TASKS` older.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from adaptive_spec.errors import PolicyError
 from adaptive_spec.step import FloatArray, IntArray
 
 _VARIANCE = 0.5
@@ -62,6 +65,22 @@ class TaskEffects:
         seen = np.bincount(place[own], weights=information[labelled][own], minlength=size)
         self._evidence = np.minimum(self._evidence, _EVIDENCE_LIMIT) + seen
         self._effect = self._effect + gradient / (self._evidence + 1.0 / _VARIANCE)
+
+    def state(self) -> dict[str, list[float]]:
+        """Return the effects, JSON-compatible; for labels that mean the same in every process."""
+        return {"effect": self._effect.tolist(), "evidence": self._evidence.tolist()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
+        try:
+            effect, evidence = (np.array(state[key], dtype=float) for key in ("effect", "evidence"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
+        fits = effect.ndim == 1 and effect.shape == evidence.shape and len(effect) <= _MOST_TASKS
+        if not fits or not np.isfinite(effect + evidence).all() or (evidence < 0.0).any():
+            raise PolicyError("acceptance state does not fit: effects of labels")
+        self._effect, self._evidence = effect, evidence
+        self._number = np.arange(len(effect))
 
     def widen(self, evidence: float) -> None:
         """Trust the past less."""
