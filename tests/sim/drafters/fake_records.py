@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import AcceptanceData, LookedUp
 from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 
 
@@ -61,13 +61,14 @@ def chain_data(
 def data_of(
     accepted: list[int], record: int, depth: int, label: str = "", name: str = "made up"
 ) -> AcceptanceData:
-    """Records of equal length from a list of accepted drafts by position."""
+    """Records of equal length from accepted drafts by position; a look-up has the same right."""
     offsets = np.arange(0, len(accepted) + 1, record)
     records = len(offsets) - 1
     return AcceptanceData(
         name=name,
         source="made up",
         accepted=np.array(accepted, dtype=np.uint8),
+        lookup=LookedUp(np.array(accepted, dtype=np.uint8)),
         offsets=offsets,
         prompt_tokens=np.zeros(records, dtype=np.int64),
         labels=(label,) * records,
