@@ -150,11 +150,12 @@ class ForesightPolicy(StatelessPolicy):
             )
         here = engine.batch.cursor()
         right, available, from_lookup = engine.accepted.at(here), context.draft_available, None
-        copied = engine.accepted.agreed(engine.batch, context.lookup_available)
-        if copied is not None:  # of two sources, the one with more that is right
+        found = context.lookup_available
+        copied = engine.accepted.agreed(engine.batch, found)
+        if found is not None and copied is not None:  # the source with more that is right
             from_lookup = copied > np.minimum(right, available)
             right = np.where(from_lookup, copied, right)
-            available = np.where(from_lookup, context.lookup_available, available)
+            available = np.where(from_lookup, found, available)
         now = self._best(context, right, available)
         accepted = np.minimum(right, now.verify)
         # A request that ends here drafts for nothing; its next position does not matter.

@@ -181,7 +181,7 @@ def _require_usable(config: Config) -> dict[str, str]:
     missing = _missing_features(SOURCE.installed_folder())
     configured_policy(config)
     if config.second_source is not None and find_spec("arctic_inference") is None:
-        raise ConfigError("adaptive_spec `second_source`: pip install arctic-inference")
+        raise ConfigError("adaptive_spec `second_source`: pip install 'adaptive-spec[lookup]'")
     for sentence in (*([warning] if warning else []), *unwritable(config)):
         _LOG.warning("adaptive_spec: %s", sentence)
     return missing

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,9 @@ class LookUp:
         from arctic_inference.suffix_decoding import SuffixDecodingCache
 
         most = options.remembered_requests if options.other_requests else 0
-        self._make = lambda: SuffixDecodingCache(max_tree_depth=_DEPTH, max_cached_requests=most)
+        self._make: Callable[[], Any] = partial(
+            SuffixDecodingCache, max_tree_depth=_DEPTH, max_cached_requests=most
+        )
         self._trees = self._make()
         self._known: dict[str, int] = {}
         """Tokens of each request that its tree holds."""

@@ -113,8 +113,8 @@ class LinUcbPolicy(PlannedPolicy[FloatArray]):
         self._linear = LinearHazards(capability.max_draft_tokens, self._options)
         return self._linear
 
-    def _see(self, context: StepContext) -> FloatArray:
-        return self._linear.features(context)
+    def _see(self, context: StepContext) -> tuple[StepContext, FloatArray]:
+        return context, self._linear.features(context)
 
     def _forecast(self, context: StepContext, seen: FloatArray) -> StepForecast:
         survival = survival_of(self._linear.bounds(seen))

@@ -112,7 +112,8 @@ class AcceptedDrafts:
         cursor = self._place(batch.cursor())
         if from_lookup is not None and self._right is not None:
             right = np.where(from_lookup, self._right[cursor], self._accepted[cursor])
-            return np.minimum(right, verify)
+            either: IntArray = np.minimum(right, verify)
+            return either
         if self._tree_sizes is None:
             accepted: IntArray = np.minimum(self._accepted[cursor], verify)
             return accepted
