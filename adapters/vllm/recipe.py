@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import Any
 
-from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
+from adaptive_spec.adapters.vllm.capability import MISSING, Support, advice_on_kmax, detect
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.engines.doctor_rows import RecipeReport
@@ -54,6 +54,8 @@ def judge(command: str) -> RecipeReport:
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
         rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
+        advice = advice_on_kmax(config, found)
+        rows += [("Kmax", advice)] if advice else []
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
 
