@@ -15,8 +15,10 @@ from typing import Any
 from adaptive_spec.adapters.vllm.capability import MISSING, Support, advice_on_kmax, detect
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
+from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.versions import VERSIONS
+from adaptive_spec.config import Config
 from adaptive_spec.engines.doctor_rows import RecipeReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
 from adaptive_spec.operation.saved_state import newest_state
@@ -74,11 +76,13 @@ def _steered(found: Support) -> str:
 
 def _learned(vllm_config: Any, capability: Capability) -> dict[str, Any] | None:
     """State of a server with this model and drafter, if the command names a folder that has one."""
-    own = requested_config(vllm_config.additional_config)
+    # Where vLLM has loaded the plugin, the gate has taken our configuration out of sight.
+    gated = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
+    own: Config | None = gated or requested_config(vllm_config.additional_config)
     if own is None or own.state_directory is None:
         return None
     identity = identity_of(vllm_config, capability)
-    names = ("model", "method", "drafter", "dtype")
+    names = ("model", "method", "drafter")
     return newest_state(Path(own.state_directory), {name: identity[name] for name in names})
 
 

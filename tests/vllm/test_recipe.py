@@ -69,11 +69,14 @@ def test_it_says_what_a_larger_kmax_would_give(models: dict[str, Path], tmp_path
     )
     _, rows = answers(command)
     assert rows["Kmax"].startswith("Kmax 2 can be raised: num_speculative_tokens 4")
-    identity = {"model": str(models["target"]), "method": "eagle3", "dtype": "torch.bfloat16"}
     state = {"acceptance": {"position_effect": [2.0, 2.0], "observations": [900, 800]}}
     saved = Saved(
         schema=1,
-        identity=identity | {"drafter": str(models["eagle3"])},
+        identity={
+            "model": str(models["target"]),
+            "method": "eagle3",
+            "drafter": str(models["eagle3"]),
+        },
         policy="goodput",
         options={},
         state=state,
