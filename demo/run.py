@@ -27,7 +27,9 @@ QUICK_SHARE = 0.6
 ACT_ONE_TOKENS = 64
 MODELS_SECONDS, SERVER_SECONDS = 10.0, 30.0
 WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
-"""Of four servers on two cores: benchmarks/results/demo.json."""
+"""Of four servers on two idle cores: benchmarks/results/demo.json."""
+PATIENCE_SECONDS, ENOUGH_REPEATS = 720.0, 2
+"""A repeat that would end later than this is left out, if there are enough to show a spread."""
 NEEDED = ("vllm", "adaptive_spec", "httpx", "rich", "matplotlib")
 
 
@@ -79,7 +81,7 @@ async def run(options: Options) -> None:
     console, files = open_console(), options.files
     share = QUICK_SHARE if options.quick else 1.0
     phases = [(c, share * PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
-    clock = Clock(expected_seconds(options, phases))
+    clock = Clock(expected_seconds(options, phases), timed=("act one",))
     picture.load_matplotlib()
     prepare_output(files)
     with clock.stage("models", "building the models, unless they are there"):
@@ -88,6 +90,16 @@ async def run(options: Options) -> None:
 
     def said(line: str) -> None:
         clock.say(f"  {line}")
+
+    def time_for_another(done: int) -> bool:
+        clock.share_done(done / options.repeats)
+        needed = options.all_repeats or done < ENOUGH_REPEATS
+        fits = clock.total + clock.seconds_in_stage / done <= PATIENCE_SECONDS
+        if needed or fits:
+            said(f"{clock.left()} left")
+        else:
+            said(f"{done} repeats have to do: this machine is slow (--repeats N makes N)")
+        return needed or fits
 
     with servers.servers_for(options.arms, files, options.keep) as running:
         many = f"{len(running)} vLLM servers at once" if len(running) > 1 else "a vLLM server"
@@ -109,9 +121,8 @@ async def run(options: Options) -> None:
             with clock.stage(
                 "act two", f"act two: the same work for all, {options.repeats}x, interleaved"
             ):
-                cells = await act_two.measure(
-                    running, prompts, options.concurrencies, options.repeats, said
-                )
+                work = (running, prompts, options.concurrencies, options.repeats)
+                cells = await act_two.measure(*work, said, time_for_another)
         faults = status.require_sound(status.read_status(files.status))
         if options.keep:
             for server in running:
@@ -136,7 +147,9 @@ async def run(options: Options) -> None:
     notes = [f"adaptive-spec failed and the engine's own K was used: {fault}" for fault in faults]
     if cells:
         table = figures.rows(options.arms, options.concurrencies, cells)
-        text = report.caption(options.repeats, seen[-1].ended - seen[0].began)
+        text = report.caption(
+            max(cell.repeat for cell in cells) + 1, seen[-1].ended - seen[0].began
+        )
         saved = report.save(files.output, table, text, cells, more)
         console.print(report.rich_table(table))
         notes = [*figures.verdicts(table), *report.rejections(table), *notes, "", text]
