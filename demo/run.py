@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ if not __package__:  # run as a file
 from .arms import BENCH_PAIR, Files
 from .clock import Clock
 from .errors import DemoError
+from .machine import seconds_of_others
 from .options import Options, parse
 
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
@@ -115,14 +117,19 @@ async def run(options: Options) -> None:
                 )
             status.require_sound(status.read_status(files.status))
         cells: list[act_two.Cell] = []
+        others = 0.0
         if not options.quick:
             with clock.stage("warm-up", "act two: one discarded round for every server"):
                 await act_two.warm_up(running, prompts, options.concurrencies, said)
+            groups = {os.getpgrp(), *(server.group for server in running)}
+            elsewhere = seconds_of_others(groups)
             with clock.stage(
                 "act two", f"act two: the same work for all, {options.repeats}x, interleaved"
             ):
                 work = (running, prompts, options.concurrencies, options.repeats)
                 cells = await act_two.measure(*work, said, time_for_another)
+            elsewhere = seconds_of_others(groups) - elsewhere
+            others = max(0.0, elsewhere) / clock.seconds["act two"]
         faults = status.require_sound(status.read_status(files.status))
         if options.keep:
             for server in running:
@@ -140,6 +147,7 @@ async def run(options: Options) -> None:
             ],
             "act_one_by_kind": steps.by_kind(first),
             "act_two_ours": act_two_trace(options, cells, trace) if cells else [],
+            "cores_of_others": round(others, 2),
             "faults": faults,
             "seconds": clock.seconds,
         }
@@ -147,9 +155,8 @@ async def run(options: Options) -> None:
     notes = [f"adaptive-spec failed and the engine's own K was used: {fault}" for fault in faults]
     if cells:
         table = figures.rows(options.arms, options.concurrencies, cells)
-        text = report.caption(
-            max(cell.repeat for cell in cells) + 1, seen[-1].ended - seen[0].began
-        )
+        repeats = max(cell.repeat for cell in cells) + 1
+        text = report.caption(repeats, seen[-1].ended - seen[0].began, others)
         saved = report.save(files.output, table, text, cells, more)
         console.print(report.rich_table(table))
         notes = [*figures.verdicts(table), *report.rejections(table), *notes, "", text]
