@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from benchmarks.bench_pair.names import KINDS
 from benchmarks.bench_pair.prompts import load_prompts
+from demo.machine import busy_seconds
 from demo.traffic import Job, endless_jobs, kind_of
 
 MTP = "mtp_big"
@@ -261,14 +261,3 @@ class BenchEngine:
             return output
 
         self._scheduler.schedule = schedule
-
-
-def busy_seconds() -> float:
-    """CPU time all processes of this machine have used so far; nan where it can't be read."""
-    try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    except OSError:
-        return float("nan")
-    user, nice, system, _, _, hard, soft, steal = (int(field) for field in fields[:8])
-    ticks: int = os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + hard + soft + steal) / ticks
