@@ -61,6 +61,12 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     (V1, HYBRID_MODELS): (f"{_STATE}[falcon_h1]", f"{_STATE}[qwen3_next_mtp]"),
     (V2, "draft_model"): (f"{_RUNNER_2}[draft_model-sync]", f"{_RUNNER_2}[draft_model-async]"),
     (V2, "eagle"): (f"{_RUNNER_2}[eagle-sync]", f"{_RUNNER_2}[eagle-async]"),
+    (V2, "eagle3"): (f"{_FAMILY_2}[eagle3-True]",),
+    (V2, "mtp"): (
+        *(f"{_FAMILY_2}[mimo_mtp-True]", f"{_FAMILY_2}[gemma4-True]"),
+        f"{_FAMILY_2}[several_mtp_modules-False]",
+    ),
+    (V2, "dflash"): (f"{_FAMILY_2}[dflash-False]",),
     (V2, "dspark"): (f"{_FAMILY_2}[dspark-False]",),
     (SGLANG.engine, "EAGLE"): (f"{_SGLANG}[mixed_lengths-EAGLE]",),
     (SGLANG.engine, "EAGLE3"): (f"{_SGLANG}[mixed_lengths-EAGLE3]",),
