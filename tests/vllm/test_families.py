@@ -26,12 +26,15 @@ pytestmark = pytest.mark.engine
 
 KMAX = 4
 HYBRIDS = ("qwen3_next_mtp", "falcon_h1")
+ROOMY = (*HYBRIDS, "step3p5")
+"""Families with several kinds of KV blocks; these tests leave them room enough."""
 BLOCK = {"qwen3_next_mtp": 288, "falcon_h1": 32}
 """Tokens of a block: under prefix caching a recurrent state has the size of one."""
 ON_V1 = tuple(name for name in FAMILIES if name != "dspark")
 """Families that model runner V1 runs."""
 FIXED_DEPTH = ("dflash", "medusa", "step3p5")
 SYNCHRONOUS = ("medusa",)
+"""vLLM turns asynchronous scheduling off for them."""
 NEVER_ACCEPTED = ("dflash", "eagle3", "gemma4")
 """Untrained drafters that nothing of is accepted: only steps with rejected drafts are shown."""
 TIE = 2e-2
@@ -140,15 +143,14 @@ def test_tokens_are_those_without_speculation(
     family: Served,
     unspeculated: dict[str, Answer],
     random_policy: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
     asynchronous: bool,
 ) -> None:
     if asynchronous and family.name in SYNCHRONOUS:
-        pytest.skip("vLLM refuses asynchronous scheduling with this method")
+        pytest.skip("vLLM turns asynchronous scheduling off for this method")
     engine = family.engine(random_policy, asynchronous=asynchronous)
     capability = engine.controller.capability
     assert capability.depth_follows == (family.name not in FIXED_DEPTH)
-    record, reused = record_steps(engine), count_reused(engine, monkeypatch)
+    record = record_steps(engine)
     answers = engine.run(crowd())
     tie = TIE if "gdn_float32" in FAMILIES[family.name].operators else 0.0
     assert different(answers, unspeculated, tie) == []
@@ -159,7 +161,7 @@ def test_tokens_are_those_without_speculation(
     assert any(outcome.ragged for outcome in outcomes)
     accepted = sum(int(outcome.accepted.sum()) for outcome in outcomes)
     assert accepted > 0 or family.name in NEVER_ACCEPTED, "no draft was accepted"
-    assert (engine.preemptions > 0 and sum(reused) > 0) or family.name in HYBRIDS
+    assert engine.preemptions > 0 or family.name in ROOMY
     assert engine.controller.counters.failures == {}
     check_adapter(record, live_requests=len(engine.controller.slots))
 

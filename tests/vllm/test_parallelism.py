@@ -58,7 +58,8 @@ def server(
         "fail_open": {"max_decision_ms": 60_000},
         "status_file": str(folder / "status-{pid}.json"),
     }
-    arguments, plugins = [KINDS[kind].argument, "2"], ()
+    arguments = [KINDS[kind].argument, "2"]
+    plugins: tuple[str, ...] = ()
     with pytest.MonkeyPatch.context() as patch:
         if kind == "experts":
             arguments += ["--tokenizer", str(models["target"])]

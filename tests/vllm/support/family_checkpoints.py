@@ -405,7 +405,7 @@ def _step3p5(config: dict[str, Any]) -> Tensors:
             "self_attn.v_proj": (grouped * head, hidden),
             "self_attn.o_proj": (hidden, heads * head),
         }
-        mlps = {"mlp": ((), config["intermediate_size"])}
+        mlps: dict[str, tuple[tuple[int, ...], int]] = {"mlp": ((), config["intermediate_size"])}
         if str(index) == config["moe_layers_enum"]:
             layer["moe.gate"] = (experts, hidden)
             mlps = {"moe": ((experts,), wide), "share_expert": ((), config["share_expert_dim"])}
