@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder
-from adaptive_spec.adapters.vllm.capability import Support, detect
+from adaptive_spec.adapters.vllm.capability import Support, advice_on_kmax, detect
 from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
@@ -117,7 +117,7 @@ def attach(scheduler: Any) -> StepDriver:
     control.install()
     if found.capability.cold_off:
         drafter_state.install()
-    LOG.info("%s", start_line(controller, found))
+    LOG.info("%s", start_line(controller, found, _advice(vllm_config, found, controller)))
     try:
         metrics: Metrics | None = Metrics(vllm_config, controller)
     except Exception as error:  # figures are no reason not to serve
@@ -135,8 +135,15 @@ def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None
         return None
 
 
-def start_line(controller: Controller, found: Support) -> str:
-    """One line: what is steered, how, and what isn't."""
+def _advice(vllm_config: Any, found: Support, controller: Controller) -> str:
+    try:
+        return advice_on_kmax(vllm_config, found, controller.policy.state())
+    except Exception:  # a policy that can't tell what it learned is no reason not to serve
+        return advice_on_kmax(vllm_config, found)
+
+
+def start_line(controller: Controller, found: Support, advice: str = "") -> str:
+    """One line: what is steered, how, what isn't, and what a larger Kmax would give."""
     return support.start_line(
         found,
         controller.capability,
@@ -146,5 +153,5 @@ def start_line(controller: Controller, found: Support) -> str:
             f"runner={found.runner}",
             f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
         ),
-        remarks=unwritable(controller.config),
+        remarks=(*([advice] if advice else []), *unwritable(controller.config)),
     )
