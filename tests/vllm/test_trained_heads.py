@@ -70,6 +70,7 @@ def test_tokens_are_those_without_speculation(
     """Under preemption, prompts in chunks and reused prefixes, K changes at each step."""
     engine = speculating(shelf, models, head, random_policy, asynchronous=asynchronous)
     outcomes = check_tokens(engine, SCENARIOS["crowded"](), reference["crowded"])
+    assert engine.controller.capability.depth_follows
     assert {int(k) for outcome in outcomes for k in outcome.verified} == set(range(KMAX + 1))
     assert any(outcome.ragged for outcome in outcomes)
     assert engine.preemptions >= 10
