@@ -108,10 +108,17 @@ async def measure(
     concurrencies: Sequence[int],
     repeats: int,
     said: Callable[[str], None],
+    time_for_another: Callable[[int], bool],
 ) -> list[Cell]:
-    """All cells, in the order they were run."""
-    cells = []
+    """Return all cells in the order that they were run.
+
+    Before each repeat but the first `time_for_another` gets the number of those done; False ends
+    the measurement.
+    """
+    cells: list[Cell] = []
     for repeat in range(repeats):
+        if repeat and not time_for_another(repeat):
+            break
         for place, concurrency in enumerate(concurrencies):
             work = work_for(concurrency)
             seed = REPEAT_SEED + repeat * len(concurrencies) + place
@@ -121,7 +128,7 @@ async def measure(
                 row.append(await _cell(server, servers, todo, concurrency, repeat))
             cells += row
             rates = ", ".join(f"{c.arm} {c.tokens_per_second:.1f}" for c in row)
-            said(f"repeat {repeat + 1}, concurrency {concurrency}, tokens/s: {rates}")
+            said(f"repeat {repeat + 1} of {repeats}, concurrency {concurrency}, tokens/s: {rates}")
     return cells
 
 

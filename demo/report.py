@@ -19,6 +19,8 @@ from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
 from .figures import Row, as_json, rate, times, verdicts
 from .view import percent
 
+DISTURBED_CORES = 0.25
+"""Cores that other processes may use before the caption says so."""
 HEADINGS = (
     "load",
     "server",
@@ -87,12 +89,18 @@ def rejections(table: Sequence[Row]) -> list[str]:
     ]
 
 
-def caption(repeats: int, act_one_seconds: float) -> str:
-    """How the figures were made."""
+def caption(repeats: int, act_one_seconds: float, others: float) -> str:
+    """How the figures were made, while other processes used so many cores."""
+    disturbed = (
+        f"Other processes used {others:.1f} cores meanwhile: on an idle machine these figures and "
+        "what adaptive-spec learns from step times are different. "
+        if others > DISTURBED_CORES
+        else ""
+    )
     return (
-        f"Load: requests under way. Measured in this run on {os.cpu_count()} CPU cores: median "
-        "(minimum–maximum) of "
-        f"{repeats} repeat{'s' if repeats > 1 else ''}, ratios paired by repeat. Every server got "
+        f"{disturbed}Load: requests under way. Measured in this run on {os.cpu_count()} CPU cores: "
+        f"median (minimum–maximum) of {repeats} repeat{'s' if repeats > 1 else ''}, ratios paired "
+        "by repeat. Every server got "
         "the same prompts (code, prose, JSON, log, random in turn; temperature 0.8), seeds and "
         "number of tokens, in rotated order, the other servers paused; a fixed number of requests "
         "over HTTP in a closed loop, its end included. vLLM with a 191 M target and a small draft "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ if not __package__:  # run as a file
 from .arms import BENCH_PAIR, Files
 from .clock import Clock
 from .errors import DemoError
+from .machine import seconds_of_others
 from .options import Options, parse
 
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
@@ -27,7 +29,9 @@ QUICK_SHARE = 0.6
 ACT_ONE_TOKENS = 64
 MODELS_SECONDS, SERVER_SECONDS = 10.0, 30.0
 WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
-"""Of four servers on two cores: benchmarks/results/demo.json."""
+"""Of four servers on two idle cores: benchmarks/results/demo.json."""
+PATIENCE_SECONDS, ENOUGH_REPEATS = 720.0, 2
+"""A repeat that would end later than this is left out, if there are enough to show a spread."""
 NEEDED = ("vllm", "adaptive_spec", "httpx", "rich", "matplotlib")
 
 
@@ -79,7 +83,7 @@ async def run(options: Options) -> None:
     console, files = open_console(), options.files
     share = QUICK_SHARE if options.quick else 1.0
     phases = [(c, share * PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
-    clock = Clock(expected_seconds(options, phases))
+    clock = Clock(expected_seconds(options, phases), timed=("act one",))
     picture.load_matplotlib()
     prepare_output(files)
     with clock.stage("models", "building the models, unless they are there"):
@@ -88,6 +92,16 @@ async def run(options: Options) -> None:
 
     def said(line: str) -> None:
         clock.say(f"  {line}")
+
+    def time_for_another(done: int) -> bool:
+        clock.share_done(done / options.repeats)
+        needed = options.all_repeats or done < ENOUGH_REPEATS
+        fits = clock.total + clock.seconds_in_stage / done <= PATIENCE_SECONDS
+        if needed or fits:
+            said(f"{clock.left()} left")
+        else:
+            said(f"{done} repeats have to do: this machine is slow (--repeats N makes N)")
+        return needed or fits
 
     with servers.servers_for(options.arms, files, options.keep) as running:
         many = f"{len(running)} vLLM servers at once" if len(running) > 1 else "a vLLM server"
@@ -103,15 +117,19 @@ async def run(options: Options) -> None:
                 )
             status.require_sound(status.read_status(files.status))
         cells: list[act_two.Cell] = []
+        others = 0.0
         if not options.quick:
             with clock.stage("warm-up", "act two: one discarded round for every server"):
                 await act_two.warm_up(running, prompts, options.concurrencies, said)
+            groups = {os.getpgrp(), *(server.group for server in running)}
+            elsewhere = seconds_of_others(groups)
             with clock.stage(
                 "act two", f"act two: the same work for all, {options.repeats}x, interleaved"
             ):
-                cells = await act_two.measure(
-                    running, prompts, options.concurrencies, options.repeats, said
-                )
+                work = (running, prompts, options.concurrencies, options.repeats)
+                cells = await act_two.measure(*work, said, time_for_another)
+            elsewhere = seconds_of_others(groups) - elsewhere
+            others = max(0.0, elsewhere) / clock.seconds["act two"]
         faults = status.require_sound(status.read_status(files.status))
         if options.keep:
             for server in running:
@@ -129,6 +147,7 @@ async def run(options: Options) -> None:
             ],
             "act_one_by_kind": steps.by_kind(first),
             "act_two_ours": act_two_trace(options, cells, trace) if cells else [],
+            "cores_of_others": round(others, 2),
             "faults": faults,
             "seconds": clock.seconds,
         }
@@ -136,7 +155,8 @@ async def run(options: Options) -> None:
     notes = [f"adaptive-spec failed and the engine's own K was used: {fault}" for fault in faults]
     if cells:
         table = figures.rows(options.arms, options.concurrencies, cells)
-        text = report.caption(options.repeats, seen[-1].ended - seen[0].began)
+        repeats = max(cell.repeat for cell in cells) + 1
+        text = report.caption(repeats, seen[-1].ended - seen[0].began, others)
         saved = report.save(files.output, table, text, cells, more)
         console.print(report.rich_table(table))
         notes = [*figures.verdicts(table), *report.rejections(table), *notes, "", text]

@@ -34,10 +34,13 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
-NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/off_policy")
+NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/advice", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
 
-COMPOSE_FILE = "deploy/compose/docker-compose.yml"
+BUILT_IN_SCHEMAS = {
+    "deploy/compose/docker-compose.yml": "vendor.compose-spec",
+    "deploy/ci/newest-engines.yml": "vendor.github-workflows",
+}
 
 VLLM_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -199,7 +202,10 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         [tools / "mkdocs", "build", "--strict", "--quiet"],
         [tools / "yamllint", "--strict", "--config-file", "deploy/.yamllint", "deploy"],
         [tools / "hadolint", "deploy/Dockerfile"],
-        [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE_FILE],
+        *(
+            [tools / "check-jsonschema", "--builtin-schema", schema, file]
+            for file, schema in BUILT_IN_SCHEMAS.items()
+        ),
         env={"NO_MKDOCS_2_WARNING": "1"},
     )
     options = "-m pytest -q -W error -n auto --dist loadfile".split()

@@ -3,8 +3,9 @@
     python scripts/screenshots.py [view] [top] [advise] [report] [site]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
-H100) at 4, 32 and 96 clients; `advise` reads the trace of `benchmarks/advise_check.py`, which takes
-two minutes; `report` shows a small sweep, `site` the documentation.
+H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes two minutes;
+`report` shows a small sweep, `site` the documentation. What they need beside the environment `dev`
+is Chromium.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.worker_facts import EARLY_EXIT, V2_SIGNAL
 from adaptive_spec.engines import support
+from adaptive_spec.engines.kmax_advice import kmax_advice
 from adaptive_spec.step import Capability, Level
 
 DEPTH_FOLLOWS = {
@@ -119,6 +120,22 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             *(f"this vLLM lacks {feature} ({why})" for feature, why in missing.items()),
         ),
     )
+
+
+def advice_on_kmax(vllm_config: Any, found: Support, state: Mapping[str, Any] | None = None) -> str:
+    """What a larger num_speculative_tokens would give; empty where it can't or need not be raised.
+
+    Args:
+        vllm_config: vLLM's.
+        found: of it, by `detect`.
+        state: what a policy has learned with it.
+    """
+    speculation = vllm_config.speculative_config
+    chained = found.method in CHAINED and not has_several_mtp_modules(speculation)
+    if found.capability is None or found.shadow or not chained or speculation.parallel_drafting:
+        return ""
+    requests = int(vllm_config.scheduler_config.max_num_seqs)
+    return kmax_advice(found.capability.max_draft_tokens, requests, state)
 
 
 def ragged_refusal(vllm_config: Any) -> str:

@@ -93,6 +93,9 @@ class ContextBuilder:
                 for request in running
                 if request.is_prefill_chunk
             )
+        if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
+            coming = scheduler.current_step + 1
+            requests = [r for r in requests if r.next_decode_eligible_step <= coming]
         columns = self._columns(requests)
         left = columns[_END] - columns[_TOKENS]
         left -= 1 if under_way is not None else columns[_ON_WAY] > 0

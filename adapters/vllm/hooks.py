@@ -11,7 +11,12 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder
-from adaptive_spec.adapters.vllm.capability import Support, detect, lookup_refusal
+from adaptive_spec.adapters.vllm.capability import (
+    Support,
+    advice_on_kmax,
+    detect,
+    lookup_refusal,
+)
 from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.lookup import LookUp
 from adaptive_spec.adapters.vllm.metrics import Metrics
@@ -118,8 +123,9 @@ def attach(scheduler: Any) -> StepDriver:
     control.install()
     if found.capability.cold_off:
         drafter_state.install()
-    lookup, without = _second_source(vllm_config, controller, found)
-    LOG.info("%s", start_line(controller, found, second_source=without))
+    lookup, second_source = _second_source(vllm_config, controller, found)
+    advice = _advice(vllm_config, found, controller)
+    LOG.info("%s", start_line(controller, found, advice, second_source))
     try:
         metrics: Metrics | None = Metrics(vllm_config, controller)
     except Exception as error:  # figures are no reason not to serve
@@ -153,8 +159,17 @@ def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None
         return None
 
 
-def start_line(controller: Controller, found: Support, second_source: str = "") -> str:
-    """One line: what is steered, how, and what isn't."""
+def _advice(vllm_config: Any, found: Support, controller: Controller) -> str:
+    try:
+        return advice_on_kmax(vllm_config, found, controller.policy.state())
+    except Exception:  # a policy that can't tell what it learned is no reason not to serve
+        return advice_on_kmax(vllm_config, found)
+
+
+def start_line(
+    controller: Controller, found: Support, advice: str = "", second_source: str = ""
+) -> str:
+    """One line: what is steered, how, what isn't, and what a larger Kmax would give."""
     return support.start_line(
         found,
         controller.capability,
@@ -165,5 +180,5 @@ def start_line(controller: Controller, found: Support, second_source: str = "") 
             f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
             *([f"second_source={second_source}"] if second_source else []),
         ),
-        remarks=unwritable(controller.config),
+        remarks=(*([advice] if advice else []), *unwritable(controller.config)),
     )

@@ -96,7 +96,8 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "data parallelism, mixture of experts",
         TRIMMING,
-        "idle ranks draft Kmax, so that depth stays Kmax for all; not executed",
+        "idle ranks draft Kmax, so that depth stays Kmax for all; each rank trims alone",
+        "test_parallelism: two ranks on a CPU, with collectives that the test adds",
     ),
     Interplay(
         "tensor parallelism",
@@ -107,9 +108,9 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "pipeline parallelism",
         TRIMMING,
-        "steps of other requests are under way, so that depth stays Kmax; read in the source, not "
-        "executed",
-        "test_start_up",
+        "a plan covers the requests whose turn it is; steps of others are under way, so that depth "
+        "stays Kmax; not executed, vLLM does not start it on a CPU",
+        "test_start_up, test_context_and_outcome",
     ),
     Interplay(
         "hybrid and state-space models",

@@ -9,14 +9,20 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
-from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
+from adaptive_spec.adapters.vllm.capability import MISSING, Support, advice_on_kmax, detect
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
+from adaptive_spec.adapters.vllm.gate import requested_config
+from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.versions import VERSIONS
+from adaptive_spec.config import Config
 from adaptive_spec.engines.doctor_rows import RecipeReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
-from adaptive_spec.step import Level
+from adaptive_spec.operation.saved_state import newest_state
+from adaptive_spec.step import Capability, Level
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _SERVERS = ("serve", "vllm.entrypoints.openai.api_server")
@@ -54,6 +60,8 @@ def judge(command: str) -> RecipeReport:
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
         rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
+        advice = advice_on_kmax(config, found, _learned(config, found.capability))
+        rows += [("Kmax", advice)] if advice else []
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
 
@@ -64,6 +72,18 @@ def _steered(found: Support) -> str:
     if found.shadow:
         return f"nothing, decisions are recorded only: {', '.join(found.shadow)}"
     return _STEERED[found.capability.level]
+
+
+def _learned(vllm_config: Any, capability: Capability) -> dict[str, Any] | None:
+    """State of a server with this model and drafter, if the command names a folder that has one."""
+    # Where vLLM has loaded the plugin, the gate has taken our configuration out of sight.
+    gated = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
+    own: Config | None = gated or requested_config(vllm_config.additional_config)
+    if own is None or own.state_directory is None:
+        return None
+    identity = identity_of(vllm_config, capability)
+    names = ("model", "method", "drafter")
+    return newest_state(Path(own.state_directory), {name: identity[name] for name in names})
 
 
 def _configuration(command: str) -> Any:

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_pair/build.py OUT_DIR [--only NAME ...]
 
-makes OUT_DIR/{target,target_big,draft,draft_poor,eagle}, each with config, tokenizer and bf16
-weights.  A folder made earlier from the same inputs is kept.
+makes a folder OUT_DIR/NAME of each model, with config, tokenizer and bf16 weights.  A folder made
+earlier from the same inputs is kept.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ if not __package__:  # run as a file
 from .names import HERE, MODELS, TOKENIZER, WEIGHTS
 
 FINGERPRINT = "fingerprint.txt"
-SOURCES = {"target_big": "target", "draft_poor": "draft"}
-EXPANSION_SEED = 0
-NOISE_SEED = 1
-NOISE_SHARE = 0.5
+SOURCES = {
+    "target_big": ("target",),
+    "draft_poor": ("draft",),
+    "mtp": ("target", "mtp"),
+    "mtp_big": ("target", "mtp"),
+    "eagle3_big": ("eagle3", "target"),
+}
+"""Folders of `weights` from which a model is computed; any other is a copy of its own."""
 
 
 class BuildError(RuntimeError):
@@ -36,10 +40,10 @@ class BuildError(RuntimeError):
 
 def fingerprint(name: str) -> str:
     """Digest of everything that model `name` is made from, this code included."""
-    source = WEIGHTS / SOURCES.get(name, name)
-    code = [HERE / "build.py", HERE / "transformations.py"]
+    folders = [*(WEIGHTS / source for source in SOURCES.get(name, (name,))), TOKENIZER]
+    files = [path for folder in folders for path in sorted(folder.iterdir())]
     digest = hashlib.sha256(name.encode())
-    for path in (*sorted(source.iterdir()), *sorted(TOKENIZER.iterdir()), *code):
+    for path in (*files, HERE / "build.py", HERE / "transformations.py"):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
@@ -54,11 +58,10 @@ def is_current(folder: Path, wanted: str) -> bool:
 
 def write_model(name: str, folder: Path) -> None:
     """Write model `name` into the empty `folder`."""
-    source = WEIGHTS / SOURCES.get(name, name)
     for path in sorted(TOKENIZER.iterdir()):
         shutil.copyfile(path, folder / path.name)
-    if name == source.name:
-        for path in sorted(source.iterdir()):
+    if name not in SOURCES:
+        for path in sorted((WEIGHTS / name).iterdir()):
             shutil.copyfile(path, folder / path.name)
         return
     try:
@@ -67,14 +70,10 @@ def write_model(name: str, folder: Path) -> None:
         from . import transformations
     except ImportError as error:
         raise BuildError(f"{name} is computed with torch and safetensors: {error}") from error
-    tensors = load_file(source / "model.safetensors")
-    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    if name == "target_big":
-        tensors, config = transformations.expand(
-            tensors, config, transformations.BIG, EXPANSION_SEED
-        )
-    else:
-        tensors = transformations.add_noise(tensors, NOISE_SHARE, NOISE_SEED)
+    sources = [WEIGHTS / source for source in SOURCES[name]]
+    loaded = [load_file(source / "model.safetensors") for source in sources]
+    config = json.loads((sources[0] / "config.json").read_text(encoding="utf-8"))
+    tensors, config = transformations.derive(name, loaded, config)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")

@@ -26,10 +26,9 @@ if not __package__:  # run as a file
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "benchmarks.bench_pair"
 
-from .build import NOISE_SEED, NOISE_SHARE
 from .llama_expansion import Expansion, LlamaShape
 from .names import TOKENIZER, WEIGHTS
-from .transformations import Tensors, add_noise, spread
+from .transformations import NOISE_SEED, NOISE_SHARE, Tensors, add_noise, spread
 
 SHARD_LAYERS = 4
 

@@ -90,13 +90,14 @@ def start_engine(models: Path, drafter: str, method: str, batch: int) -> LLM:
 
     apply()
     speculation = {
-        "method": "eagle" if drafter == "eagle" else "draft_model",
-        "model": str(models / drafter),
+        "method": drafter if drafter in ("eagle", "eagle3", "mtp") else "draft_model",
         "num_speculative_tokens": DRAFT_TOKENS,
         "draft_sample_method": method,
     }
+    if drafter != "mtp":  # the module of MTP is part of the target
+        speculation["model"] = str(models / drafter)
     return LLM(
-        model=str(models / "target"),
+        model=str(models / ("mtp" if drafter == "mtp" else "target")),
         dtype="float32",
         max_model_len=512,
         max_num_seqs=batch,
@@ -152,7 +153,7 @@ def summary(steps: Sequence[Step]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", type=Path)
-    parser.add_argument("drafter", choices=("draft", "draft_poor", "eagle"))
+    parser.add_argument("drafter", choices=("draft", "draft_poor", "eagle", "eagle3", "mtp"))
     parser.add_argument("--method", choices=("greedy", "probabilistic"), default="greedy")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     parser.add_argument("--prompts", type=int, default=24, help="per kind")

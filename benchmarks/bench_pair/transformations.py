@@ -1,6 +1,6 @@
-"""Models derived from the trained ones: a wider, deeper target and a poor draft.
+"""Models derived from the trained ones: a wider, deeper target, its heads, a poor draft.
 
-Both work on plain dictionaries of tensors, named as in a Hugging Face Llama checkpoint.
+All work on plain dictionaries of tensors, named as in a Hugging Face Llama checkpoint.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ Tensors = dict[str, torch.Tensor]
 Config = dict[str, Any]
 
 INITIAL_DEVIATION = 0.02
+EXPANSION_SEED = 0
+NOISE_SEED = 1
+NOISE_SHARE = 0.5
+AUXILIARY_LAYERS = "eagle_aux_hidden_state_layer_ids"
+"""Where an EAGLE-3 head's configuration has the layers of the target after which it reads."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,26 @@ class Shape:
 
 BIG = Shape(hidden=1024, layers=12, heads=16, key_value_heads=8, intermediate=4096)
 """190.9 M parameters."""
+
+
+def derive(name: str, sources: list[Tensors], config: Config) -> tuple[Tensors, Config]:
+    """Model `name` from the committed ones that `build.SOURCES` names; `config` is the first's."""
+    first = sources[0]
+    if name == "draft_poor":
+        return add_noise(first, NOISE_SHARE, NOISE_SEED), config
+    if name == "target_big":
+        return expand(first, config, BIG, EXPANSION_SEED)
+    if name == "eagle3_big":
+        layers = {key.split(".")[2] for key in sources[1] if key.startswith("model.layers.")}
+        places = spread(len(layers), BIG.layers)
+        read = [places[layer - 1] + 1 for layer in config[AUXILIARY_LAYERS]]
+        wide = widened(config, BIG) | {AUXILIARY_LAYERS: read}
+        return expand_head(first, config, BIG, EXPANSION_SEED), wide
+    module = sources[1]
+    if name == "mtp_big":
+        module = expand_head(module, config, BIG, EXPANSION_SEED)
+        first, config = expand(first, config, BIG, EXPANSION_SEED)
+    return with_mtp_module(first, config, module)
 
 
 def spread(count: int, places: int) -> list[int]:
@@ -56,21 +81,11 @@ def expand(tensors: Tensors, config: Config, shape: Shape, seed: int) -> tuple[T
         raise ValueError("expanding must keep the number of query heads per key-value head")
     if math.log(ratio, 4) % 1:
         raise ValueError("expanding must multiply the width by a power of four")
-    new_config = config | {
-        "hidden_size": shape.hidden,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.key_value_heads,
-        "intermediate_size": shape.intermediate,
-        "rms_norm_eps": config["rms_norm_eps"] * ratio,
-    }
+    new_config = widened(config, shape) | {"num_hidden_layers": shape.layers}
     generator = torch.Generator().manual_seed(seed)
 
     def norm(name: str | None) -> torch.Tensor:
-        weight = torch.ones(shape.hidden)
-        if name is not None:
-            weight[:width] = tensors[name].float() * math.sqrt(ratio)
-        return weight
+        return wider_norm(None if name is None else tensors[name], width, shape)
 
     def reader(name: str | None, rows: int) -> torch.Tensor:
         """A matrix that reads the residual: random, but what was there reads what it read."""
@@ -119,6 +134,89 @@ def expand(tensors: Tensors, config: Config, shape: Shape, seed: int) -> tuple[T
         expanded |= {f"model.layers.{layer}.{name}": tensor for name, tensor in made.items()}
     dtype = embeddings.dtype
     return {name: tensor.to(dtype) for name, tensor in expanded.items()}, new_config
+
+
+def expand_head(tensors: Tensors, config: Config, shape: Shape, seed: int) -> Tensors:
+    """An MTP or EAGLE-3 head of a target that `expand` made bigger; it drafts the same tokens.
+
+    The padded part of every stream stays zero, as in the target, whatever is read beside it.
+    """
+    width = config["hidden_size"]
+    generator = torch.Generator().manual_seed(seed)
+    rows_of = {
+        "q_proj": shape.heads * config["head_dim"],
+        "k_proj": shape.key_value_heads * config["head_dim"],
+        "v_proj": shape.key_value_heads * config["head_dim"],
+        "gate_proj": shape.intermediate,
+        "up_proj": shape.intermediate,
+    }
+    columns_of = {
+        "o_proj": shape.heads * config["head_dim"],
+        "down_proj": shape.intermediate,
+    }
+    expanded = {}
+    for name, old in sorted(tensors.items()):
+        if old.ndim == 1:
+            expanded[name] = wider_norm(old, width, shape).to(old.dtype)
+            continue
+        kind = name.split(".")[-2]
+        if kind in columns_of:  # writes what heads or units computed
+            weight = torch.zeros(shape.hidden, columns_of[kind])
+            weight[:width, : old.size(1)] = old.float()
+        else:
+            streams = old.size(1) // width
+            weight = torch.zeros(rows_of.get(kind, shape.hidden), streams * shape.hidden)
+            if kind in rows_of:
+                weight.normal_(0.0, INITIAL_DEVIATION, generator=generator)
+                weight[: old.size(0)] = 0.0
+            for stream, part in enumerate(old.float().split(width, dim=1)):
+                start = stream * shape.hidden
+                weight[: old.size(0), start : start + width] = part
+        expanded[name] = weight.to(old.dtype)
+    return expanded
+
+
+def widened(config: Config, shape: Shape) -> Config:
+    """The configuration of a model whose width changes and whose layers stay as many."""
+    return config | {
+        "hidden_size": shape.hidden,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.key_value_heads,
+        "intermediate_size": shape.intermediate,
+        "rms_norm_eps": config["rms_norm_eps"] * config["hidden_size"] / shape.hidden,
+    }
+
+
+def wider_norm(old: torch.Tensor | None, width: int, shape: Shape) -> torch.Tensor:
+    """Weights of an RMS norm over the padded stream; of ones if there is no old one."""
+    weight = torch.ones(shape.hidden)
+    if old is not None:
+        weight[:width] = old.float() * math.sqrt(width / shape.hidden)
+    return weight
+
+
+def with_mtp_module(target: Tensors, config: Config, module: Tensors) -> tuple[Tensors, Config]:
+    """A Llama target and its MTP module as one checkpoint of MiMo, a Qwen2 with such modules.
+
+    The configuration stays a Llama's, which has all that MiMo's code reads: with that of a Qwen2,
+    transformers would use Qwen2's tokenizer, which splits text differently.
+    """
+    made = dict(target)
+    for name in target:
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            made[name.removesuffix("weight") + "bias"] = torch.zeros_like(target[name][:, 0])
+    for name, tensor in module.items():
+        # The block's tensors lie beside the module's own.
+        made[f"model.mtp_layers.0.{name.removeprefix('block.')}"] = tensor
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            bias = name.removeprefix("block.").removesuffix("weight") + "bias"
+            made[f"model.mtp_layers.0.{bias}"] = torch.zeros_like(tensor[:, 0])
+    made["lm_head.weight"] = target["model.embed_tokens.weight"].clone()
+    return made, config | {
+        "architectures": ["MiMoForCausalLM"],
+        "num_nextn_predict_layers": 1,
+        "tie_word_embeddings": False,
+    }
 
 
 def add_noise(tensors: Tensors, share: float, seed: int) -> Tensors:

@@ -13,11 +13,14 @@ DISTURBED_CPU = 0.25
 """Cores used by others, beyond what was expected, above which a cell is measured again."""
 
 
+HEADS = {"mtp": "MTP head", "eagle3": "EAGLE-3 head"}
+
+
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """What stays the same while arms are compared.
 
     Attributes:
-        draft: `good` or `poor`.
+        draft: `good` or `poor`, or a trained head: `mtp` or `eagle3`.
         workload: `mixed` or a kind of prompt.
         temperature: of sampling.
         draft_sampling: vLLM's `draft_sample_method`.
@@ -39,7 +42,12 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
         """For people."""
         sampled = f"temperature {self.temperature:g}, {self.draft_sampling} drafts"
         how = sampled if self.temperature > 0 else "greedy"
-        return f"{self.draft} draft, {self.workload} prompts, {how}"
+        return f"{self.drafter}, {self.workload} prompts, {how}"
+
+    @property
+    def drafter(self) -> str:
+        """For people."""
+        return HEADS.get(self.draft, f"{self.draft} draft")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

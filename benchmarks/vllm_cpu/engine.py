@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,17 @@ import msgspec
 
 from benchmarks.bench_pair.names import KINDS
 from benchmarks.bench_pair.prompts import load_prompts
+from demo.machine import busy_seconds
 from demo.traffic import Job, endless_jobs, kind_of
 
+MTP = "mtp_big"
+"""The target in the form that has a module for MTP: it is its own drafter."""
 MAX_NUM_SEQS = 16
 MAX_MODEL_LEN = 256
 OUTPUT_TOKENS = 64
 MIXED = "mixed"
+HEADS = {"eagle3_big": "eagle3", MTP: "mtp"}
+"""Trained heads, and vLLM's method for each; any other drafter is a draft model."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,13 +30,15 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: folder of the bench models.
-        draft: name of the draft model; None for no speculation.
+        target: name of the target.
+        draft: name of the draft model or head; None for no speculation.
         k: num_speculative_tokens.
         draft_sampling: vLLM's `draft_sample_method`.
         adaptive: the configuration of adaptive-spec; None without the plugin.
     """
 
     models: str
+    target: str = "target_big"
     draft: str | None = None
     k: int = 0
     draft_sampling: str = "probabilistic"
@@ -111,7 +117,7 @@ class BenchEngine:
         apply()
         models = Path(setup.models)
         arguments: dict[str, Any] = dict(
-            model=str(models / "target_big"),
+            model=str(models / setup.target),
             dtype="float32",
             enforce_eager=True,
             max_model_len=MAX_MODEL_LEN,
@@ -121,11 +127,12 @@ class BenchEngine:
         )
         if setup.draft is not None:
             arguments["speculative_config"] = {
-                "method": "draft_model",
-                "model": str(models / setup.draft),
+                "method": HEADS.get(setup.draft, "draft_model"),
                 "num_speculative_tokens": setup.k,
                 "draft_sample_method": setup.draft_sampling,
             }
+            if setup.draft != setup.target:
+                arguments["speculative_config"]["model"] = str(models / setup.draft)
         if setup.adaptive is not None:
             arguments["additional_config"] = {"adaptive_spec": setup.adaptive}
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
@@ -254,14 +261,3 @@ class BenchEngine:
             return output
 
         self._scheduler.schedule = schedule
-
-
-def busy_seconds() -> float:
-    """CPU time all processes of this machine have used so far; nan where it can't be read."""
-    try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    except OSError:
-        return float("nan")
-    user, nice, system, _, _, hard, soft, steal = (int(field) for field in fields[:8])
-    ticks: int = os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + hard + soft + steal) / ticks

@@ -21,7 +21,7 @@ from demo.arms import ROOT, model_threads
 from demo.servers import tail
 
 from .arms import KMAX, PLUGIN_ENGINES
-from .engine import Load, Setup
+from .engine import MTP, Load, Setup
 from .errors import BenchmarkError
 
 STOP_SECONDS = 20.0
@@ -46,12 +46,14 @@ def setup_for(
     adaptive: Mapping[str, Any] | None = None,
 ) -> Setup:
     """How the engine of this key is configured."""
+    target = MTP if draft == MTP else "target_big"
     if engine == "none":
-        return Setup(models=str(models))
+        return Setup(models=str(models), target=target)
     own = engine.removeprefix("own-engine")
     ours = PLUGIN_ENGINES.get(engine)
     return Setup(
         models=str(models),
+        target=target,
         draft=draft,
         k=int(own) if own.isdigit() else KMAX,
         draft_sampling=draft_sampling,

@@ -15,13 +15,13 @@ from demo.arms import ROOT
 
 from .arms import DEFAULT_ARMS, OURS, Arm, parse_arm
 from .cells import Condition
-from .engine import MAX_NUM_SEQS, MIXED
+from .engine import MAX_NUM_SEQS, MIXED, MTP
 from .errors import BenchmarkError
 
 T = TypeVar("T")
 
-DRAFTS = {"good": "draft", "poor": "draft_poor"}
-"""Names of the draft models."""
+DRAFTS = {"good": "draft", "poor": "draft_poor", "mtp": MTP, "eagle3": "eagle3_big"}
+"""Names of the draft models and of the trained heads."""
 QUICK_ARMS = ("none", "static2", "static6", OURS)
 DESCRIPTION = """\
 Measure real vLLM engines on this CPU: no speculation, static K, vLLM's own schedule of K by batch
@@ -52,7 +52,13 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(description=DESCRIPTION)
     add, listed = parser.add_argument, "LIST"
     add("--quick", action="store_true", help="four arms, concurrency 1 and 4, one short repeat")
-    add("--draft", type=_list(_among(*DRAFTS)), default=["good"], help="good,poor", metavar=listed)
+    add(
+        "--draft",
+        type=_list(_among(*DRAFTS)),
+        default=["good"],
+        help=",".join(DRAFTS),
+        metavar=listed,
+    )
     add(
         "--workload",
         type=_list(_among(MIXED, *KINDS)),

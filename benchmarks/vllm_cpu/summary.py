@@ -102,7 +102,7 @@ def groups(measured: Sequence[Measured]) -> list[tuple[str, list[Measured]]]:
         kinds = "kinds mixed" if condition.workload == MIXED else "a kind alone"
         how = f"temperature {condition.temperature:g}, {condition.draft_sampling} drafts"
         how = how if condition.temperature > 0 else "greedy"
-        found.setdefault(f"{condition.draft} draft, {kinds}, {how}", []).append(each)
+        found.setdefault(f"{condition.drafter}, {kinds}, {how}", []).append(each)
     everything = [(f"all conditions ({len(measured)})", list(measured))]
     loads = sorted({row.concurrency for each in measured for row in each.rows})
     by_load = [

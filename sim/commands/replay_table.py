@@ -141,9 +141,9 @@ def _ratio(runs: list[Result], name: str) -> str:
     found = mean_and_spread(
         runs, lambda run: None if run.regret is None else getattr(run.regret, name)
     )
-    if found is None or len(runs) == 1:
-        return ratio(None if found is None else found[0])
-    return f"{found[0]:.2f}±{found[1]:.2f}".replace("±0.", "±.")
+    if found is None:
+        return ratio(None)
+    return ratio(found[0], found[1] if len(runs) > 1 else None)
 
 
 def _file_name(text: str) -> str:

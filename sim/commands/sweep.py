@@ -59,6 +59,7 @@ def sweep(
         # Workers and tables of hardware look for it there.
         os.environ[ENVIRONMENT_VARIABLE] = str(data_folder(data).resolve())
     plan = plan_sweep(config)
+    _say_size(plan)
     directory = output or Path(f"{config.stem}-results")
     results = _run(plan, directory, jobs=jobs, fresh=not resume, ray=ray)
     if json:
@@ -66,6 +67,14 @@ def sweep(
     else:
         _print_tables(results, directory)
     raise typer.Exit(1 if results.failures else 0)
+
+
+def _say_size(plan: Plan) -> None:
+    from rich.console import Console
+
+    seeds = len(plan.config.seed_list())
+    hint = f": `seeds: 1` takes 1/{seeds} of the time and shows no spread" if seeds > 1 else ""
+    Console(stderr=True).print(f"{len(plan.tasks)} runs with {seeds} seeds{hint}", highlight=False)
 
 
 def _run(
@@ -116,7 +125,10 @@ def _print_tables(results: SweepResults, directory: Path) -> None:
     console = standard_output()
     for condition in by_load(results):
         _print_table(console, condition)
-    console.print("Ratios of scores: means over the cells, and behind each that of its worst cell.")
+    console.print(
+        "Ratios of scores: means over the cells, ± half the range of the seeds, and behind each "
+        "that of its worst cell."
+    )
     console.print(f"results: {directory}", markup=False)
     console.print(f"page:    adaptive-spec report {directory}", markup=False)
     if results.failures:
@@ -136,7 +148,7 @@ def _print_table(console: Console, condition: Condition) -> None:
     for line in condition.standings:
         printed.add_row(
             escape(line.policy),
-            ratio(line.of_best_static),
+            ratio(line.of_best_static, line.spread),
             ratio(line.worst[0] if line.worst else None),
             ratio(line.of_no_speculation),
             ratio(line.worst_of_no_speculation),

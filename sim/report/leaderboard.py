@@ -46,6 +46,7 @@ class Standing:
         policy: as configured.
         cells: it has run.
         of_best_static: mean over the cells, of the best fixed K of each.
+        spread: half the range of that mean over the seeds; None of one seed.
         worst: the lowest of them, and where.
         of_no_speculation: mean over the cells.
         worst_of_no_speculation: the lowest.
@@ -62,6 +63,7 @@ class Standing:
     policy: str
     cells: int
     of_best_static: float | None
+    spread: float | None
     worst: tuple[float, Place] | None
     of_no_speculation: float | None
     worst_of_no_speculation: float | None
@@ -180,6 +182,7 @@ def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several
         policy=policy,
         cells=len({place_of_row(row) for row in rows}),
         of_best_static=_mean(best.values()),
+        spread=_half_range_over_seeds(rows),
         worst=None if worst is None else (best[worst], worst),
         of_no_speculation=_mean(none.values()),
         worst_of_no_speculation=min(none.values(), default=None),
@@ -198,6 +201,15 @@ def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several
         decision_p99_us=_mean(_known(result.decision_us.p99 for result in results)),
         fail_opens=sum(result.fail_opens for result in results),
     )
+
+
+def _half_range_over_seeds(rows: list[Row]) -> float | None:
+    by_seed: dict[int, list[float]] = {}
+    for row in rows:
+        if row.result.regret is not None:
+            by_seed.setdefault(row.cell.seed, []).append(row.result.regret.of_best_static)
+    means = [mean(each) for each in by_seed.values()]
+    return (max(means) - min(means)) / 2.0 if len(means) > 1 else None
 
 
 def recoveries(found: list[Recovery]) -> Recoveries | None:

@@ -124,7 +124,7 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         drafters: names.
         hardware: names or files.
         loads: texts, or objects with what differs for one.
-        seeds: a list, or how many (0, 1, ...).
+        seeds: a list, or how many (0, 1, ...); the time of a sweep is in proportion.
         engine: settings of the simulated engine.
         engine_variants: named settings that differ from `engine`; empty: one, named `default`.
         tokens: stop a run after this many emitted tokens.
@@ -144,7 +144,7 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     drafters: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     hardware: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     loads: Annotated[tuple[Text | LoadEntry, ...], msgspec.Meta(min_length=1)]
-    seeds: Count | Annotated[tuple[NonNegative, ...], msgspec.Meta(min_length=1)] = 1
+    seeds: Count | Annotated[tuple[NonNegative, ...], msgspec.Meta(min_length=1)] = 3
     engine: dict[str, Any] = {}
     engine_variants: dict[Text, dict[str, Any]] = {}
     tokens: Count | None = None

@@ -16,7 +16,7 @@ from benchmarks.bench_pair.llama_expansion import Expansion, LlamaShape
 from benchmarks.bench_pair.llama_shapes import SIZES, write_all
 from benchmarks.bench_pair.names import VOCABULARY_SIZE, WEIGHTS
 from benchmarks.bench_pair.prompts import load_prompts
-from benchmarks.bench_pair.training.eagle_head import EagleHead
+from benchmarks.bench_pair.training.heads import EagleHead
 
 CAUSAL = ("target", "draft")
 NOISE = 0.25

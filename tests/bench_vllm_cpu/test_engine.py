@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.bench_pair.names import KINDS
-from benchmarks.vllm_cpu.engine import OUTPUT_TOKENS, Load, Setup, Tally, first_length
+from benchmarks.vllm_cpu.engine import MTP, OUTPUT_TOKENS, Load, Setup, Tally, first_length
 from benchmarks.vllm_cpu.engines import environment, setup_for
 
 LOAD = Load(workload="mixed", temperature=0.8, concurrency=4, seed=3, seconds=1.0)
@@ -59,6 +59,16 @@ def test_only_our_engine_gets_the_plugin_and_only_speculating_ones_a_drafter(
     assert (made("vllm").k, made("vllm").adaptive) == (6, None)
     assert (made("plugin").k, made("plugin").adaptive) == (6, {})
     assert (made("own-engine2").k, made("own-engine2").adaptive) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("draft", "target"), [("draft", "target_big"), ("eagle3_big", "target_big"), (MTP, MTP)]
+)
+def test_all_engines_of_a_drafter_have_the_same_target(
+    tmp_path: Path, draft: str, target: str
+) -> None:
+    keys = ("none", "vllm", "plugin")
+    assert {setup_for(key, tmp_path, draft, "greedy").target for key in keys} == {target}
 
 
 def test_a_configuration_in_the_environment_switches_no_engine_on() -> None:

@@ -37,7 +37,7 @@ def test_quick_can_be_overridden() -> None:
         (["--arms", "none,static9"], "unknown arm 'static9'"),
         (["--concurrency", "0"], "'0' is not a number from 1 to 16"),
         (["--concurrency", "17"], "'17' is not a number from 1 to 16"),
-        (["--draft", "best"], "'best' is none of good, poor"),
+        (["--draft", "best"], "'best' is none of good, poor, mtp, eagle3"),
         (["--temperature", "hot"], "'hot' is not a temperature"),
         (["--repeats", "-1"], "must be above 0"),
         (["--seconds-per-cell", "0"], "must be above 0"),

@@ -79,11 +79,13 @@ def test_without_no_speculation_nothing_is_compared_to_it() -> None:
 def test_saved_files(tmp_path: Path) -> None:
     cells = [cell("none", 10.0), cell("ours", 8.0, drafted=100, accepted=60)]
     table = rows([ARMS[0], ARMS[2]], [4], cells)
-    text = caption(3, 60.0)
+    text = caption(3, 60.0, 0.1)
     shown, results = save(tmp_path, table, text, cells, {"seconds": {"act one": 60.0}})
     lines = shown.read_text().splitlines()
     assert lines[0].count("|") == lines[2].count("|") == lines[3].count("|")
+    assert text.startswith("Load: ")
     assert "median (minimum–maximum) of 3 repeats" in text
+    assert caption(3, 60.0, 1.0).startswith("Other processes used 1.0 cores meanwhile")
     saved = json.loads(results.read_text())
     assert saved["table"][1]["over_no_speculation"]["middle"] == pytest.approx(1.25)
     assert saved["cells"][0]["arm"] == "none"

@@ -43,7 +43,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     given = os.environ.get("ADAPTIVE_SPEC_MODELS")
     folder = Path(given) if given else tmp_path_factory.mktemp("models")
-    return build(folder, ("target", "draft", "eagle"))
+    return build(folder, ("target", "draft", "eagle", "eagle3", "mtp"))
 
 
 class EngineShelf:

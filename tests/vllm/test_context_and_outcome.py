@@ -93,6 +93,16 @@ def test_only_decoding_requests_are_in_the_batch() -> None:
     assert context.temperature.tolist() == [0.8]
 
 
+def test_requests_whose_turn_in_the_pipeline_comes_later_are_left_alone() -> None:
+    now, later = (Request(name, next_decode_eligible_step=at) for name, at in (("a", 6), ("b", 7)))
+    driver = driver_for(scheduler_with(now, later, decode_stagger=2, current_step=5), k=1)
+    driver.before_schedule()
+    assert driver.controller.counters.failures == {}
+    assert driver._planned is not None
+    assert driver._planned.context.request_ids == ["a"]
+    assert [len(request.spec_token_ids) for request in (now, later)] == [1, KMAX]
+
+
 def test_drafts_are_cut_into_new_lists() -> None:
     shared = [-1] * KMAX
     first, second = Request("a", spec_token_ids=shared), Request("b", spec_token_ids=shared)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -101,14 +103,22 @@ def held_out_losses(model: LlamaForCausalLM, corpus: Corpus) -> dict[str, float]
     return losses
 
 
-def save_weights(name: str, tensors: dict[str, torch.Tensor], config: LlamaConfig) -> None:
-    """Write `weights/NAME/{model.safetensors,config.json}`, the tensors as bf16."""
+def save_weights(
+    name: str,
+    tensors: dict[str, torch.Tensor],
+    config: LlamaConfig,
+    own: Mapping[str, Any] | None = None,
+) -> None:
+    """Write `weights/NAME/{model.safetensors,config.json}`, the tensors as bf16.
+
+    `own` is what transformers' configuration does not describe.
+    """
     folder = WEIGHTS / name
     folder.mkdir(parents=True, exist_ok=True)
     halved = {key: value.detach().to(torch.bfloat16).contiguous() for key, value in tensors.items()}
     save_file(halved, folder / "model.safetensors", metadata={"format": "pt"})
     described = config.to_dict()
-    saved = {key: described[key] for key in CONFIG_KEYS} | {"dtype": "bfloat16"}
+    saved = {key: described[key] for key in CONFIG_KEYS} | {"dtype": "bfloat16", **(own or {})}
     (folder / "config.json").write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
 
 

@@ -26,6 +26,14 @@ from tests.sim.small_server import (
 
 HARDWARE = PlainHardware(token=1e-4)
 
+POOR_DRAFTER = Path(__file__).with_name("poor_drafter.jsonl.gz")
+"""Random words, greedy, from vLLM 0.32 on a CPU with the noised draft model, 16 and then 4 clients:
+`python benchmarks/vllm_cpu.py --record DIR --draft poor --workload random --temperature 0
+--concurrency 16,4 --seconds-per-cell 20`, on a machine with other work."""
+MEASURED_K_1 = {4: 0.947, 16: 0.793}
+"""Throughput of K = 1 over none, by clients, in other runs: benchmarks/results/vllm_cpu-sweep.json,
+series `sweep`, the same condition."""
+
 
 def recorded(folder: Path, *, hazard: float, pass_seconds: float) -> Path:
     """A trace of random K at one and at four clients."""
@@ -72,6 +80,23 @@ def test_where_drafting_costs_more_than_it_brings_the_advice_is_no_speculation(t
     assert found.recommended == ["none"]
     assert not any("(K = 2)" in said for said in found.certainty), "it loses, however uncertain"
     assert found.leave_out_from == 1
+
+
+@pytest.mark.long
+def test_on_a_trace_of_vllm_where_every_fixed_k_lost_the_advice_is_no_speculation():
+    found = predict([POOR_DRAFTER], drafter="draft_model", resamplings=2, tokens=200)[0]
+    assert found.verdict.startswith("leave speculation off")
+    assert found.recommended == ["none"]
+    assert found.leave_out_from == found.loads[0].clients
+    one = next(each for each in found.predictions if each.name == "K = 1")
+    gains = {
+        load.clients: with_k.value / without.value
+        for load, with_k, without in zip(
+            found.loads, one.by_load, found.predictions[0].by_load, strict=True
+        )
+    }
+    for clients, measured in MEASURED_K_1.items():
+        assert gains[clients] == pytest.approx(measured, rel=0.05)
 
 
 def test_a_trace_with_one_k_shows_what_ran_and_says_what_is_missing(tmp_path):

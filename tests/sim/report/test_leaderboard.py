@@ -47,6 +47,7 @@ def test_seeds_are_averaged_before_the_worst_cell_is_looked_for():
     assert ours.policy == "goodput"
     assert ours.by_column == (pytest.approx(1.01), pytest.approx(0.99))
     assert ours.of_best_static == pytest.approx(1.0)
+    assert ours.spread == pytest.approx(0.01)
     assert ours.worst[0] == pytest.approx(0.99)
     assert ours.worst[1] == ("one", "eagle", "h100-llama-8b", "default", "closed:8")
     assert ours.worst_of_no_speculation == pytest.approx(495 / 300)

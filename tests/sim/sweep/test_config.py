@@ -15,6 +15,11 @@ def changed(old: str, new: str) -> str:
     return CONFIG.replace(old, new)
 
 
+def test_a_sweep_has_three_seeds_unless_it_says_otherwise(tmp_path):
+    plan = plan_sweep(write_sweep(tmp_path, changed("seeds: 2\n", "")))
+    assert {cell.name.seed for cell in plan.cells} == {0, 1, 2}
+
+
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import polars
@@ -142,4 +143,5 @@ def test_the_summary_shows_means_and_worst_cells_beside_each_other(finished):
     header = next(line for line in text.splitlines() if "/ best K" in line)
     names = " ".join(header.split())
     assert names == "policy / best K worst / no spec. worst / foresight tok/s TPOT ms"
-    assert "means over the cells, and behind each that of its worst cell" in " ".join(text.split())
+    assert "± half the range of the seeds, and behind each" in " ".join(text.split())
+    assert re.search(r"static:k=2 .*?[\d.]+±[.]\d\d ", text)

@@ -249,12 +249,12 @@ def counts_drafts_per_request() -> bool:
 
 
 def speculative_config(models: dict[str, Path], method: str) -> dict[str, Any]:
-    """vLLM's --speculative-config for a method."""
+    """vLLM's --speculative-config for a method; the head of `mtp` is in the target's folder."""
     config: dict[str, Any] = {"method": method, "num_speculative_tokens": KMAX}
     if method == "draft_model":
         config["model"] = str(models["draft"])
-    elif method == "eagle":
-        config["model"] = str(models["eagle"])
+    elif method in ("eagle", "eagle3"):
+        config["model"] = str(models[method])
     elif method == "ngram":
         config |= {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
     return config
