@@ -32,6 +32,7 @@ STATUS: dict[str, Any] = {
     "emitted_tokens": 22,
     "reasons_by_mode": {"on": {"best of #": 7, "probing": 1}, "engine": {"engine's own K": 2}},
     "requests_by_k": {"0": 1, "2": 5, "3": 3},
+    "lookup": {"found": 9, "agreed": 5, "verified": 4, "accepted": 3},
     "fail_opens": {'plan raised "x"\n': 2},
     "ignored_hints": {"adaptive_spec_k_cap": 1},
     "events": {"steps_cut_for_memory": 3},
