@@ -96,7 +96,8 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "data parallelism, mixture of experts",
         TRIMMING,
-        "idle ranks draft Kmax, so that depth stays Kmax for all; not executed",
+        "idle ranks draft Kmax, so that depth stays Kmax for all; each rank trims alone",
+        "test_parallelism: two ranks on a CPU, with collectives that the test adds",
     ),
     Interplay(
         "tensor parallelism",

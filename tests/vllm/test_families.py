@@ -26,11 +26,15 @@ pytestmark = pytest.mark.engine
 
 KMAX = 4
 HYBRIDS = ("qwen3_next_mtp", "falcon_h1")
+ROOMY = (*HYBRIDS, "step3p5")
+"""Families with several kinds of KV blocks; these tests leave them room enough."""
 BLOCK = {"qwen3_next_mtp": 288, "falcon_h1": 32}
 """Tokens of a block: under prefix caching a recurrent state has the size of one."""
 ON_V1 = tuple(name for name in FAMILIES if name != "dspark")
 """Families that model runner V1 runs."""
-FIXED_DEPTH = ("dflash",)
+FIXED_DEPTH = ("dflash", "medusa", "step3p5")
+SYNCHRONOUS = ("medusa",)
+"""vLLM turns asynchronous scheduling off for them."""
 NEVER_ACCEPTED = ("dflash", "eagle3", "gemma4")
 """Untrained drafters that nothing of is accepted: only steps with rejected drafts are shown."""
 TIE = 2e-2
@@ -56,6 +60,8 @@ class Served:
         if self.name in HYBRIDS:
             # A block is as large as a recurrent state.
             small |= dict(num_gpu_blocks_override=None, enable_prefix_caching=False)
+        if self.name == "step3p5":  # layers with a window have blocks of their own
+            small["num_gpu_blocks_override"] = 24
         if adaptive is not None:
             small["speculative_config"] = family.speculation(self.folder, KMAX)
         self._engine = Engine(
@@ -84,8 +90,9 @@ def served(shelf: Any, checkpoints: Path, name: str) -> Iterator[Served]:
         family.close()
 
 
-QUICK = ("mimo_mtp", "falcon_h1")
-"""Families of `make test`; the others take minutes and run with the long tests."""
+QUICK = ("falcon_h1",)
+"""Families of `make test`; the others take minutes and run with the long tests. MTP and EAGLE-3 are
+there with trained heads (test_trained_heads.py)."""
 
 
 def with_marks(names: tuple[str, ...]) -> list[Any]:
@@ -139,6 +146,8 @@ def test_tokens_are_those_without_speculation(
     random_policy: dict[str, Any],
     asynchronous: bool,
 ) -> None:
+    if asynchronous and family.name in SYNCHRONOUS:
+        pytest.skip("vLLM turns asynchronous scheduling off for this method")
     engine = family.engine(random_policy, asynchronous=asynchronous)
     capability = engine.controller.capability
     assert capability.depth_follows == (family.name not in FIXED_DEPTH)
@@ -153,7 +162,7 @@ def test_tokens_are_those_without_speculation(
     assert any(outcome.ragged for outcome in outcomes)
     accepted = sum(int(outcome.accepted.sum()) for outcome in outcomes)
     assert accepted > 0 or family.name in NEVER_ACCEPTED, "no draft was accepted"
-    assert engine.preemptions > 0 or family.name in HYBRIDS
+    assert engine.preemptions > 0 or family.name in ROOMY
     assert engine.controller.counters.failures == {}
     check_adapter(record, live_requests=len(engine.controller.slots))
 
@@ -171,7 +180,9 @@ def v2(models: dict[str, Path], shelf: Any) -> Iterator[V2Engines]:
     [
         pytest.param("dspark", False, marks=pytest.mark.long),
         pytest.param("dflash", False, marks=pytest.mark.long),
+        pytest.param("eagle3", True, marks=pytest.mark.long),
         pytest.param("gemma4", True, marks=pytest.mark.long),
+        pytest.param("mimo_mtp", True, marks=pytest.mark.long),
         pytest.param("several_mtp_modules", False, marks=pytest.mark.long),
     ],
 )
@@ -192,14 +203,15 @@ def test_tokens_on_model_runner_v2(
     expected = v2.run(jobs, **small)
     assert expected.runner == "vllm.v1.worker.cpu.model_runner"
     speculation = FAMILIES[name].speculation(folder, KMAX)
-    seen = v2.run(
-        jobs, FAMILIES[name].method, adaptive=random_policy, speculation=speculation, **small
-    )
+    if name == "dspark":  # vLLM's own trimming, without captured graphs refused at start
+        speculation["enable_adaptive_verification"] = True
+    adaptive = random_policy | {"take_over": True}
+    seen = v2.run(jobs, FAMILIES[name].method, adaptive=adaptive, speculation=speculation, **small)
     assert {name: answer.tokens for name, answer in seen.answers.items()} == {
         name: answer.tokens for name, answer in expected.answers.items()
     }
     assert seen.capability[1:] == (depth_follows, "")
-    assert set(seen.verified) == set(range(KMAX + 1))
+    assert set(seen.verified) >= set(range(KMAX))
     assert seen.ragged_steps > 0
     assert seen.failures == {}
 

@@ -2,27 +2,48 @@
 
 With tensor parallelism one scheduler decides for all ranks, which hear of it in vLLM's own message.
 The ranks of a dense model under data parallelism are engines of their own. Those of a mixture of
-experts wait for each other, and idle ones draft Kmax: for them the depth is left alone.
+experts exchange tokens in every pass of target and drafter, and idle ones draft Kmax: for them the
+depth is left alone, and each rank trims what it verifies.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import cpu_collectives
 import pytest
+from family_checkpoints import VOCABULARY, build
 from scenarios import prompts
 from server import Server, serving
 
 OFF = {"vllm_xargs": {"adaptive_spec_off": 1}}
-ENGINES = {"tensor": 1, "data": 2}
-"""Engines that decide, by kind of parallelism of two ranks."""
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+class Parallel(NamedTuple):
+    """Two ranks, and what the plugin does there."""
+
+    argument: str
+    engines: int
+    """That decide."""
+    level: str
+    method: str
+
+
+KINDS = {
+    # eagle: the heads of the draft model do not divide by two.
+    "tensor": Parallel("--tensor-parallel-size", 1, "FULL", "eagle"),
+    "data": Parallel("--data-parallel-size", 2, "FULL", "eagle"),
+    "experts": Parallel("--data-parallel-size", 2, "VERIFY", "mtp"),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -37,10 +58,27 @@ def server(
         "fail_open": {"max_decision_ms": 60_000},
         "status_file": str(folder / "status-{pid}.json"),
     }
-    arguments = (f"--{kind}-parallel-size", "2")
-    # eagle: the heads of the draft model do not divide by two.
-    with serving(models, folder, adaptive, *arguments, method="eagle") as server:
-        yield server
+    arguments = [KINDS[kind].argument, "2"]
+    plugins: tuple[str, ...] = ()
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "experts":
+            arguments += ["--tokenizer", str(models["target"])]
+            models = {"target": build(folder, "glm_moe_mtp") / "target"}
+            plugins = (cpu_collectives.NAME,)
+            patch.setenv(
+                "PYTHONPATH", str(cpu_collectives.plugin_folder(folder)), prepend=os.pathsep
+            )
+        with serving(
+            models, folder, adaptive, *arguments, method=KINDS[kind].method, plugins=plugins
+        ) as server:
+            yield server
+
+
+def questions(kind: str) -> list[Any]:
+    if kind != "experts":
+        return prompts(12, 41)
+    draw = random.Random(41)
+    return [draw.choices(range(3, VOCABULARY), k=draw.randrange(3, 60)) for _ in range(12)]
 
 
 @pytest.mark.http
@@ -48,7 +86,8 @@ def server(
 def test_tokens_are_those_without_speculation_and_every_engine_moves_k(
     kind: str, server: Server
 ) -> None:
-    texts = prompts(12, 41)
+    texts = questions(kind)
+    engines, level = KINDS[kind].engines, KINDS[kind].level
 
     def ask(options: dict[str, Any]) -> list[list[int]]:
         with ThreadPoolExecutor(6) as clients:
@@ -63,14 +102,14 @@ def test_tokens_are_those_without_speculation_and_every_engine_moves_k(
             json.loads(path.read_text()) for path in sorted(server.status.parent.glob("status-*"))
         ]
         ready = [status for status in found if len(status["requests_by_k"]) >= 4]
-        return ready if len(ready) == ENGINES[kind] == len(found) else []
+        return ready if len(ready) == engines == len(found) else []
 
-    for status in server.wait_for(moved, f"{ENGINES[kind]} engines that decide"):
+    for status in server.wait_for(moved, f"{engines} engines that decide"):
         assert status["fail_opens"] == {}
         assert status["accepted_tokens"] > 0
     lines = [line for line in server.log.read_text().splitlines() if "capability=" in line]
-    assert len(lines) == ENGINES[kind]
-    assert all("capability=FULL" in line and "mode=on" in line for line in lines), lines
+    assert len(lines) == engines
+    assert all(f"capability={level}" in line and "mode=on" in line for line in lines), lines
 
 
 @pytest.mark.engine

@@ -129,6 +129,22 @@ def test_drafter_passes_follow_the_depth_where_the_capability_says_so(
 
 
 @pytest.mark.long
+def test_tokens_are_the_same_where_requests_take_turns_as_in_a_pipeline(
+    v2: V2Engines, unspeculated: Observed, random_policy: dict[str, Any]
+) -> None:
+    """vLLM starts no pipeline on a CPU; the scheduler's part of one, and the runner's, run here."""
+    adaptive = random_policy | {"fail_open": PATIENT}
+    observed = v2.run(
+        small_crowd(), "draft_model", stages=2, adaptive=adaptive, asynchronous=True, **SMALL
+    )
+    for name, expected in unspeculated.answers.items():
+        assert observed.answers[name].tokens == expected.tokens, name
+    assert set(observed.verified) >= {0, 1, 2, 3}, "K did not vary"
+    assert observed.failures == {}
+    assert observed.left == 0
+
+
+@pytest.mark.long
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("scenario", ["crowded", "with_logprobs", "with_aborts", "with_stops"])
 def test_tokens_of_the_other_traffic_are_those_without_speculation(

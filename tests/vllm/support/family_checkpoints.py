@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -154,6 +155,33 @@ _GEMMA_ASSISTANT: dict[str, Any] = dict(
         num_kv_shared_layers=2,
     ),
 )
+_STEP3P5 = _COMMON | dict(
+    model_type="step3p5",
+    architectures=["Step3p5ForCausalLM"],
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_attention_groups=2,
+    head_dim=32,
+    sliding_window=32,  # every other layer's, where no layer_types are given
+    att_impl_type="GQA",
+    rope_theta=10000.0,
+    moe_layers_enum="1",
+    moe_num_experts=4,
+    moe_top_k=2,
+    moe_intermediate_size=64,
+    moe_router_activation="softmax",  # the CPU has no router with sigmoid and no groups
+    share_expert_dim=64,
+    num_nextn_predict_layers=2,
+)
+_MEDUSA: dict[str, Any] = dict(
+    model_type="medusa",
+    architectures=["MedusaModel"],
+    hidden_size=HIDDEN,
+    vocab_size=VOCABULARY,
+    num_heads=4,
+    num_hidden_layers=1,
+    dtype="float32",
+)
 _EAGLE3 = _LLAMA | dict(
     architectures=["LlamaForCausalLMEagle3"],
     num_hidden_layers=1,
@@ -184,6 +212,7 @@ class Family:
 
     Attributes:
         target: config.json of the target.
+        target_tensors: makes the target's tensors, where transformers does not know the model.
         method: vLLM's name of the speculation method.
         own_drafter: adds the drafter's tensors to the target's.
         draft: config.json of a separate drafter; None if it is part of the target.
@@ -197,6 +226,7 @@ class Family:
     draft: dict[str, Any] | None = None
     draft_tensors: Callable[[Tensors], Tensors] | None = None
     operators: tuple[str, ...] = ()
+    target_tensors: Callable[[dict[str, Any]], Tensors] | None = None
 
     def speculation(self, folder: Path, k: int) -> dict[str, Any]:
         """vLLM's --speculative-config, for a model in this folder."""
@@ -209,7 +239,8 @@ def build(folder: Path, name: str) -> Path:
     family, place = FAMILIES[name], folder / name
     if (place / "done").exists():
         return place
-    target = _initialised(place / "target", family.target)
+    make = family.target_tensors or partial(_initialised, place / "target")
+    target = make(family.target)
     _write(place / "target", family.target, target | family.own_drafter(target, family.target))
     if family.draft is not None:
         if family.draft_tensors is not None:
@@ -230,12 +261,17 @@ def _initialised(place: Path, config: dict[str, Any]) -> Tensors:
     own = {key: value for key, value in config.items() if key != "architectures"}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**own))
     model.to(torch.float32).save_pretrained(place)
-    tensors = load_file(place / "model.safetensors")
-    draw = torch.Generator().manual_seed(11)
-    made = {name: _value(name, tensor, draw) for name, tensor in sorted(tensors.items())}
+    made = _randomised(load_file(place / "model.safetensors"))
     if config["tie_word_embeddings"]:  # else each token predicts itself
         made |= {name: made[name] * 0.06 for name in made if name.endswith("embed_tokens.weight")}
     return made
+
+
+def _randomised(tensors: Tensors) -> Tensors:
+    import torch
+
+    draw = torch.Generator().manual_seed(11)
+    return {name: _value(name, tensor, draw) for name, tensor in sorted(tensors.items())}
 
 
 def _value(name: str, tensor: Any, draw: Any) -> Any:
@@ -346,6 +382,57 @@ def _eagle3(target: Tensors) -> Tensors:
     }
 
 
+def _step3p5(config: dict[str, Any]) -> Tensors:
+    """A target under the names of StepFun's checkpoints; norms add one to their weight."""
+    import torch
+
+    head, heads = config["head_dim"], config["num_attention_heads"]
+    grouped, hidden = config["num_attention_groups"], config["hidden_size"]
+    experts, wide = config["moe_num_experts"], config["moe_intermediate_size"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (config["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+        "lm_head.weight": (config["vocab_size"], hidden),
+    }
+    for index in range(config["num_hidden_layers"]):
+        layer: dict[str, tuple[int, ...]] = {
+            "input_layernorm": (hidden,),
+            "post_attention_layernorm": (hidden,),
+            "self_attn.q_norm": (head,),
+            "self_attn.k_norm": (head,),
+            "self_attn.q_proj": (heads * head, hidden),
+            "self_attn.k_proj": (grouped * head, hidden),
+            "self_attn.v_proj": (grouped * head, hidden),
+            "self_attn.o_proj": (hidden, heads * head),
+        }
+        mlps: dict[str, tuple[tuple[int, ...], int]] = {"mlp": ((), config["intermediate_size"])}
+        if str(index) == config["moe_layers_enum"]:
+            layer["moe.gate"] = (experts, hidden)
+            mlps = {"moe": ((experts,), wide), "share_expert": ((), config["share_expert_dim"])}
+        for mlp, (stacked, size) in mlps.items():
+            layer |= {f"{mlp}.{part}_proj": (*stacked, size, hidden) for part in ("gate", "up")}
+            layer[f"{mlp}.down_proj"] = (*stacked, hidden, size)
+        shapes |= {f"model.layers.{index}.{part}.weight": size for part, size in layer.items()}
+    made = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    return _randomised(made) | {
+        f"model.layers.{config['moe_layers_enum']}.moe.router_bias": torch.zeros(experts)
+    }
+
+
+def _medusa(target: Tensors) -> Tensors:
+    """Heads that read from the last hidden state alone what comes two to five tokens later."""
+    import torch
+
+    draw = torch.Generator().manual_seed(19)
+    made: Tensors = {}
+    for index in range(_MEDUSA["num_heads"]):
+        made |= {
+            f"blocks.{index}.layers.0.weight": torch.randn(HIDDEN, HIDDEN, generator=draw) * 0.05,
+            f"lm_heads.{index}.weight": target["lm_head.weight"],
+        }
+    return made
+
+
 def _block_drafter(target: Tensors) -> Tensors:
     made = _prefixed("layers.0.", _layer(target, 2)) | _prefixed("layers.1.", _layer(target, 3))
     return made | {
@@ -383,6 +470,8 @@ FAMILIES: dict[str, Family] = {
         operators=("mamba_conv", "mamba_ssm"),
     ),
     "gemma4": Family(_GEMMA_TEXT, draft=_GEMMA_ASSISTANT),
+    "step3p5": Family(_STEP3P5, own_drafter=_nextn, target_tensors=_step3p5),
+    "medusa": Family(_LLAMA, "medusa", draft=_MEDUSA, draft_tensors=_medusa),
     "eagle3": Family(_LLAMA, "eagle3", draft=_EAGLE3, draft_tensors=_eagle3),
     "dflash": Family(_QWEN3, "dflash", draft=_DFLASH, draft_tensors=_block_drafter),
     "dspark": Family(_QWEN3, "dspark", draft=_DSPARK, draft_tensors=_dspark),

@@ -97,8 +97,9 @@ def serving(
     adaptive: dict[str, Any],
     *arguments: str,
     method: str = "draft_model",
+    plugins: tuple[str, ...] = (),
 ) -> Iterator[Server]:
-    """A server with these `adaptive_spec` settings besides its files."""
+    """A server with these `adaptive_spec` settings besides its files, and plugins beside ours."""
     config = {
         "status_file": str(folder / "status.json"),
         "trace": {"directory": str(folder / "trace")},
@@ -125,7 +126,7 @@ def serving(
     environment |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         "VLLM_LOGGING_LEVEL": "INFO",
-        "VLLM_PLUGINS": "adaptive_spec",
+        "VLLM_PLUGINS": ",".join(("adaptive_spec", *plugins)),
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": "200",  # ms

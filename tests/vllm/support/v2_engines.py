@@ -66,6 +66,7 @@ class V2Engines:
         jobs: Sequence[Job],
         method: str | None = None,
         policy: tuple[int, int | None] | None = None,
+        stages: int = 1,
         **options: Any,
     ) -> Observed:
         """Serve the jobs with an engine of these options.
@@ -74,9 +75,10 @@ class V2Engines:
             jobs: the requests.
             method: of speculation; none without.
             policy: K and depth of a fixed policy; without, the configured one decides.
+            stages: let requests take turns as in a pipeline of so many, with scheduling ahead.
             options: of `Engine`.
         """
-        return self._pool.submit(_run, list(jobs), method, policy, options).result()
+        return self._pool.submit(_run, list(jobs), method, policy, stages, options).result()
 
     def watch(
         self, jobs: Sequence[Job], method: str, *, late: bool = False, **options: Any
@@ -141,9 +143,11 @@ def _run(
     jobs: list[Job],
     method: str | None,
     policy: tuple[int, int | None] | None,
+    stages: int,
     options: dict[str, Any],
 ) -> Observed:
     engine = _engine(method, options)
+    engine.scheduler.decode_stagger = stages
     runner, scheduler = type(engine.runner).__module__, type(engine.scheduler).__name__
     if not hasattr(engine.scheduler, "adaptive_spec"):
         return Observed(engine.run(jobs), runner, scheduler)
