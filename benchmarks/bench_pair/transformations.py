@@ -196,7 +196,11 @@ def wider_norm(old: torch.Tensor | None, width: int, shape: Shape) -> torch.Tens
 
 
 def with_mtp_module(target: Tensors, config: Config, module: Tensors) -> tuple[Tensors, Config]:
-    """A Llama target and its MTP module as one checkpoint of MiMo, a Qwen2 with such modules."""
+    """A Llama target and its MTP module as one checkpoint of MiMo, a Qwen2 with such modules.
+
+    The configuration stays a Llama's, which has all that MiMo's code reads: with that of a Qwen2,
+    transformers would use Qwen2's tokenizer, which splits text differently.
+    """
     made = dict(target)
     for name in target:
         if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
@@ -210,7 +214,6 @@ def with_mtp_module(target: Tensors, config: Config, module: Tensors) -> tuple[T
     made["lm_head.weight"] = target["model.embed_tokens.weight"].clone()
     return made, config | {
         "architectures": ["MiMoForCausalLM"],
-        "model_type": "qwen2",
         "num_nextn_predict_layers": 1,
         "tie_word_embeddings": False,
     }

@@ -104,6 +104,16 @@ def drafts(target: Path, head: Path, name: str, tokens: Any) -> Any:
         return torch.stack([model.lm_head(x) for x in made(embeddings, features[:, :-1], 3)])
 
 
+def test_all_forms_of_the_target_split_text_alike(models: dict[str, Path]) -> None:
+    transformers = pytest.importorskip("transformers")
+    texts = [texts[0] for texts in bench("prompts").load_prompts().values()]
+    split = [
+        transformers.AutoTokenizer.from_pretrained(models[name])(texts)["input_ids"]
+        for name in ("target", "mtp", "target_big", "mtp_big")
+    ]
+    assert all(each == split[0] for each in split)
+
+
 @pytest.mark.parametrize("name", ["mtp", "eagle3"])
 def test_expanded_head_drafts_as_the_small_one(models: dict[str, Path], name: str) -> None:
     torch = pytest.importorskip("torch")

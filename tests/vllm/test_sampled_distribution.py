@@ -13,43 +13,16 @@ from typing import Any
 
 import pytest
 from distributions import check_alike, p_value
-from engines import Job
-from scenarios import prompts
+from sampled_completions import ENGINE, sample
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistics]
 
 SAMPLES_PER_PROMPT = 1536
-PROMPTS = 4
-LARGEST_BATCH = 48
-ENGINE = {
-    "max_num_seqs": LARGEST_BATCH,
-    "max_num_batched_tokens": 1024,
-    "num_gpu_blocks_override": 400,
-}
-
-
-def sample(
-    engine: Any, samples_per_prompt: int = SAMPLES_PER_PROMPT
-) -> list[list[tuple[int, ...]]]:
-    """Completions of each prompt at temperature 0.8."""
-    options = {"temperature": 0.8, "max_tokens": 6, "n": LARGEST_BATCH, "detokenize": False}
-    texts = prompts(PROMPTS, 31)
-    rounds = samples_per_prompt // LARGEST_BATCH
-    jobs = [
-        Job(f"{index}-{turn}", text, 0, options)
-        for turn in range(rounds)
-        for index, text in enumerate(texts)
-    ]
-    answers = engine.run(jobs)
-    drawn: list[list[tuple[int, ...]]] = [[] for _ in texts]
-    for name, answer in answers.items():
-        drawn[int(name.partition("-")[0])] += answer.tokens
-    return drawn
 
 
 @pytest.fixture(scope="module")
 def unspeculated(shelf: Any) -> list[list[tuple[int, ...]]]:
-    return sample(shelf.get(**ENGINE))
+    return sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +36,7 @@ def test_distribution_at_temperature(
 ) -> None:
     speculation = {"draft_sample_method": draft_sampling}
     engine = shelf.get("draft_model", adaptive=random_policy, speculation=speculation, **ENGINE)
-    speculated = sample(engine)
+    speculated = sample(engine, SAMPLES_PER_PROMPT)
     status = engine.controller.status()
     assert status["accepted_tokens"] > 1000, "speculation hardly ran"
     assert status["fail_opens"] == {}

@@ -1,0 +1,130 @@
+"""Trained MTP and EAGLE-3 heads on the bench target: real acceptance, the tokens stay the same.
+
+MTP is part of its target, which is the bench target in the form of MiMo, so references and
+distributions of the plain target hold for it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributions import check_alike
+from engines import KMAX, Engine, Job
+from recording import record_steps
+from sampled_completions import ENGINE, sample
+from scenarios import PROMPTS, SCENARIOS
+
+from adaptive_spec import check_adapter
+
+pytestmark = pytest.mark.engine
+
+HEADS = ("mtp", "eagle3")
+SAMPLES_PER_PROMPT = 1536
+SCHEDULING = [
+    pytest.param(False, id="sync"),
+    pytest.param(True, id="async", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def head(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def speculating(
+    shelf: Any, models: dict[str, Path], head: str, adaptive: dict[str, Any], **options: Any
+) -> Engine:
+    if head == "mtp":
+        options["model"] = str(models["mtp"])
+    engine: Engine = shelf.get(head, adaptive=adaptive, **options)
+    return engine
+
+
+def check_tokens(engine: Engine, jobs: Sequence[Job], expected: dict[str, Any]) -> list[Any]:
+    """Run the jobs; return the outcomes of the steps."""
+    record = record_steps(engine)
+    answers = engine.run(jobs)
+    for name in expected:
+        if not name.startswith("leave-"):
+            assert answers[name].tokens == expected[name].tokens, name
+            assert answers[name].reasons == expected[name].reasons, name
+    assert engine.controller.counters.failures == {}
+    check_adapter(record, live_requests=len(engine.controller.slots))
+    return [outcome for _, _, outcome in record if outcome is not None]
+
+
+@pytest.mark.parametrize("asynchronous", SCHEDULING)
+def test_tokens_are_those_without_speculation(
+    shelf: Any,
+    models: dict[str, Path],
+    reference: dict[str, Any],
+    random_policy: dict[str, Any],
+    head: str,
+    asynchronous: bool,
+) -> None:
+    """Under preemption, prompts in chunks and reused prefixes, K changes at each step."""
+    engine = speculating(shelf, models, head, random_policy, asynchronous=asynchronous)
+    outcomes = check_tokens(engine, SCENARIOS["crowded"](), reference["crowded"])
+    assert engine.controller.capability.depth_follows
+    assert {int(k) for outcome in outcomes for k in outcome.verified} == set(range(KMAX + 1))
+    assert any(outcome.ragged for outcome in outcomes)
+    assert engine.preemptions >= 10
+    assert max(int(outcome.accepted.max(initial=0)) for outcome in outcomes) == KMAX
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("asynchronous", SCHEDULING)
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "crowded"])
+def test_tokens_of_other_traffic(
+    shelf: Any,
+    models: dict[str, Path],
+    reference: dict[str, Any],
+    random_policy: dict[str, Any],
+    head: str,
+    asynchronous: bool,
+    scenario: str,
+) -> None:
+    engine = speculating(shelf, models, head, random_policy, asynchronous=asynchronous)
+    check_tokens(engine, SCENARIOS[scenario](), reference[scenario])
+
+
+def test_acceptance_differs_by_kind_of_text(
+    shelf: Any, models: dict[str, Path], random_policy: dict[str, Any], head: str
+) -> None:
+    engine = speculating(shelf, models, head, random_policy, asynchronous=False)
+    by_kind = json.loads(PROMPTS.read_text(encoding="utf-8"))
+    rates = {}
+    for kind in ("json", "prose"):
+        before = engine.controller.status()
+        engine.run([Job(f"{kind}-{n}", text) for n, text in enumerate(by_kind[kind][:8])])
+        after = engine.controller.status()
+        accepted, verified = (
+            after[name] - before[name] for name in ("accepted_tokens", "verified_tokens")
+        )
+        rates[kind] = accepted / verified
+    assert rates["json"] > rates["prose"] + 0.15, rates
+
+
+@pytest.mark.statistics
+@pytest.mark.long
+@pytest.mark.parametrize("draft_sampling", ["probabilistic", "greedy"])
+def test_distribution_at_temperature(
+    shelf: Any,
+    models: dict[str, Path],
+    random_policy: dict[str, Any],
+    head: str,
+    draft_sampling: str,
+) -> None:
+    plain = sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
+    speculation = {"draft_sample_method": draft_sampling}
+    engine = speculating(shelf, models, head, random_policy, speculation=speculation, **ENGINE)
+    speculated = sample(engine, SAMPLES_PER_PROMPT)
+    status = engine.controller.status()
+    assert status["accepted_tokens"] > 1000, "speculation hardly ran"
+    assert status["fail_opens"] == {}
+    check_alike(speculated, plain)
