@@ -135,7 +135,8 @@ def advice_on_kmax(vllm_config: Any, found: Support, state: Mapping[str, Any] | 
     if found.capability is None or found.shadow or not chained or speculation.parallel_drafting:
         return ""
     requests = int(vllm_config.scheduler_config.max_num_seqs)
-    return kmax_advice(found.capability.max_draft_tokens, requests, state)
+    kmax, recurrent = found.capability.max_draft_tokens, _has_state(vllm_config.model_config)
+    return kmax_advice(kmax, requests, state, recurrent=recurrent)
 
 
 def ragged_refusal(vllm_config: Any) -> str:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 _ENOUGH = 200
 """Observations of the last position below which its acceptance counts as not measured."""
 _WORTHWHILE = 0.3
@@ -21,7 +23,16 @@ _SMALL = 4
 """Kmax below which a larger one is worth trying without a measurement."""
 
 
-def kmax_advice(kmax: int, requests: int, state: Mapping[str, Any] | None = None) -> str:
+class _Learned(msgspec.Struct):
+    """What is read of the state of an `acceptance.hazard_model.HazardModel`."""
+
+    position_effect: list[float]
+    observations: list[int]
+
+
+def kmax_advice(
+    kmax: int, requests: int, state: Mapping[str, Any] | None = None, *, recurrent: bool = False
+) -> str:
     """Return one sentence for operators; empty if there is nothing to say.
 
     Only for drafters that run once for each draft, and so can run more often.
@@ -30,12 +41,13 @@ def kmax_advice(kmax: int, requests: int, state: Mapping[str, Any] | None = None
         kmax: draft tokens that the engine is configured for.
         requests: largest number of requests in a batch.
         state: a policy's learned state; its survival is used if it has one.
+        recurrent: the model keeps a recurrent state, of which each draft token needs a copy.
     """
     hazards = _measured_hazards(state or {}, kmax)
     if not hazards:
-        return (
-            "" if kmax >= _SMALL else f"Kmax {kmax} can be raised: {_cost(kmax, _SMALL, requests)}"
-        )
+        if kmax >= _SMALL:
+            return ""
+        return f"Kmax {kmax} can be raised: {_cost(kmax, _SMALL, requests, recurrent)}"
     survival = math.prod(hazards)
     deepest = kmax
     while deepest < kmax + _FARTHEST and survival * hazards[-1] >= _WORTHWHILE:
@@ -44,23 +56,28 @@ def kmax_advice(kmax: int, requests: int, state: Mapping[str, Any] | None = None
     measured = f"measured survival of draft {kmax} is {math.prod(hazards):.2f}"
     if deepest == kmax:
         return f"{measured}: a larger Kmax would gain little"
-    return f"{measured}, of draft {deepest} about {survival:.2f}: {_cost(kmax, deepest, requests)}"
+    cost = _cost(kmax, deepest, requests, recurrent)
+    return f"{measured}, of draft {deepest} about {survival:.2f}: {cost}"
 
 
-def _cost(kmax: int, advised: int, requests: int) -> str:
+def _cost(kmax: int, advised: int, requests: int, recurrent: bool) -> str:
     more = advised - kmax
+    reserved = "KV tokens and copies of the recurrent state" if recurrent else "KV tokens"
     return (
         f"num_speculative_tokens {advised} drafts deeper where it pays, with the same weights; it "
-        f"reserves {more} more KV token{'s' * (more > 1)} per running request (at most "
-        f"{more * requests}) and, with captured graphs, captures more of them at start"
+        f"reserves {more} more {reserved} per running request (at most {more * requests}) and, "
+        "with captured graphs, captures more of them at start"
     )
 
 
 def _measured_hazards(state: Mapping[str, Any], kmax: int) -> list[float]:
     """Return the acceptance of positions 1 to Kmax in a saved state; empty if it has none."""
     for learned in state.values():
-        if isinstance(learned, Mapping) and "position_effect" in learned:
-            logits, seen = learned["position_effect"], learned.get("observations", ())
-            if len(logits) == len(seen) == kmax and seen[-1] >= _ENOUGH:
-                return [1.0 / (1.0 + math.exp(-logit)) for logit in logits]
+        try:
+            found = msgspec.convert(learned, _Learned)
+        except msgspec.ValidationError:
+            continue
+        logits, seen = found.position_effect, found.observations
+        if len(logits) == len(seen) == kmax and seen[-1] >= _ENOUGH:
+            return [1.0 / (1.0 + math.exp(-max(logit, -50.0))) for logit in logits]
     return []

@@ -110,9 +110,12 @@ def main() -> None:
     target = load_target()
     config = head_config(target.config, arguments.head)
     head = HEADS[arguments.head](config)
-    eagle = load_file(WEIGHTS / "eagle" / "model.safetensors")
-    head.start_from({name: each.float() for name, each in eagle.items()}, target.model.norm.weight)
-    slower = 1.0 if arguments.head == "eagle" else CONTINUED_SHARE
+    slower = 1.0
+    if arguments.head != "eagle":
+        trained = load_file(WEIGHTS / "eagle" / "model.safetensors")
+        eagle = {name: tensor.float() for name, tensor in trained.items()}
+        head.start_from(eagle, target.model.norm.weight)
+        slower = CONTINUED_SHARE
     optimizer = Optimizer(head, MATRIX_RATE * slower, OTHER_RATE * slower)
     clock = WallClock(arguments.seconds)
     step = 0

@@ -28,6 +28,11 @@ def test_without_a_measurement_a_small_kmax_can_be_raised_at_a_stated_cost() -> 
     assert "3 more KV tokens per running request (at most 768)" in said
 
 
+def test_a_recurrent_state_is_part_of_the_cost() -> None:
+    assert "copies of the recurrent state" in kmax_advice(1, 256, recurrent=True)
+    assert "recurrent" not in kmax_advice(1, 256)
+
+
 def test_without_a_measurement_nothing_is_said_of_a_large_kmax() -> None:
     assert kmax_advice(6, 256) == ""
 
