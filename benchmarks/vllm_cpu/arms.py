@@ -8,6 +8,10 @@ Four engines serve all arms but the checks:
 * `plugin`: the same with adaptive-spec.
 * `plugin-history`: adaptive-spec without reading the drafter's confidence.
 
+Two more show what a second source of drafts is worth: `plugin-both`, which looks drafts up beside
+the drafter's (greedy drafts only), and `plugin-suffix`, where vLLM's suffix decoding is the only
+source.
+
 The checks show what that sharing is worth: `own-engineN` configures num_speculative_tokens = N in
 an engine of its own, `pluginN` runs our plugin with the policy `static`.
 """
@@ -23,12 +27,15 @@ from .errors import BenchmarkError
 KMAX = 6
 NONE, SCHEDULE, OURS, OURS_COLD = "none", "schedule", "ours", "ours-cold"
 OURS_HISTORY = "ours-history"
+OURS_BOTH, OURS_SUFFIX = "ours-both", "ours-suffix"
 STATIC = tuple(f"static{k}" for k in range(1, KMAX + 1))
 DEFAULT_ARMS = (NONE, *STATIC, SCHEDULE, OURS, OURS_HISTORY, OURS_COLD)
-PLUGIN_ENGINE = "plugin"
+PLUGIN_ENGINE, SUFFIX_ENGINE = "plugin", "plugin-suffix"
 PLUGIN_ENGINES: dict[str, dict[str, Any]] = {
     PLUGIN_ENGINE: {},
     "plugin-history": {"confidence": False},
+    "plugin-both": {"second_source": {}},
+    SUFFIX_ENGINE: {},
 }
 """Engines with our plugin, and its configuration."""
 
@@ -69,6 +76,10 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, "adaptive-spec", PLUGIN_ENGINE, policy="goodput")
     if name == OURS_HISTORY:
         return Arm(name, "adaptive-spec, history only", "plugin-history", policy="goodput")
+    if name == OURS_BOTH:
+        return Arm(name, "adaptive-spec, two sources", "plugin-both", policy="goodput")
+    if name == OURS_SUFFIX:
+        return Arm(name, "adaptive-spec, suffix alone", SUFFIX_ENGINE, policy="goodput")
     if name == OURS_COLD:
         return Arm(name, "adaptive-spec, cold", PLUGIN_ENGINE, policy="goodput", fresh=True)
     match = re.fullmatch(r"(static|plugin|own-engine)(\d+)", name)
@@ -82,6 +93,7 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, f"static K = {k}, own engine", name, k)
     raise BenchmarkError(
         f"unknown arm {name!r}: there are {NONE}, static1 to static{KMAX}, {SCHEDULE}, {OURS}, "
-        f"{OURS_HISTORY}, {OURS_COLD}, and for checks plugin1 to plugin{KMAX} and own-engine1 to "
+        f"{OURS_HISTORY}, {OURS_COLD}, {OURS_BOTH}, {OURS_SUFFIX}, "
+        f"and for checks plugin1 to plugin{KMAX} and own-engine1 to "
         f"own-engine{KMAX}"
     )

@@ -21,8 +21,10 @@ MAX_NUM_SEQS = 16
 MAX_MODEL_LEN = 256
 OUTPUT_TOKENS = 64
 MIXED = "mixed"
-HEADS = {"eagle3_big": "eagle3", MTP: "mtp"}
-"""Trained heads, and vLLM's method for each; any other drafter is a draft model."""
+SUFFIX = "suffix"
+"""No model: drafts are looked up by vLLM's suffix decoding."""
+METHODS = {"eagle3_big": "eagle3", MTP: "mtp", SUFFIX: SUFFIX}
+"""Drafters by vLLM's method; any other one is a draft model."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,11 +129,12 @@ class BenchEngine:
         )
         if setup.draft is not None:
             arguments["speculative_config"] = {
-                "method": HEADS.get(setup.draft, "draft_model"),
+                "method": METHODS.get(setup.draft, "draft_model"),
                 "num_speculative_tokens": setup.k,
-                "draft_sample_method": setup.draft_sampling,
             }
-            if setup.draft != setup.target:
+            if setup.draft != SUFFIX:
+                arguments["speculative_config"]["draft_sample_method"] = setup.draft_sampling
+            if setup.draft not in (setup.target, SUFFIX):
                 arguments["speculative_config"]["model"] = str(models / setup.draft)
         if setup.adaptive is not None:
             arguments["additional_config"] = {"adaptive_spec": setup.adaptive}

@@ -20,8 +20,8 @@ import msgspec
 from demo.arms import ROOT, model_threads
 from demo.servers import tail
 
-from .arms import KMAX, PLUGIN_ENGINES
-from .engine import MTP, Load, Setup
+from .arms import KMAX, PLUGIN_ENGINES, SUFFIX_ENGINE
+from .engine import MTP, SUFFIX, Load, Setup
 from .errors import BenchmarkError
 
 STOP_SECONDS = 20.0
@@ -49,6 +49,8 @@ def setup_for(
     target = MTP if draft == MTP else "target_big"
     if engine == "none":
         return Setup(models=str(models), target=target)
+    if engine == SUFFIX_ENGINE:
+        draft = SUFFIX
     own = engine.removeprefix("own-engine")
     ours = PLUGIN_ENGINES.get(engine)
     return Setup(
