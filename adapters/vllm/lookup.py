@@ -25,6 +25,9 @@ _DEPTH = 24
 """Tokens of a path of the tree: a match and its continuation."""
 _LEAST_PROBABILITY = 0.1
 """Of a draft, by how often the text went on like this: vLLM's default."""
+_PROMPT_TOKENS = 16_384
+"""Tokens of prompts that the trees take up in a step, 10 ms of CPU time; of a longer prompt the
+last so many. What does not fit waits for the next step."""
 _MOST_SECONDS = 0.01
 """Look-ups of a step that take more CPU time are left out for a while, ..."""
 _PAUSE_SECONDS = 10.0
@@ -109,16 +112,20 @@ class LookUp:
         """Add the tokens that these requests have gained."""
         if time.perf_counter() < self._paused_until:
             return
+        room = _PROMPT_TOKENS
         try:
             for request in requests:
                 name, held = request.request_id, self._known.get(request.request_id)
                 if held is None:
                     if request.prompt_token_ids is None:  # embeddings
                         continue
+                    held = len(request.prompt_token_ids)
+                    room -= min(held, _PROMPT_TOKENS)
+                    if room < 0:
+                        continue
                     if name in self._trees.cached_requests:
                         self._trees.evict_cached_response(name)
-                    self._trees.start_request(name, list(request.prompt_token_ids))
-                    held = len(request.prompt_token_ids)
+                    self._trees.start_request(name, request.prompt_token_ids[-_PROMPT_TOKENS:])
                 new = request.all_token_ids[held:]
                 if new:
                     self._trees.add_active_response(name, list(new))

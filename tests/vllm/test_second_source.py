@@ -123,3 +123,17 @@ def test_a_look_up_that_fails_is_left_out_and_counted() -> None:
 def test_drafts_agree_up_to_the_first_wrong_one_or_the_end_of_what_was_emitted() -> None:
     found = [[1, 2, 3], [1, 2, 3], [], [5]]
     assert agreement(found, [[1, 2, 9, 9], [1, 2], [7], [6, 5]]).tolist() == [2, 2, 0, 0]
+
+
+def test_prompts_are_taken_up_a_bounded_number_of_tokens_at_a_time() -> None:
+    lookup = LookUp(SecondSource(), lambda event: None)
+    long = [[place % 1000 + 5000 * which for place in range(30_000)] for which in range(3)]
+    requests = [Request(str(which), prompt, prompt[:3]) for which, prompt in enumerate(long)]
+    most = np.full(3, KMAX)
+    found = []
+    for _ in range(3):
+        lookup.take_up(requests)
+        now = lookup.find(requests, most)
+        assert now is not None
+        found.append(np.count_nonzero(now.available))
+    assert found == [1, 2, 3]
