@@ -166,6 +166,11 @@ async def run(options: Options) -> None:
     print(f"all of it took {clock.total:.0f} s; see")
     for place in (path, *saved):
         print(f"  {place}")
+    command = Path(sys.executable).with_name("adaptive-spec")
+    print(
+        f"what each K would have brought, from this server's own steps (some minutes):\n"
+        f"  {command} advise {files.trace} --drafter draft_model"
+    )
 
 
 def expected_seconds(options: Options, phases: Sequence[tuple[int, float]]) -> dict[str, float]:

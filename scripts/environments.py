@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -118,28 +119,34 @@ def _add_vllm_metadata(folder: Path) -> None:
 
 
 def write_lock(name: str) -> None:
-    """Resolve `requirements/NAME.in` in a fresh environment and write `NAME.txt`.
+    """Resolve `requirements/NAME.in` for a fresh environment and write `NAME.txt`.
 
     Raises subprocess.CalledProcessError or OSError, printed with the end of the log.
     """
     log = environments_folder() / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("")
+    found: dict[str, str] = {}
     with (
         tempfile.TemporaryDirectory() as temporary,
         _explained(f"the lock of {name} cannot be written", log),
     ):
-        folder = Path(temporary) / name
+        folder, report = Path(temporary, name), Path(temporary, "report.json")
         _run(log, sys.executable, "-m", "venv", folder)
-        _pip(log, folder, "install", "--requirement", REQUIREMENTS / f"{name}.in")
-        bare = REQUIREMENTS / f"{name}.no-deps.in"
-        if bare.exists():
-            _pip(log, folder, "install", "--no-deps", "--requirement", bare)
-        freeze = [folder / "bin" / "python", "-m", "pip", "freeze", "--all"]
-        listed = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout
+        resolve = ("install", "--dry-run", "--ignore-installed", "--report", report)
+        for options, file in (((), f"{name}.in"), (("--no-deps",), f"{name}.no-deps.in")):
+            if (REQUIREMENTS / file).exists():
+                _pip(log, folder, *resolve, *options, "--requirement", REQUIREMENTS / file)
+                about = [each["metadata"] for each in json.loads(report.read_text())["install"]]
+                found |= {
+                    each["name"].lower(): each["name"] + "==" + each["version"] for each in about
+                }
     left_out = NOT_LOCKED | (NOT_LOCKED_FOR_VLLM if name == "vllm" else set())
-    kept = [line for line in listed.splitlines() if line.partition("==")[0] not in left_out]
+    kept = [line for key, line in found.items() if key not in left_out]
     header = "# The exact packages of an environment: `make lock` writes this from the .in file."
-    (REQUIREMENTS / f"{name}.txt").write_text("\n".join([header, *kept]) + "\n")
+    lines = [header, *sorted(kept, key=str.lower)]
+    (REQUIREMENTS / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    print(f"{REQUIREMENTS / name}.txt: {len(kept)} packages", flush=True)
 
 
 def _pip(log: Path, folder: Path, *arguments: str | Path) -> None:

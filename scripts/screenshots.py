@@ -129,7 +129,7 @@ def top() -> None:
         page = Path(folder, "top.html")
         console.print(screen({"0": now}, {"0": before}, 1.0))
         console.save_html(str(page))
-        shot(page.as_uri(), "top.png", 860, 330)
+        shot(page.as_uri(), "top.png", 880, 330)
 
 
 def advise() -> None:

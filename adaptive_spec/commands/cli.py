@@ -213,10 +213,7 @@ def _print_report(report: Report) -> None:
     print()
     _print_table(("switched on by", "state"), _switches(report))
     print()
-    _print_table(
-        ("policy", "what it does"),
-        [(policy.name, policy.problem or policy.summary) for policy in report.policies],
-    )
+    print(f"{len(report.policies)} policies: `adaptive-spec policies` lists them")
     for engine in report.engines:
         if engine.installed_version and engine.interplay:
             print()

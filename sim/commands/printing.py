@@ -18,11 +18,11 @@ def print_json(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
-def ratio(value: float | None, spread: float | None = None) -> str:
+def ratio(value: float | None, spread: float | None = None, *, digits: int = 2) -> str:
     """A ratio of scores, with its spread over the seeds if there is one; a dash for None."""
     if value is None or spread is None:
         return "–" if value is None else f"{value:.3f}"
-    return f"{value:.2f}±{spread:.2f}".replace("±0.", "±.")
+    return f"{value:.{digits}f}±{spread:.{digits}f}".replace("±0.", "±.")
 
 
 def number(value: float | None) -> str:

@@ -144,11 +144,11 @@ def _print_table(console: Console, condition: Condition) -> None:
 
     title = f"{condition.name} · {condition.cells} cells, {condition.seeds} seeds"
     ratios = "/ best K", "worst", "/ no spec.", "worst", "/ foresight"
-    printed = table(title, "policy", *ratios, "tok/s", "TPOT ms", least=13)
+    printed = table(title, "policy", *ratios, "tok/s", "TPOT ms", least=11)
     for line in condition.standings:
         printed.add_row(
             escape(line.policy),
-            ratio(line.of_best_static, line.spread),
+            ratio(line.of_best_static, line.spread, digits=3),
             ratio(line.worst[0] if line.worst else None),
             ratio(line.of_no_speculation),
             ratio(line.worst_of_no_speculation),

@@ -117,14 +117,14 @@ def test_a_command_that_cannot_be_loaded_says_so_and_leaves_the_others(other_pac
     assert call("--version", PYTHONPATH=other_package).returncode == 0
 
 
-def test_doctor_prints_what_is_there():
+def test_doctor_prints_what_is_there_on_one_screen():
     result = call("doctor")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "adaptive-spec   0.1.0" in result.stdout
     assert "vllm" in result.stdout
     assert "ADAPTIVE_SPEC_CONFIG   not set" in result.stdout
-    for policy in POLICIES:
-        assert policy in result.stdout
+    assert f"{len(POLICIES)} policies" in result.stdout
+    assert len(result.stdout.splitlines()) < 40
 
 
 def test_doctor_without_vllm_in_json():

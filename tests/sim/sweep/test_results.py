@@ -144,4 +144,4 @@ def test_the_summary_shows_means_and_worst_cells_beside_each_other(finished):
     names = " ".join(header.split())
     assert names == "policy / best K worst / no spec. worst / foresight tok/s TPOT ms"
     assert "± half the range of the seeds, and behind each" in " ".join(text.split())
-    assert re.search(r"static:k=2 .*?[\d.]+±[.]\d\d ", text)
+    assert re.search(r"static:k=2 .*?[\d.]+±[.]\d{3} ", text)
