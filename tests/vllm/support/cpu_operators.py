@@ -21,6 +21,11 @@ def apply(monkeypatch: pytest.MonkeyPatch, names: Iterable[str]) -> None:
         _FIXES[name](monkeypatch)
 
 
+def keep(names: Iterable[str]) -> None:
+    """Apply fixes for the rest of this process."""
+    apply(pytest.MonkeyPatch(), names)
+
+
 def mamba_conv(monkeypatch: pytest.MonkeyPatch) -> None:
     """The update of a convolution's history, which the CPU takes from its end.
 
