@@ -75,6 +75,8 @@ _ALIKE = 0.25
 """Steps whose expected times differ by more than so much are not held against each other."""
 _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
+_MOSTLY_ONE = 0.75
+"""Mean K from which a step counts as one of K = 1."""
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -177,12 +179,12 @@ class CostModel:
             self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
         self._timed.count(outcome)
-        # By half drafts: in a mean with those of half the requests, a few steps that verify a draft
-        # of each would not show.
-        halves = round(2.0 * (outcome.batch_tokens / outcome.batch_size - 1.0))
+        mean = outcome.batch_tokens / outcome.batch_size - 1.0
+        # With those of half the requests, a few steps that verify a draft of each would not show.
+        depth = round(mean) if mean >= _MOSTLY_ONE else 0
         load = load_bin(outcome.batch_size)
         # Steps with a draft and without one are never alike, though both may be K = 0 on average.
-        kind = halves if outcome.batch_tokens > outcome.batch_size else -1
+        kind = depth if outcome.batch_tokens > outcome.batch_size else -1
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
