@@ -138,8 +138,8 @@ def advise(
 def _varied(error: DataError) -> tuple[str, str]:
     return (
         str(error),
-        "K must vary: run mode `on` with policy `thompson` or `goodput` for some minutes at the "
-        "loads you serve, then ask again",
+        "record some minutes at the loads that you serve, in mode `on` with policy `thompson` or "
+        "`goodput`, then ask again: K must vary",
     )
 
 
