@@ -109,8 +109,8 @@ INTERPLAY: tuple[Interplay, ...] = (
         "pipeline parallelism",
         TRIMMING,
         "a plan covers the requests whose turn it is; steps of others are under way, so that depth "
-        "stays Kmax; not executed, vLLM does not start it on a CPU",
-        "test_start_up, test_context_and_outcome",
+        "stays Kmax; vLLM does not start it on a CPU, only the taking of turns was executed",
+        "test_start_up, test_context_and_outcome; test_v2_model_runner: requests take turns",
     ),
     Interplay(
         "hybrid and state-space models",
