@@ -208,7 +208,7 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         ),
         env={"NO_MKDOCS_2_WARNING": "1"},
     )
-    options = "-m pytest -q -W error -n auto --dist loadfile".split()
+    options = "-m pytest -q -W error -n auto --dist loadfile --durations=40".split()
     markers = "not engine and not http and not statistics and not chaos and not long"
     env = {"ADAPTIVE_SPEC_QUICK": "1"} if quick else {}
     if quick:

@@ -9,7 +9,7 @@ from distributions import check_alike
 from sampled_completions import ENGINE, sample
 from stopping_policies import RANDOM
 
-pytestmark = [pytest.mark.engine, pytest.mark.statistics]
+pytestmark = [pytest.mark.engine, pytest.mark.statistics, pytest.mark.long]
 
 PROBABILISTIC = {"draft_sample_method": "probabilistic"}
 SAMPLES_PER_PROMPT = 1536
@@ -20,9 +20,7 @@ def unspeculated_samples(shelf: Any) -> list[list[tuple[int, ...]]]:
     return sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
 
 
-@pytest.mark.parametrize(
-    "policy", ["stopping_policies:RandomStopper", pytest.param("svip", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("policy", ["stopping_policies:RandomStopper", "svip"])
 def test_distribution_at_temperature(
     unspeculated_samples: list[list[tuple[int, ...]]], shelf: Any, policy: str
 ) -> None:
