@@ -19,7 +19,7 @@ OURS = [
 BASELINES = [
     *("acceptance_adaptive_k", "adaedl", "adaspec", "arctic_suffix", "banditspec_exp3"),
     *("banditspec_ucb", "batch_table", "cascade", "disco", "dsde", "dspark", "hf_confidence"),
-    *("hf_heuristic", "llama_p_min", "nightjar", "sglang_ema", "sglang_throughput"),
+    *("hf_heuristic", "llama_p_min", "lookup_rule", "nightjar", "sglang_ema", "sglang_throughput"),
     *("specdec_plus_plus", "svip", "tetris", "trtllm_request_gate", "trtllm_schedule"),
     *("trtllm_window_gate", "turbospec", "vllm_adaptive_verification", "vllm_dynamic"),
 ]
