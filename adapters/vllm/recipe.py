@@ -12,7 +12,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from adaptive_spec.adapters.vllm.capability import MISSING, Support, advice_on_kmax, detect
+from adaptive_spec.adapters.vllm.capability import (
+    MISSING,
+    Support,
+    advice_on_kmax,
+    detect,
+    lookup_refusal,
+)
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
@@ -60,8 +66,12 @@ def judge(command: str) -> RecipeReport:
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
         rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
-        advice = advice_on_kmax(config, found, _learned(config, found.capability))
+        own = _own(config)
+        advice = advice_on_kmax(config, found, _learned(own, config, found.capability))
         rows += [("Kmax", advice)] if advice else []
+        if own is not None and own.second_source is not None:
+            refusal = lookup_refusal(config, found)
+            rows.append(("second source", f"no: {refusal}" if refusal else own.second_source.kind))
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
 
@@ -74,11 +84,15 @@ def _steered(found: Support) -> str:
     return _STEERED[found.capability.level]
 
 
-def _learned(vllm_config: Any, capability: Capability) -> dict[str, Any] | None:
+def _own(vllm_config: Any) -> Config | None:
+    """Our configuration, if the command has one."""
+    # Where vLLM has loaded the plugin, the gate has taken it out of sight.
+    gated: Config | None = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
+    return gated or requested_config(vllm_config.additional_config)
+
+
+def _learned(own: Config | None, vllm_config: Any, capability: Capability) -> dict[str, Any] | None:
     """State of a server with this model and drafter, if the command names a folder that has one."""
-    # Where vLLM has loaded the plugin, the gate has taken our configuration out of sight.
-    gated = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
-    own: Config | None = gated or requested_config(vllm_config.additional_config)
     if own is None or own.state_directory is None:
         return None
     identity = identity_of(vllm_config, capability)

@@ -59,7 +59,13 @@ class Round:
         confidence: [B, Kmax] drafter confidence at each position; rows of nan without a signal.
         entropy: [B, Kmax] nats, likewise.
         run: [B] drafts that full verification would accept.
+        found, match, right: [B] looked-up drafts, length of their match, and how many of them are
+            right; None without a second source.
     """
+
+    found: IntArray | None = None
+    match: IntArray | None = None
+    right: IntArray | None = None
 
     def __init__(self, names: Sequence[str], slots: IntArray, random: np.random.Generator) -> None:
         batch = len(names)
@@ -77,6 +83,14 @@ class Round:
         self.confidence: FloatArray = np.where(unknown[:, None], np.nan, hazard)
         self.entropy: FloatArray = entropy_of(self.confidence)
 
+    def look_up(self, random: np.random.Generator) -> None:
+        """Add looked-up drafts: longer matches are right more often."""
+        batch = len(self.names)
+        self.match = random.integers(0, 12, batch)
+        self.found = np.minimum(np.where(self.match > 0, KMAX, 0), self.possible)
+        hits = random.random((batch, KMAX)) < (self.match / 12.0)[:, None]
+        self.right = np.minimum(hits.cumprod(axis=1).sum(axis=1), self.found)
+
 
 def entropy_of(confidence: FloatArray) -> FloatArray:
     """Return the entropy (nats) of a maximum probability and eight equally likely other tokens."""
@@ -92,15 +106,22 @@ class FakeEngine:
         capability: control options.
         signal: pass on the drafter's confidence and entropy.
         prefix: prefix of the request names.
+        lookup: drafts are looked up, too.
     """
 
     def __init__(
-        self, capability: Capability, *, signal: bool = False, prefix: str = "request"
+        self,
+        capability: Capability,
+        *,
+        signal: bool = False,
+        prefix: str = "request",
+        lookup: bool = False,
     ) -> None:
         self.capability = capability
         self.step = 0
         self._signal = signal
         self._prefix = prefix
+        self._lookup = lookup
         self._random = np.random.default_rng(3)
         self._slots = RequestSlots()
         self._alive: list[str] = []
@@ -122,7 +143,10 @@ class FakeEngine:
             self._alive.append(f"{self._prefix}-{self._born}")
             self._born += 1
         slots = np.array([self._slots.assign(name) for name in self._alive], dtype=np.int64)
-        return Round(self._alive, slots, random)
+        round_ = Round(self._alive, slots, random)
+        if self._lookup:
+            round_.look_up(random)
+        return round_
 
     def draft(self, policy: Policy, round_: Round) -> IntArray:
         """Return [B] the drafts made and kept for the next verification."""
@@ -186,6 +210,8 @@ class FakeEngine:
             temperature=np.ones(batch),
             confidence=np.where(at_hand, round_.confidence, np.nan) if self._signal else None,
             entropy=np.where(at_hand, round_.entropy, np.nan) if self._signal else None,
+            lookup_available=round_.found,
+            lookup_match=round_.match,
             now=self._now,
         )
 
@@ -194,7 +220,10 @@ class FakeEngine:
         context = self.context(round_, available)
         for name in self._ended:
             self._slots.release(name)
-        accepted = np.minimum(round_.run, plan.verify)
+        right = round_.run
+        if plan.from_lookup is not None and round_.right is not None:
+            right = np.where(plan.from_lookup, round_.right, right)
+        accepted = np.minimum(right, plan.verify)
         batch = len(round_.slots)
         tokens = batch + int(plan.verify.sum())
         padded = -(-tokens // 4) * 4
@@ -214,6 +243,7 @@ class FakeEngine:
             ragged=bool(np.ptp(plan.verify) > 0),
             seconds=seconds,
             now=self._now,
+            lookup_agreed=None if round_.right is None else np.minimum(round_.right, accepted + 1),
         )
         self._finished = finished_step(context, plan, outcome)
         self._depth = plan.draft_depth

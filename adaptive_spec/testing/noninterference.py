@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray
+from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, SpecPlan
 from adaptive_spec.testing.fake_engine import KMAX, FakeEngine, Round, entropy_of
 
 _LEARNING_ROUNDS = 50
@@ -51,18 +51,22 @@ class NoninterferenceReport(msgspec.Struct, frozen=True, kw_only=True):
     decided_by_signal: int
 
 
-def check_noninterference(policy: Policy, capability: Capability) -> NoninterferenceReport:
+def check_noninterference(
+    policy: Policy, capability: Capability, *, lookup: bool = False
+) -> NoninterferenceReport:
     """Check that K does not depend on deeper signals.
 
     Args:
         policy: a new policy. `copy.deepcopy` must copy all of it: both plans would share a random
             generator that a closure holds.
         capability: control options of the engine.
+        lookup: the engine looks drafts up, too. The choice of a source may use the signal at a
+            request's first position, as K does.
 
     Raises AssertionError with one line that names the step and both K.
     """
     random = np.random.default_rng(17)
-    engine = FakeEngine(capability, signal=True)
+    engine = FakeEngine(capability, signal=True, lookup=lookup)
     engine.run(policy, _LEARNING_ROUNDS)
     for _ in range(_CONTROL_ROUNDS):
         round_ = engine.next_round()
@@ -70,7 +74,7 @@ def check_noninterference(policy: Policy, capability: Capability) -> Noninterfer
         available = engine.draft(policy, round_)
         engine.settle(policy)
         plan = engine.plan(policy, round_, available)
-        _require_copied(plan.verify, _planned(engine, before, round_))
+        _require_copied(_decided(plan), _planned(engine, before, round_))
         engine.verify(round_, plan, available)
     rounds = decided = 0
     for number in range(_COMPARED_ROUNDS):
@@ -81,16 +85,19 @@ def check_noninterference(policy: Policy, capability: Capability) -> Noninterfer
         engine.settle(policy)
         plan = engine.plan(policy, round_, available)
         # Signals past a token limit belong to drafts that no plan can verify.
-        below = plan.verify < round_.possible
-        hidden = (np.arange(KMAX) > plan.verify[:, None]) & below[:, None]
+        verified = plan.verify
+        if plan.from_lookup is not None:
+            verified = np.where(plan.from_lookup, 0, verified)
+        below = verified < round_.possible
+        hidden = (np.arange(KMAX) > verified[:, None]) & below[:, None]
         if hidden.any():
             rounds += 1
             other = _planned(engine, before, _rewritten(round_, hidden, number % 4, random))
-            _require_same(engine, plan.verify, other)
+            _require_same(engine, _decided(plan), other)
         if again is not None:
             whole = np.ones_like(hidden)
             other = _planned(engine, again, _rewritten(round_, whole, 2, random))
-            decided += other.tolist() != plan.verify.tolist()
+            decided += other.tolist() != _decided(plan).tolist()
         engine.verify(round_, plan, available)
     return NoninterferenceReport(rounds=rounds, decided_by_signal=decided)
 
@@ -115,10 +122,17 @@ def _require_copied(one: IntArray, other: IntArray) -> None:
 
 
 def _planned(engine: FakeEngine, policy: Policy, round_: Round) -> IntArray:
-    """Plan the round with a copy of the policy; return [B] K_i."""
+    """Plan the round with a copy of the policy; return what it decided."""
     available = engine.draft(policy, round_)
     engine.settle(policy)
-    return engine.plan(policy, round_, available).verify
+    return _decided(engine.plan(policy, round_, available))
+
+
+def _decided(plan: SpecPlan) -> IntArray:
+    """[B] K_i, or -1 - K_i of the requests that verify looked-up drafts."""
+    if plan.from_lookup is None:
+        return plan.verify
+    return np.where(plan.from_lookup, -1 - plan.verify, plan.verify)
 
 
 def _rewritten(round_: Round, hidden: BoolArray, how: int, random: np.random.Generator) -> Round:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, SpecPlan, check_policy
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance, State, build_policy
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
@@ -216,6 +216,39 @@ def test_a_rule_for_greedy_drafts_only_is_exempt_and_the_report_says_so() -> Non
     assert checked.rounds > 0
     assert checked.decided_by_signal > 0
     assert not checked.exempt
+
+
+class TakesOther(Planted):
+    """Looked-up drafts where the drafter is less sure of a position than this."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(threshold)
+        self._position = position
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        made = super().plan(context)
+        assert context.confidence is not None
+        assert context.lookup_available is not None
+        unsure = np.nan_to_num(context.confidence[:, self._position], nan=1.0) < 0.5
+        return msgspec.structs.replace(
+            made,
+            from_lookup=unsure,
+            verify=np.where(unsure, context.lookup_available, made.verify),
+        )
+
+
+def test_a_source_chosen_by_the_drafters_first_position_is_sound_and_by_a_deeper_one_is_not() -> (
+    None
+):
+    assert check_noninterference(TakesOther(0), VERIFY, lookup=True).decided_by_signal > 0
+    with pytest.raises(AssertionError, match="sampled output is biased"):
+        check_noninterference(TakesOther(2), VERIFY, lookup=True)
+
+
+@pytest.mark.parametrize("name", ["goodput", "lookup_rule"])
+def test_what_ships_chooses_between_two_sources_by_finished_rounds(name: str) -> None:
+    found = check_noninterference(build_policy(name, {}), VERIFY, lookup=True)
+    assert found.rounds > 0
 
 
 def test_a_policy_whose_copy_shares_its_random_generator_is_told_to_change() -> None:

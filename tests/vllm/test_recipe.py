@@ -87,6 +87,23 @@ def test_it_says_what_a_larger_kmax_would_give(models: dict[str, Path], tmp_path
 
 
 @pytest.mark.parametrize(
+    ("sampling", "says"), [("greedy", "suffix"), ("probabilistic", "no: draft_sample_method")]
+)
+def test_it_says_whether_drafts_can_be_looked_up(
+    models: dict[str, Path], sampling: str, says: str
+) -> None:
+    pytest.importorskip("arctic_inference", reason="the gate refuses `second_source` without it")
+    drafts = {"method": "eagle", "model": str(models["eagle"]), "num_speculative_tokens": 2}
+    drafts["draft_sample_method"] = sampling
+    _, rows = answers(
+        f"vllm serve {models['target']} --max-model-len 256 --enforce-eager --max-num-seqs 8 "
+        f"--speculative-config '{json.dumps(drafts)}' "
+        """--additional-config '{"adaptive_spec": {"second_source": {}}}'"""
+    )
+    assert rows["second source"].startswith(says)
+
+
+@pytest.mark.parametrize(
     "command", ["vllm serve /no/such/model", "vllm serve 'half quoted", "serve --max-model-len x"]
 )
 def test_a_bad_command_is_one_line(command: str) -> None:
