@@ -17,7 +17,6 @@ pytestmark = pytest.mark.engine
 @pytest.mark.parametrize(
     ("algorithm", "steps"),
     [
-        ("EAGLE", 250),
         pytest.param("EAGLE", 1000, marks=pytest.mark.long),
         pytest.param("EAGLE3", 1000, marks=pytest.mark.long),
         pytest.param("STANDALONE", 1000, marks=pytest.mark.long),
