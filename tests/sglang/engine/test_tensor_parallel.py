@@ -14,18 +14,10 @@ from traffic import prompts
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "steps"),
-    [
-        pytest.param("EAGLE", 1000, marks=pytest.mark.long),
-        pytest.param("EAGLE3", 1000, marks=pytest.mark.long),
-        pytest.param("STANDALONE", 1000, marks=pytest.mark.long),
-        pytest.param("ADAPTIVE_NGRAM", 1000, marks=pytest.mark.long),
-    ],
-)
-def test_ranks_run_the_same_k_at_every_step(
-    shelf: Any, tmp_path: Path, algorithm: str, steps: int
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["EAGLE", "EAGLE3", "STANDALONE", "ADAPTIVE_NGRAM"])
+def test_ranks_run_the_same_k_at_every_step(shelf: Any, tmp_path: Path, algorithm: str) -> None:
+    steps = 1000
     noisy: dict[str, Any] = {
         "policy": "recorded_policies:NoisyClockPolicy",
         "memory_guard": False,
