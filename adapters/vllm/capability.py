@@ -123,7 +123,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
 
 
 def advice_on_kmax(vllm_config: Any, found: Support, state: Mapping[str, Any] | None = None) -> str:
-    """What a larger num_speculative_tokens would give; empty where it can't or need not be raised.
+    """Say what a larger num_speculative_tokens would give; empty where raising it is no use.
 
     Args:
         vllm_config: vLLM's.

@@ -11,6 +11,7 @@ that no patch is needed (`adaptive_spec.adapters.vllm.steps`).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +21,8 @@ import numpy as np
 
 from adaptive_spec.config import SecondSource
 from adaptive_spec.step import IntArray
+
+_LOG = logging.getLogger("vllm.adaptive_spec")
 
 _DEPTH = 24
 """Tokens of a path of the tree: a match and its continuation."""
@@ -69,6 +72,7 @@ class LookUp:
         self._known: dict[str, int] = {}
         """Tokens of each request that its tree holds."""
         self._event = event
+        self._said: set[str] = set()
         self._paused_until = 0.0
 
     def find(self, requests: Sequence[Any], most: IntArray) -> LookedUp | None:
@@ -99,11 +103,11 @@ class LookUp:
                 )
                 tokens.append(draft.token_ids)
                 match.append(draft.match_len if draft.token_ids else 0)
-        except Exception:
-            self._give_up("lookup_failed")
+        except Exception as error:  # whatever a tree raises, a step runs without look-ups
+            self._give_up("lookup_failed", repr(error))
             return None
         if time.thread_time() - began > _MOST_SECONDS:
-            self._give_up("lookup_slow")
+            self._give_up("lookup_slow", f"over {1e3 * _MOST_SECONDS:.0f} ms of CPU time")
             return None
         available = np.array([len(each) for each in tokens], dtype=np.int64)
         return LookedUp(tokens, available, np.array(match, dtype=np.int64))
@@ -130,18 +134,26 @@ class LookUp:
                 if new:
                     self._trees.add_active_response(name, list(new))
                 self._known[name] = held + len(new)
-        except Exception:
-            self._give_up("lookup_failed")
+        except Exception as error:  # likewise
+            self._give_up("lookup_failed", repr(error))
 
     def forget(self, names: Sequence[str]) -> None:
         """Requests have ended; what they said stays, if it may be used for others."""
-        for name in names:
-            if self._known.pop(name, None) is not None:
-                self._trees.stop_request(name)
+        try:
+            for name in names:
+                if self._known.pop(name, None) is not None:
+                    self._trees.stop_request(name)
+        except Exception as error:  # likewise
+            self._give_up("lookup_failed", repr(error))
 
-    def _give_up(self, why: str) -> None:
-        """Look nothing up for a while, then start from empty trees."""
-        self._event(why)
+    def _give_up(self, event: str, why: str) -> None:
+        """Count it, say it once, look nothing up for a while, then start from empty trees."""
+        self._event(event)
+        if event not in self._said:
+            self._said.add(event)
+            _LOG.warning(
+                "adaptive_spec: drafts are not looked up for %.0f s: %s", _PAUSE_SECONDS, why
+            )
         self._paused_until = time.perf_counter() + _PAUSE_SECONDS
         self._known.clear()
         self._trees = self._make()

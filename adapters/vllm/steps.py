@@ -113,8 +113,7 @@ class StepDriver(Guarded):
         """Whether a plan made ahead holds for the step that comes now."""
         controller = self.controller
         return (
-            self._lookup is None  # what it finds goes by the newest tokens
-            and ahead.holds_for(controller.decides_since)
+            ahead.holds_for(controller.decides_since)
             and not self._signals.at_hand
             and not controller.drafts_stopped
             and not self._builder.memory_is_tight(ahead.step.context.prefill_tokens)
@@ -188,7 +187,7 @@ class StepDriver(Guarded):
             self._lookup.take_up(
                 [request for request in self._scheduler.running if not request.is_prefill_chunk]
             )
-            return
+            return  # what is looked up goes by the newest tokens: no plan can be made ahead
         if self._signals.expected:
             return
         depth = output.num_spec_tokens_to_schedule
@@ -244,9 +243,9 @@ class StepDriver(Guarded):
                     self.controller.observe(outcome)
         finally:
             if ended:
+                self.controller.finish(ended)
                 if self._lookup is not None:
                     self._lookup.forget(ended)
-                self.controller.finish(ended)
             self._publish()
 
     @fail_open

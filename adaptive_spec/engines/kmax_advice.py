@@ -24,7 +24,7 @@ _SMALL = 4
 
 
 class _Learned(msgspec.Struct):
-    """What is read of the state of an `acceptance.hazard_model.HazardModel`."""
+    """The part of a `HazardModel`'s state that the advice reads."""
 
     position_effect: list[float]
     observations: list[int]

@@ -20,7 +20,7 @@ _ERRORS = 1.0
 
 
 class Ahead(NamedTuple):
-    """What the drafter's next drafts are worth, where some requests will not need them.
+    """Value of the drafter's next drafts, where some requests will not need them.
 
     Attributes:
         survival: [Kmax, B] expected tokens by position.

@@ -47,7 +47,7 @@ _STOPS = "drafting stops by confidence"
 
 
 class Seen(NamedTuple):
-    """What is known of a step's drafts.
+    """Knowledge of a step's drafts before the step is planned.
 
     Attributes:
         hazard: [Kmax, B] of the drafts that may be verified, by history, from finished steps.

@@ -22,7 +22,7 @@ DEEPEST = 254
 
 @dataclass(frozen=True, eq=False)
 class LookedUp:
-    """What a look-up in earlier text would have drafted at the same P output positions.
+    """Drafts that a look-up in earlier text would have made at the same P output positions.
 
     Attributes:
         right: [P] uint8, leading drafts that are the output's next tokens.

@@ -105,7 +105,7 @@ class AcceptedDrafts:
     ) -> IntArray:
         """[B] accepted drafts when `verify` [B] are verified, `drafts` in all.
 
-        Those of some requests may be copied from earlier text.
+        Requests of `from_lookup` verify drafts that are copied from earlier text.
         """
         if not drafts:
             return np.zeros(len(batch), dtype=np.int64)

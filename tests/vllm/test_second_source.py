@@ -102,7 +102,9 @@ class Request:
         self.all_token_ids = prompt + output
 
 
-def test_a_look_up_that_fails_is_left_out_and_counted() -> None:
+def test_a_look_up_that_fails_is_left_out_counted_and_said_once(
+    said: Callable[[], list[str]],
+) -> None:
     events: list[str] = []
     lookup = LookUp(SecondSource(), events.append)
     request = Request("a", [1, 2, 3, 4, 1, 2], [3])
@@ -118,6 +120,7 @@ def test_a_look_up_that_fails_is_left_out_and_counted() -> None:
     lookup.take_up([request])
     lookup.forget(["a"])
     assert events == ["lookup_failed"]
+    assert sum("not looked up" in line for line in said()) == 1
 
 
 def test_drafts_agree_up_to_the_first_wrong_one_or_the_end_of_what_was_emitted() -> None:

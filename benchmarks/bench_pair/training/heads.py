@@ -8,6 +8,7 @@ into the distribution of token i+2. Parameter names are those that vLLM reads: `
 
 from __future__ import annotations
 
+import abc
 from typing import TypeAlias
 
 import torch
@@ -116,7 +117,7 @@ class DecoderLayer(nn.Module):
         return output
 
 
-class Head(nn.Module):
+class Head(nn.Module, abc.ABC):
     """What the heads have in common: embeddings and LM head are the target's."""
 
     def __init__(self, config: LlamaConfig) -> None:
@@ -142,14 +143,14 @@ class Head(nn.Module):
         return predictions
 
     @staticmethod
+    @abc.abstractmethod
     def features(residuals: list[torch.Tensor], final: torch.Tensor) -> torch.Tensor:
-        """What the first pass reads.
+        """Return the features that the first pass reads.
 
         Args:
             residuals: the residual stream after 0, 1, ... layers of the target.
             final: the last of them after the target's final norm.
         """
-        raise NotImplementedError
 
     def start_from(self, eagle: dict[str, torch.Tensor], target_norm: torch.Tensor) -> None:
         """Begin near the function of a trained EAGLE head, which saves most of the training.
@@ -163,11 +164,11 @@ class Head(nn.Module):
         """The target's features, of the hidden size."""
         return features
 
+    @abc.abstractmethod
     def draft(
         self, embeddings: torch.Tensor, features: torch.Tensor, rotary: Rotary, seen: Passes
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One pass: what the LM head reads, and what the next pass reads as its feature."""
-        raise NotImplementedError
+        """Run one pass; return what the LM head reads, and the feature of the next pass."""
 
 
 class EagleHead(Head):

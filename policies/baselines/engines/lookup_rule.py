@@ -26,9 +26,8 @@ class LookupRuleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     k: Annotated[int, msgspec.Meta(ge=1)] = 3
     """Drafts of the drafter, for all requests."""
     match: Annotated[int, msgspec.Meta(ge=1)] | None = 4
-    """Tokens of a match from which the look-up wins (TensorRT-LLM); null: by drafts."""
-    drafts: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Looked-up drafts from which the look-up wins, where `match` is null (Arctic: k)."""
+    """Tokens of a match from which the look-up wins (TensorRT-LLM); null: where it has k drafts
+    (Arctic)."""
 
 
 class LookupRulePolicy(StatelessPolicy):
@@ -54,10 +53,7 @@ class LookupRulePolicy(StatelessPolicy):
         verify, from_lookup = np.minimum(context.draft_available, k), None
         found, match = context.lookup_available, context.lookup_match
         if found is not None and match is not None and found.any():
-            if options.match is not None:
-                wins = match >= options.match
-            else:
-                wins = found >= (k if options.drafts is None else options.drafts)
+            wins = found >= k if options.match is None else match >= options.match
             from_lookup = wins & (found > 0)
             verify = np.where(from_lookup, found, verify)
         return SpecPlan(
