@@ -15,7 +15,8 @@ import aligned_states
 import cpu_operators
 import pytest
 from engines import Answer, Engine, Job
-from family_checkpoints import FAMILIES, VOCABULARY, build
+from family_checkpoints import FAMILIES, build
+from family_configs import VOCABULARY
 from recording import record_steps
 from switchable_policies import AlternatingPolicy
 from v2_engines import V2Engines
@@ -62,6 +63,8 @@ class Served:
             small |= dict(num_gpu_blocks_override=None, enable_prefix_caching=False)
         if self.name == "step3p5":  # layers with a window have blocks of their own
             small["num_gpu_blocks_override"] = 22
+        if self.name == "deepseek_mtp":  # on a CPU: prompts in one piece, blocks of 16 tokens
+            small |= dict(max_num_batched_tokens=192, num_gpu_blocks_override=28)
         if adaptive is not None:
             small["speculative_config"] = family.speculation(self.folder, KMAX)
         self._engine = Engine(
