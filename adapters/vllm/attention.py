@@ -28,7 +28,7 @@ def mixed_lengths_refusal(vllm_config: Any) -> str:
         mixed = not getattr(builder, "require_uniform_decodes", True)
     else:
         mixed = lengths.name == "VARLEN"
-    return "" if mixed else f"{backend.get_name()}, which decodes rows of one length, with {way_out}"
+    return "" if mixed else f"{backend.get_name()} decodes rows of one length only, with {way_out}"
 
 
 def _mla_backend(vllm_config: Any) -> Any:
