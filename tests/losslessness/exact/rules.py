@@ -127,17 +127,24 @@ class TwoSources(Planted):
 
     def plan(self, context: StepContext) -> SpecPlan:
         assert context.lookup_available is not None
-        copied, made = self.choice(context), super().plan(context)
+        copied, made = self.chosen(context), super().plan(context)
         verify = np.where(copied, context.lookup_available, made.verify)
         return msgspec.structs.replace(made, verify=verify, from_lookup=copied)
+
+    def chosen(self, context: StepContext) -> BoolArray:
+        return self.choice(context)
 
 
 class WhoWasRight(TwoSources):
     """Looked-up drafts for requests of which the last round emitted none that was looked up."""
 
     def __init__(self) -> None:
+        super().__init__(lambda context: np.zeros(context.batch_size, dtype=np.bool_))
         self.wrong = np.zeros(64, dtype=np.bool_)
-        super().__init__(lambda context: self.wrong[context.slots])
+
+    def chosen(self, context: StepContext) -> BoolArray:
+        chosen: BoolArray = self.wrong[context.slots]
+        return chosen
 
     def observe(self, step: FinishedStep) -> None:
         assert step.outcome.lookup_agreed is not None

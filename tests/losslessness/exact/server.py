@@ -96,6 +96,8 @@ class Server:
         policy = copy.deepcopy(self.controller.policy)
         other.controller = Controller(policy, self.controller.capability, _CONFIG)
         other.controller.slots = copy.deepcopy(self.controller.slots)
+        # Without its planned step the copy would learn nothing of the round.
+        other.controller._in_flight = copy.deepcopy(self.controller._in_flight)
         other._context_tokens = self._context_tokens.copy()
         return other
 
