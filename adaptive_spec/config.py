@@ -90,8 +90,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         take_over: switch off vLLM's `enable_adaptive_verification`, which leaves the plugin in
             shadow mode, and steer instead of it.
         second_source: look drafts up in earlier text, too, and let the policy choose for each
-            request and step; None: the drafter's alone. vLLM's model runner V1 without asynchronous
-            scheduling; policy `goodput`.
+            request and step; None: the drafter's alone. vLLM; policy `goodput`.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """

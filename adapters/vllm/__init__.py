@@ -11,6 +11,7 @@ Layout, in the order a server meets it::
     schedulers   the scheduler classes vLLM then builds (the only one that imports vLLM at once)
     hooks        the overridden scheduler methods, fail-open
     steps, context, outcome    one step: what is known before, what it did
+    lookup, copied_drafts    a second source of drafts: on the host, and in the worker
     requests, kv_blocks    constants of a request, KV blocks
     drafter_state   OFF-cold: the drafter's pass left out, and who can't be drafted for afterwards
     control, endpoint    the run-time switch, in EngineCore and over HTTP

@@ -5,16 +5,17 @@ Read from `VllmConfig` after vLLM has resolved it. The rules and their reasons a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from adaptive_spec.adapters.vllm import facts, graph_ladder
+from adaptive_spec.adapters.vllm import KEY, facts, graph_ladder
 from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.adapters.vllm.worker_facts import EARLY_EXIT, V2_SIGNAL
+from adaptive_spec.adapters.vllm.lookup import Placement
+from adaptive_spec.adapters.vllm.worker_facts import COPIES, EARLY_EXIT, V2_COPIES, V2_SIGNAL
 from adaptive_spec.engines import support
 from adaptive_spec.engines.kmax_advice import kmax_advice
 from adaptive_spec.step import Capability, Level
@@ -44,8 +45,8 @@ MISSING = "adaptive_spec_missing"
 """Name under which the gate leaves on `SchedulerConfig` which features this vLLM's source lacks."""
 
 _OF_RUNNER = {
-    "V1": frozenset({facts.COLD, EARLY_EXIT}),
-    "V2": frozenset({facts.LADDER, facts.V2_DEPTH, V2_SIGNAL}),
+    "V1": frozenset({facts.COLD, EARLY_EXIT, COPIES}),
+    "V2": frozenset({facts.LADDER, facts.V2_DEPTH, V2_SIGNAL, V2_COPIES}),
 }
 """Features that only one of the model runners has a use for."""
 
@@ -172,6 +173,9 @@ def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
     without = _OF_RUNNER["V1" if runner == "V2" else "V2"]
     if not _has_state(model):
         without |= {facts.RECURRENT}
+    own = getattr(vllm_config.scheduler_config, KEY, None)
+    if own is None or own.second_source is None:
+        without |= {COPIES, V2_COPIES}
     found: dict[str, str] = getattr(vllm_config.scheduler_config, MISSING, {})
     return {feature: why for feature, why in found.items() if feature not in without}
 
@@ -235,25 +239,44 @@ def _early_exit_reason(
         return "each pass would wait for the device"
     if not vllm_config.model_config.enforce_eager:
         return "enforce_eager is not set"
-    if parallel.worker_cls != _READS_ON_HOST:
+    own = getattr(vllm_config.scheduler_config, KEY, None)
+    if parallel.worker_cls != _READS_ON_HOST or (own is not None and not own.confidence):
         return "confidence is not read"
     return ""
 
 
-def lookup_refusal(vllm_config: Any, support: Support) -> str:
-    """Why drafts can't be looked up beside the drafter's; empty if they can."""
-    capability = support.capability
+def lookup_placement(
+    vllm_config: Any, support: Support, workers: Collection[str] = tuple(WORKERS.values())
+) -> Placement | str:
+    """Who puts looked-up drafts in the drafter's place; or why nobody can.
+
+    Args:
+        vllm_config: vLLM's.
+        support: of it, by `detect`.
+        workers: classes of workers that copy drafts, or will.
+    """
+    capability, parallel = support.capability, vllm_config.parallel_config
     if capability is None or capability.level is Level.UNIFORM:
         return "one K per batch"
-    if support.runner != "V1" or support.method not in CHAINED:
-        return f"{support.method} on model runner {support.runner}"
-    if vllm_config.scheduler_config.async_scheduling:
-        return "asynchronous scheduling leaves the newest tokens on the device"
-    if capability.sampled_drafts:
-        return "draft_sample_method=probabilistic: a copied draft has no probability"
-    if vllm_config.parallel_config.pipeline_parallel_size > 1:
+    if support.method not in CHAINED:
+        return str(support.method)
+    if parallel.pipeline_parallel_size > 1:
         return "pipeline parallelism"
-    return ""
+    placement = Placement.SCHEDULER
+    if support.runner == "V2":
+        if capability.sampled_drafts:
+            return "draft_sample_method=probabilistic on model runner V2"
+        placement = Placement.RUNNER_V2
+    elif vllm_config.scheduler_config.async_scheduling:
+        if vllm_config.model_config.logits_processors:
+            return "logits processors, which V1 tells of the drafter's drafts"
+        placement = Placement.RUNNER_V1
+    if placement is not Placement.SCHEDULER or capability.sampled_drafts:
+        for feature in {COPIES, V2_COPIES} & support.missing.keys():
+            return f"this vLLM lacks {feature}"
+        if parallel.worker_cls not in workers or parallel.distributed_executor_backend == "ray":
+            return "drafts are copied in the worker, and the gate did not name ours"
+    return placement
 
 
 def _samples_drafts(speculation: Any) -> bool:

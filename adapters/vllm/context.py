@@ -10,7 +10,7 @@ import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
-from adaptive_spec.adapters.vllm.lookup import LookUp
+from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
@@ -27,14 +27,14 @@ class Batch(NamedTuple):
         context: what a policy may know.
         ending: requests so near their end that they may have fewer tokens to go than drafts.
         structured: requests with structured output.
-        copied: [B] drafts that were looked up; None without a second source.
+        found: what was looked up; None without a second source.
     """
 
     requests: list[Any]
     context: StepContext
     ending: list[Any]
     structured: list[Any]
-    copied: list[list[int]] | None = None
+    found: LookedUp | None = None
 
 
 class ContextBuilder:
@@ -126,9 +126,7 @@ class ContextBuilder:
         available = np.maximum(np.minimum(room, drafted), 0)
         found = None
         if under_way is None and self._lookup is not None:
-            if structured:  # a grammar has not been asked about them
-                room = np.where([request.use_structured_output for request in requests], 0, room)
-            found = self._lookup.find(requests, room)
+            found = self._lookup.find(requests, room, on_way)
         shown = None if signals is None else signals.take(ids)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None
@@ -158,8 +156,7 @@ class ContextBuilder:
             lookup_match=None if found is None else found.match,
             now=now,
         )
-        copied = None if found is None else found.tokens
-        return Batch(requests, context, ending, structured, copied)
+        return Batch(requests, context, ending, structured, found)
 
     def _columns(self, requests: list[Any]) -> IntArray:
         """[5, B]: slot, tokens at the end, tokens, computed tokens, tokens on their way."""

@@ -113,23 +113,25 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(scheduler_config, ATTRIBUTE, config)
     scheduler_config.scheduler_cls = f"{_SCHEDULERS}.{name}"
-    if config.confidence:
-        try:
-            _read_confidence(vllm_config, support)
-        except Exception as error:
-            _LOG.warning(
-                "adaptive_spec: confidence is not read (%s: %s)", type(error).__name__, error
-            )
+    try:
+        _name_our_worker(vllm_config, support, config)
+    except Exception as error:
+        _LOG.warning(
+            "adaptive_spec: confidence is not read and no drafts are copied (%s: %s)",
+            type(error).__name__,
+            error,
+        )
 
 
-def _read_confidence(vllm_config: Any, support: Support) -> None:
-    """Let the workers bring along what the drafter shows, where a request's K can follow it."""
+def _name_our_worker(vllm_config: Any, support: Support, config: Config) -> None:
+    """Let workers show confidence and copy drafts, where a request's K can follow from them."""
     capability, parallel = support.capability, vllm_config.parallel_config
     assert capability is not None
-    of_use = not support.shadow and capability.level is not Level.UNIFORM
-    of_use = of_use and not {SIGNAL, V2_SIGNAL} & set(support.missing)
+    of_use = config.confidence and not {SIGNAL, V2_SIGNAL} & set(support.missing)
+    of_use |= config.second_source is not None
+    of_use &= not support.shadow and capability.level is not Level.UNIFORM
     # Ray calls the model runner past the worker. A worker class of the user's stays.
-    of_use = of_use and parallel.distributed_executor_backend != "ray"
+    of_use &= parallel.distributed_executor_backend != "ray"
     if of_use and parallel.worker_cls in WORKERS:
         parallel.worker_cls = WORKERS[parallel.worker_cls]
 

@@ -15,7 +15,7 @@ from adaptive_spec.adapters.vllm.capability import (
     Support,
     advice_on_kmax,
     detect,
-    lookup_refusal,
+    lookup_placement,
 )
 from adaptive_spec.adapters.vllm.identity import identity_of
 from adaptive_spec.adapters.vllm.lookup import LookUp
@@ -141,11 +141,11 @@ def _second_source(
     options = controller.config.second_source
     if options is None:
         return None, ""
-    refusal = lookup_refusal(vllm_config, found)
-    if refusal:
-        return None, f"no ({refusal})"
+    placement = lookup_placement(vllm_config, found)
+    if isinstance(placement, str):
+        return None, f"no ({placement})"
     try:
-        return LookUp(options, controller.counters.event), options.kind
+        return LookUp(options, controller.counters.event, placement), options.kind
     except ImportError as error:
         return None, f"no ({error})"
 

@@ -5,8 +5,9 @@ it, the outputs of others. The trees take up new tokens while the device works; 
 newest tokens is all that a step waits for. The trees then lack the last step's tokens, which no
 draft begins with.
 
-vLLM's own scheduler takes the drafts of a request as a list of tokens, whoever has made them, so
-that no patch is needed (`adaptive_spec.adapters.vllm.steps`).
+Where the scheduler has all text, it hands a request's drafts to vLLM as a list of tokens, and no
+patch is needed. Where tokens are under way, the look-up goes on over what they are expected to be,
+and the worker sees whether they are (`adaptive_spec.adapters.vllm.copied_drafts`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ from adaptive_spec.step import IntArray
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
-_DEPTH = 24
+_DEPTH = 32
 """Tokens of a path of the tree: a match and its continuation."""
 _LEAST_PROBABILITY = 0.1
 """Of a draft, by how often the text went on like this: vLLM's default."""
@@ -37,18 +39,42 @@ _PAUSE_SECONDS = 10.0
 """... and so are look-ups that fail."""
 
 
+class Placement(Enum):
+    """Who puts looked-up drafts in the place of the drafter's."""
+
+    SCHEDULER = "scheduler"
+    RUNNER_V1 = "model runner V1"
+    RUNNER_V2 = "model runner V2"
+
+
 class LookedUp(NamedTuple):
-    """Drafts of a step.
+    """What was looked up for a step.
 
     Attributes:
-        tokens: [B] drafts of each request; empty where nothing matches.
-        available: [B] how many they are.
+        requests: [B] vLLM's request objects.
+        known: [B] tokens of each, without those under way.
+        tokens: [B] what is expected to follow: tokens under way, then drafts; empty where nothing
+            matches.
+        available: [B] drafts among them, if the tokens under way are as many as can be.
         match: [B] tokens of context that were found.
     """
 
+    requests: Sequence[Any]
+    known: Sequence[int]
     tokens: list[list[int]]
     available: IntArray
     match: IntArray
+
+    def drafts(self) -> list[list[int]]:
+        """[B] the drafts, once the tokens under way are known: none where they are others."""
+        drafts = []
+        for request, known, tokens in zip(self.requests, self.known, self.tokens, strict=True):
+            come = request.num_tokens - known if tokens else 0
+            if come:
+                right = tokens[:come] == request.all_token_ids[known : known + come]
+                tokens = tokens[come:] if right else []
+            drafts.append(tokens)
+        return drafts
 
 
 class LookUp:
@@ -57,11 +83,17 @@ class LookUp:
     Args:
         options: the operator's.
         event: counts what happens, by name.
+        placement: who puts the drafts in their place.
 
     Raises ImportError without Arctic Inference.
     """
 
-    def __init__(self, options: SecondSource, event: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        options: SecondSource,
+        event: Callable[[str], None],
+        placement: Placement = Placement.SCHEDULER,
+    ) -> None:
         from arctic_inference.suffix_decoding import SuffixDecodingCache
 
         most = options.remembered_requests if options.other_requests else 0
@@ -72,15 +104,17 @@ class LookUp:
         self._known: dict[str, int] = {}
         """Tokens of each request that its tree holds."""
         self._event = event
+        self.placement = placement
         self._said: set[str] = set()
         self._paused_until = 0.0
 
-    def find(self, requests: Sequence[Any], most: IntArray) -> LookedUp | None:
+    def find(self, requests: Sequence[Any], most: IntArray, under_way: IntArray) -> LookedUp | None:
         """Look up drafts that follow the newest tokens of these requests.
 
         Args:
             requests: [B] vLLM's request objects.
             most: [B] drafts of each that may be verified; 0 looks nothing up.
+            under_way: [B] most tokens that the step under way can emit.
 
         Returns None while look-ups are paused because they failed, or took too long.
         """
@@ -89,16 +123,21 @@ class LookUp:
         began = time.thread_time()  # on a busy machine the clock says nothing of the look-up
         tokens: list[list[int]] = []
         match: list[int] = []
+        if self.placement is Placement.RUNNER_V1:  # it knows what the last step has emitted
+            most = np.where(under_way > 0, most, 0)
         try:
-            for request, count in zip(requests, most.tolist(), strict=True):
-                if count <= 0 or request.request_id not in self._known:
+            for request, room, ahead in zip(
+                requests, most.tolist(), under_way.tolist(), strict=True
+            ):
+                if room <= 0 or request.request_id not in self._known:
                     tokens.append([])
                     match.append(0)
                     continue
                 draft = self._trees.speculate(
                     request.request_id,
                     request.all_token_ids[-_DEPTH:],
-                    max_spec_tokens=count,
+                    max_spec_tokens=room + ahead,
+                    max_spec_offset=ahead,  # else it drafts no more tokens than have matched
                     min_token_prob=_LEAST_PROBABILITY,
                 )
                 tokens.append(draft.token_ids)
@@ -109,8 +148,10 @@ class LookUp:
         if time.thread_time() - began > _MOST_SECONDS:
             self._give_up("lookup_slow", f"over {1e3 * _MOST_SECONDS:.0f} ms of CPU time")
             return None
-        available = np.array([len(each) for each in tokens], dtype=np.int64)
-        return LookedUp(tokens, available, np.array(match, dtype=np.int64))
+        known = [request.num_tokens for request in requests]
+        found = np.array([len(each) for each in tokens], dtype=np.int64)
+        available = np.clip(found - under_way, 0, np.maximum(most, 0))
+        return LookedUp(requests, known, tokens, available, np.array(match, dtype=np.int64))
 
     def take_up(self, requests: Sequence[Any]) -> None:
         """Add the tokens that these requests have gained."""
@@ -121,7 +162,7 @@ class LookUp:
             for request in requests:
                 name, held = request.request_id, self._known.get(request.request_id)
                 if held is None:
-                    if request.prompt_token_ids is None:  # embeddings
+                    if not self._may_copy(request):
                         continue
                     held = len(request.prompt_token_ids)
                     room -= min(held, _PROMPT_TOKENS)
@@ -137,6 +178,22 @@ class LookUp:
         except Exception as error:  # likewise
             self._give_up("lookup_failed", repr(error))
 
+    def _may_copy(self, request: Any) -> bool:
+        """Whether nothing but the model has to be asked about a request's drafts."""
+        if request.prompt_token_ids is None or request.use_structured_output:
+            return False  # embeddings; a grammar that is asked about the drafter's drafts
+        if self.placement is not Placement.RUNNER_V1:
+            return True
+        # With asynchronous scheduling V1 weighs these by a copy of the drafter's drafts.
+        sampling = request.sampling_params
+        return not (
+            sampling.presence_penalty
+            or sampling.frequency_penalty
+            or sampling.repetition_penalty != 1.0
+            or sampling.bad_words
+            or getattr(sampling, "thinking_token_budget", None)
+        )
+
     def forget(self, names: Sequence[str]) -> None:
         """Requests have ended; what they said stays, if it may be used for others."""
         try:
@@ -145,6 +202,10 @@ class LookUp:
                     self._trees.stop_request(name)
         except Exception as error:  # likewise
             self._give_up("lookup_failed", repr(error))
+
+    def not_copied(self) -> None:
+        """The worker has verified other drafts in their place."""
+        self._give_up("lookup_not_copied", "the worker does not copy them")
 
     def _give_up(self, event: str, why: str) -> None:
         """Count it, say it once, look nothing up for a while, then start from empty trees."""

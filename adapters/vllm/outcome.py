@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adaptive_spec.adapters.vllm.copied_drafts import Copied
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
-from adaptive_spec.adapters.vllm.lookup import agreement
+from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
 from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 
@@ -28,17 +29,21 @@ class PlannedStep:
         cuts: (request, K) of the requests that verify less than Kmax; empty if the plan leaves
             vLLM's own K.
         wanted: what is to be read of the drafts made at the end of the step.
-        copied: [B] drafts that were looked up; None without a second source.
+        found: what was looked up; None without a second source.
         replaced: (request, tokens) of the requests that verify looked-up drafts.
+        copied: what the worker is told of them, if it has a part in it.
     """
 
     __slots__ = (
         "context",
         "copied",
         "cuts",
+        "drafts_found",
+        "found",
         "late_signals",
         "lost",
         "not_before",
+        "not_copied",
         "output",
         "passes",
         "plan",
@@ -52,12 +57,18 @@ class PlannedStep:
         plan: SpecPlan,
         cuts: Sequence[tuple[Any, int]],
         wanted: Wanted,
-        copied: Sequence[Sequence[int]] | None = None,
+        found: LookedUp | None = None,
         replaced: Sequence[tuple[Any, list[int]]] = (),
+        copied: Copied | None = None,
     ) -> None:
         self.context = context
-        self.copied = copied
+        self.found = found
         self.replaced = replaced
+        self.copied = copied
+        self.not_copied = 0
+        """Requests that verified other drafts than the looked-up ones: the worker did not copy."""
+        self.drafts_found: Sequence[Sequence[int]] | None = None
+        """[B] of what was looked up, the drafts; known when the step's results arrive."""
         self.plan = plan
         self.cuts = cuts
         self.wanted = wanted
@@ -133,10 +144,18 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
     sampled = results.sampled_token_ids
     agreed = None
-    if step.copied is not None:
-        copied = step.copied if rows is None else [step.copied[row] for row in rows]
-        agreed = agreement(copied, [sampled[place] for place in places])
+    if step.drafts_found is not None:
+        copies = step.drafts_found
+        if rows is not None:
+            copies = [copies[row] for row in rows]
+        agreed = agreement(copies, [sampled[place] for place in places])
     k_i: IntArray = np.array(verified, dtype=np.int64)
+    accepted = np.minimum(np.array(counts, dtype=np.int64) - 1, k_i)
+    copies_of = step.plan.from_lookup
+    if agreed is not None and copies_of is not None:
+        taken = copies_of if rows is None else copies_of[rows]
+        # A copied draft that is what was emitted has been accepted.
+        step.not_copied = int(np.sum(accepted[taken] < np.minimum(agreed, k_i)[taken]))
     shown = None
     if step.late_signals is not None:
         shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
@@ -144,7 +163,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         step=context.step,
         slots=context.slots if rows is None else context.slots[np.array(rows, dtype=np.int64)],
         verified=k_i,
-        accepted=np.minimum(np.array(counts, dtype=np.int64) - 1, k_i),
+        accepted=accepted,
         emitted=np.array([len(sampled[place]) for place in places], dtype=np.int64),
         batch_size=batch_size,
         batch_tokens=batch_tokens,

@@ -17,8 +17,9 @@ from adaptive_spec.adapters.vllm.capability import (
     Support,
     advice_on_kmax,
     detect,
-    lookup_refusal,
+    lookup_placement,
 )
+from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
@@ -70,8 +71,10 @@ def judge(command: str) -> RecipeReport:
         advice = advice_on_kmax(config, found, _learned(own, config, found.capability))
         rows += [("Kmax", advice)] if advice else []
         if own is not None and own.second_source is not None:
-            refusal = lookup_refusal(config, found)
-            rows.append(("second source", f"no: {refusal}" if refusal else own.second_source.kind))
+            placement = lookup_placement(config, found, (*WORKERS, *WORKERS.values()))
+            refused = isinstance(placement, str)
+            said = f"no: {placement}" if refused else own.second_source.kind
+            rows.append(("second source", said))
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
 

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder
+from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE, Copied
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
-from adaptive_spec.adapters.vllm.lookup import LookUp
+from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp, Placement
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import Arrived, PlannedStep, build_outcome
 from adaptive_spec.adapters.vllm.planned_ahead import PlannedAhead, cut
@@ -37,7 +38,7 @@ from adaptive_spec.engines.fail_open import Guarded, fail_open
 from adaptive_spec.engines.pending_steps import PendingSteps
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.engines.step_clock import StepClock
-from adaptive_spec.step import Mode
+from adaptive_spec.step import Mode, SpecPlan
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
@@ -61,6 +62,7 @@ class StepDriver(Guarded):
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._drafter = DrafterState(table, counters)
+        self._by_scheduler = lookup is None or lookup.placement is Placement.SCHEDULER
         self._goes_cold = controller.capability.cold_off
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
@@ -131,15 +133,33 @@ class StepDriver(Guarded):
             pairs = zip(batch.requests, plan.verify.tolist(), strict=True)
             cuts = [pair for pair in pairs if pair[1] < self._kmax]
         replaced: list[tuple[Any, list[int]]] = []
-        if plan.acts and plan.from_lookup is not None and batch.copied is not None:
-            for row in np.flatnonzero(plan.from_lookup).tolist():
-                tokens = batch.copied[row][: int(plan.verify[row])]
-                replaced.append((batch.requests[row], tokens))
+        copied = None
+        if plan.acts and plan.from_lookup is not None and batch.found is not None:
+            replaced, copied = self._copy(batch.found, plan)
         gave_up = self._exit is not None and self._exit.gave_up
         wanted = Wanted.NOTHING
         if self._signals.wanted(context, plan, gave_up):
             wanted = Wanted.ENTROPY_TOO if controller.reads_entropy else Wanted.CONFIDENCE
-        return PlannedStep(context, plan, cuts, wanted, batch.copied, replaced)
+        return PlannedStep(context, plan, cuts, wanted, batch.found, replaced, copied)
+
+    def _copy(
+        self, found: LookedUp, plan: SpecPlan
+    ) -> tuple[list[tuple[Any, list[int]]], Copied | None]:
+        """Looked-up drafts of the plan: for the scheduler, and what the worker has to know."""
+        assert plan.from_lookup is not None
+        rows = np.flatnonzero(plan.from_lookup & (plan.verify > 0)).tolist()
+        requests, wanted = [found.requests[row] for row in rows], plan.verify[rows].tolist()
+        names = [request.request_id for request in requests]
+        if self._by_scheduler:
+            drafts = [found.tokens[row][:k] for row, k in zip(rows, wanted, strict=True)]
+            # Only a sampler that expects sampled drafts must know which are not.
+            sampled = names and self.controller.capability.sampled_drafts
+            copied = Copied(names, (), ()) if sampled else None
+        else:
+            drafts = [[-1] * k for k in wanted]  # vLLM's own placeholders
+            tokens = [found.tokens[row] for row in rows]
+            copied = Copied(names, [found.known[row] for row in rows], tokens) if names else None
+        return list(zip(requests, drafts, strict=True)), copied
 
     @fail_open
     def scheduled(self, output: Any) -> None:
@@ -164,6 +184,8 @@ class StepDriver(Guarded):
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
         if planned.wanted is not Wanted.ENTROPY_TOO:
             setattr(output, WANTED, planned.wanted)
+        if planned.copied is not None:
+            setattr(output, MESSAGE, planned.copied)
         if self._exit is not None and steers and planned.wanted is not Wanted.NOTHING:
             self._exit.expect(planned)
         if steers and self._goes_cold and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
@@ -219,6 +241,8 @@ class StepDriver(Guarded):
             return
         now = time.monotonic()
         seconds = self._clock.completed(step.not_before, now)
+        if step.found is not None:
+            step.drafts_found = step.found.drafts()
         generated = list(map(len, results.sampled_token_ids))
         following = self._pending.oldest
         self._arrived.append(Arrived(step, results, following, generated, seconds, now))
@@ -241,6 +265,8 @@ class StepDriver(Guarded):
                 outcome = build_outcome(one)
                 if outcome is not None:
                     self.controller.observe(outcome)
+                if self._lookup is not None and one.step.not_copied:
+                    self._lookup.not_copied()
         finally:
             if ended:
                 self.controller.finish(ended)

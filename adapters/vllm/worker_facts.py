@@ -9,6 +9,8 @@ from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Ord
 
 SIGNAL = "the drafter's confidence"
 EARLY_EXIT = "ending the draft loop early"
+COPIES = "copying looked-up drafts in the worker"
+V2_COPIES = "copying looked-up drafts on model runner V2"
 V2_SIGNAL = "the drafter's confidence on model runner V2"
 
 SHOWN = "the reader is shown what drafts come from, before anything changes it"
@@ -114,6 +116,42 @@ WORKER_FACTS: dict[str, tuple[Fact, ...]] = {
             within="InputBatch",
             names=("num_reqs", "req_ids"),
             why="which request each row is",
+        ),
+    ),
+    COPIES: (
+        Names(
+            files=("v1/worker/gpu_model_runner.py",),
+            within="GPUModelRunner",
+            names=(
+                "_draft_prob_req_ids",
+                "_draft_probs",
+                "_draft_token_ids",
+                "_get_spec_decode_draft_probs",
+                "num_spec_tokens",
+                "prev_num_spec_tokens",
+                "propose_draft_token_ids",
+            ),
+            why="drafts on the device, what they were drawn from, and what a step has emitted",
+        ),
+    ),
+    V2_COPIES: (
+        Names(
+            files=(f"{V2}/states.py",),
+            within="RequestState",
+            names=(
+                "all_token_ids",
+                "draft_tokens",
+                "num_speculative_steps",
+                "req_id_to_index",
+                "total_len",
+            ),
+            why="text and drafts on the device",
+        ),
+        Names(
+            files=(f"{V2}/model_runner.py",),
+            within="GPUModelRunner",
+            names=("req_states",),
+            why="the same",
         ),
     ),
     EARLY_EXIT: (

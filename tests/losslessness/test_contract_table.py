@@ -83,6 +83,9 @@ FIGURES = {
     "a drafted end of text is left out": 0.237,
     "a sampled draft that the grammar rules out is left out": 0.133,
     "padding filled with the live least certain anywhere": 0.141,
+    "source of drafts by q of the drafted token": 0.154,
+    "source of drafts by a deeper position": 0.187,
+    "looked-up drafts verified as if drawn from q": 0.609,
 }
 """Largest bias of one request's law; of the joint law where it says so."""
 

@@ -16,7 +16,8 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import FloatArray, IntArray
 from tests.losslessness.exact.joint_law import Shown
-from tests.losslessness.exact.rules import Planted, leading
+from tests.losslessness.exact.request import Copies
+from tests.losslessness.exact.rules import Planted, TwoSources, leading
 from tests.losslessness.exact.server import Server
 from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, LIVE, engines, shipped
 from tests.losslessness.sampled.comparison import Comparison, compare
@@ -24,15 +25,22 @@ from tests.losslessness.sampled.sampler import Draws, Sampler
 
 BATCH = 512
 DRAWS = 1_000_000
+FEWER = 250_000
+"""Where there are two sources: enough for biases of a per cent."""
 FALSE_ALARM = 1e-6
 VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=2)
 
 
 def drawn(
-    policy: Policy, capability: Capability, shown: Shown = "maximum"
+    policy: Policy,
+    capability: Capability,
+    shown: Shown = "maximum",
+    *,
+    copies: Copies = "",
+    draws: int = DRAWS,
 ) -> tuple[Draws, Comparison]:
-    sampler = Sampler(Server(policy, capability, BATCH), shown=shown, seed=5)
-    draws = sampler.draws(-(-DRAWS // BATCH))
+    sampler = Sampler(Server(policy, capability, BATCH), shown=shown, seed=5, copies=copies)
+    draws = sampler.draws(-(-draws // BATCH))
     return draws, compare(draws.row, draws.output, sampler.direct(draws.row))
 
 
@@ -89,6 +97,21 @@ def test_a_bias_that_only_pairs_of_requests_have_is_caught_by_pairs() -> None:
     found = drawn(Planted(by_the_neighbour), VERIFY)[1]
     assert found.single > FALSE_ALARM
     assert found.pairs < FALSE_ALARM
+
+
+@pytest.mark.parametrize("engine", ["K per request", "drafting stops"])
+def test_two_sources_draw_what_the_target_draws(engine: str) -> None:
+    draws, found = drawn(shipped("goodput"), engines(2)[engine], copies="one-hot", draws=FEWER)
+    assert min(found) > FALSE_ALARM
+    both = draws.copied.any(axis=1) & ~draws.copied.all(axis=1)
+    assert both.mean() > 0.5
+
+
+def test_a_source_chosen_by_the_drafted_tokens_probability_is_caught() -> None:
+    policy = TwoSources(lambda context: context.confidence[:, 0] < 0.5)
+    assert min(drawn(policy, VERIFY, copies="one-hot", draws=FEWER)[1]) > FALSE_ALARM
+    found = drawn(policy, VERIFY, "token", copies="one-hot", draws=FEWER)[1]
+    assert found.single < FALSE_ALARM
 
 
 @pytest.mark.long

@@ -75,6 +75,12 @@ CHANGES = {
     "drafts handed over elsewhere": Change(
         worker_facts.SIGNAL, "v1/worker/gpu_worker.py", "take_draft_token_ids", "take_drafts"
     ),
+    "drafts kept elsewhere": Change(
+        worker_facts.COPIES, "v1/worker/gpu_model_runner.py", "prev_num_spec_tokens", "num_before"
+    ),
+    "text of V2 kept elsewhere": Change(
+        worker_facts.V2_COPIES, f"{worker_facts.V2}/states.py", "self.total_len", "self.length"
+    ),
 }
 
 

@@ -86,15 +86,13 @@ def test_it_says_what_a_larger_kmax_would_give(models: dict[str, Path], tmp_path
     assert rows["Kmax"].startswith("measured survival of draft 2 is 0.78, of draft 9 about 0.32")
 
 
-@pytest.mark.parametrize(
-    ("sampling", "says"), [("greedy", "suffix"), ("probabilistic", "no: draft_sample_method")]
-)
+@pytest.mark.parametrize(("method", "says"), [("eagle", "suffix"), ("ngram", "no: ngram")])
 def test_it_says_whether_drafts_can_be_looked_up(
-    models: dict[str, Path], sampling: str, says: str
+    models: dict[str, Path], method: str, says: str
 ) -> None:
     pytest.importorskip("arctic_inference", reason="the gate refuses `second_source` without it")
-    drafts = {"method": "eagle", "model": str(models["eagle"]), "num_speculative_tokens": 2}
-    drafts["draft_sample_method"] = sampling
+    drafts = {"method": method, "num_speculative_tokens": 2}
+    drafts |= {"model": str(models["eagle"])} if method == "eagle" else {}
     _, rows = answers(
         f"vllm serve {models['target']} --max-model-len 256 --enforce-eager --max-num-seqs 8 "
         f"--speculative-config '{json.dumps(drafts)}' "

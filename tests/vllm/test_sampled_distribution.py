@@ -44,17 +44,36 @@ def test_distribution_at_temperature(
     check_alike(speculated, unspeculated)
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    ("draft_sampling", "asynchronous"),
+    [
+        pytest.param("greedy", False, marks=pytest.mark.long),
+        pytest.param("probabilistic", False, marks=pytest.mark.long),
+        ("probabilistic", True),
+    ],
+)
 def test_distribution_at_temperature_with_two_sources(
-    unspeculated: list[list[tuple[int, ...]]], shelf: Any, random_policy: dict[str, Any]
+    unspeculated: list[list[tuple[int, ...]]],
+    shelf: Any,
+    random_policy: dict[str, Any],
+    draft_sampling: str,
+    asynchronous: bool,
 ) -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
     adaptive = random_policy | {"second_source": {"other_requests": True}}
-    engine = shelf.get("draft_model", adaptive=adaptive, **ENGINE)
-    speculated = sample(engine)
+    speculation = {"draft_sample_method": draft_sampling}
+    engine = shelf.get(
+        "draft_model",
+        adaptive=adaptive,
+        speculation=speculation,
+        asynchronous=asynchronous,
+        **ENGINE,
+    )
+    speculated = sample(engine, SAMPLES_PER_PROMPT)
     status = engine.controller.status()
     assert status["lookup"]["accepted"] > 500, "hardly anything was looked up"
     assert status["fail_opens"] == {}
+    assert "lookup_not_copied" not in status["events"]
     check_alike(speculated, unspeculated)
 
 

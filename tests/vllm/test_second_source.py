@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import KMAX, Job
+from hypothesis import given
+from hypothesis import strategies as st
 from recording import record_steps
 from scenarios import SCENARIOS, prompts
 
 from adaptive_spec import check_adapter
-from adaptive_spec.adapters.vllm.lookup import LookUp, agreement
+from adaptive_spec.adapters.vllm import copied_drafts
+from adaptive_spec.adapters.vllm.lookup import LookUp, Placement, agreement
 from adaptive_spec.config import SecondSource
 
 pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
@@ -29,18 +32,27 @@ def copying(count: int) -> list[Job]:
     ]
 
 
-@pytest.mark.parametrize("method", ["draft_model", pytest.param("eagle", marks=pytest.mark.long)])
-@pytest.mark.parametrize("others", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize(
+    ("method", "others", "asynchronous"),
+    [
+        ("draft_model", True, False),
+        ("draft_model", True, True),
+        pytest.param("draft_model", False, False, marks=pytest.mark.long),
+        pytest.param("eagle", True, False, marks=pytest.mark.long),
+        pytest.param("eagle", False, True, marks=pytest.mark.long),
+    ],
+)
 def test_tokens_are_those_without_speculation_whatever_the_source(
     method: str,
     others: bool,
+    asynchronous: bool,
     reference: dict[str, Any],
     shelf: Any,
     random_policy: dict[str, Any],
 ) -> None:
     plain = shelf.get().run(copying(6))
     adaptive = random_policy | {"second_source": {"other_requests": others}}
-    engine = shelf.get(method, adaptive=adaptive)
+    engine = shelf.get(method, adaptive=adaptive, asynchronous=asynchronous)
     record = record_steps(engine)
     before = engine.preemptions
     answers = engine.run(SCENARIOS["crowded"]())
@@ -52,7 +64,7 @@ def test_tokens_are_those_without_speculation_whatever_the_source(
     assert engine.preemptions - before >= 10
     counters = engine.controller.counters
     assert counters.failures == {}
-    assert not counters.events.keys() & {"lookup_failed", "lookup_slow"}
+    assert not counters.events.keys() & {"lookup_failed", "lookup_not_copied", "lookup_slow"}
     counts = counters.lookup
     assert counts["verified"] > 300
     assert 100 < counts["accepted"] <= counts["verified"] < counts["found"]
@@ -65,11 +77,33 @@ def test_tokens_are_those_without_speculation_whatever_the_source(
     check_adapter(record, live_requests=len(engine.controller.slots))
 
 
+@pytest.mark.parametrize("scenario", ["with_logprobs", "with_aborts", "with_stops"])
+@pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.long
-def test_goodput_takes_copied_drafts_where_text_copies(shelf: Any) -> None:
+def test_tokens_of_other_traffic_are_those_without_speculation_whatever_the_source(
+    scenario: str,
+    asynchronous: bool,
+    reference: dict[str, Any],
+    shelf: Any,
+    random_policy: dict[str, Any],
+) -> None:
+    adaptive = random_policy | {"second_source": {}}
+    engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
+    before = engine.controller.counters.lookup["verified"]
+    answers = engine.run(SCENARIOS[scenario]())
+    for name, answer in reference[scenario].items():
+        if name in answers and answer.reasons != ["abort"]:
+            assert answers[name].tokens == answer.tokens, name
+    assert engine.controller.counters.failures == {}
+    assert engine.controller.counters.lookup["verified"] > before
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.long
+def test_goodput_takes_copied_drafts_where_text_copies(shelf: Any, asynchronous: bool) -> None:
     plain = shelf.get().run(copying(6))
     adaptive = {"policy": "goodput", "second_source": {}, "fail_open": {"max_decision_ms": 60_000}}
-    engine = shelf.get("draft_model", adaptive=adaptive)
+    engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
     for _ in range(3):
         answers = engine.run(copying(6))
         assert {name: answer.tokens for name, answer in answers.items()} == {
@@ -80,14 +114,55 @@ def test_goodput_takes_copied_drafts_where_text_copies(shelf: Any) -> None:
     assert engine.controller.counters.failures == {}
 
 
-def test_what_the_setup_does_not_allow_is_said_and_left_out(
-    shelf: Any, random_policy: dict[str, Any], said: Callable[[], list[str]]
+def test_penalties_hold_for_copied_drafts_with_asynchronous_scheduling(
+    shelf: Any, random_policy: dict[str, Any]
 ) -> None:
+    jobs = [
+        Job(
+            f"penalised-{index}", text * 2, index, COPYING | {"presence_penalty": 0.5 * (index % 2)}
+        )
+        for index, text in enumerate(prompts(6, 17))
+    ]
+    plain = shelf.get().run(jobs)
     engine = shelf.get(
         "draft_model", adaptive=random_policy | {"second_source": {}}, asynchronous=True
     )
+    before = engine.controller.counters.lookup["verified"]
+    answers = engine.run(jobs)
+    assert {name: answer.tokens for name, answer in answers.items()} == {
+        name: answer.tokens for name, answer in plain.items()
+    }
+    assert engine.controller.counters.lookup["verified"] > before
+
+
+def test_a_worker_that_does_not_copy_is_found_out(
+    shelf: Any,
+    random_policy: dict[str, Any],
+    said: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing_is_copied(expected: Any, emitted: Any, own: Any) -> Any:
+        raise RuntimeError("planted")
+
+    plain = shelf.get().run(copying(6))
+    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=True)
+    events = engine.controller.counters.events
+    monkeypatch.setattr(copied_drafts, "following", nothing_is_copied)
+    answers = engine.run(copying(6))
+    assert {name: answer.tokens for name, answer in answers.items()} == {
+        name: answer.tokens for name, answer in plain.items()
+    }
+    assert events["lookup_not_copied"] == 1, "once it is found out, nothing is looked up for a time"
+    assert sum("drafts are not copied: RuntimeError: planted" in line for line in said()) == 1
+
+
+def test_what_the_setup_does_not_allow_is_said_and_left_out(
+    shelf: Any, random_policy: dict[str, Any], said: Callable[[], list[str]]
+) -> None:
+    engine = shelf.get("ngram", adaptive=random_policy | {"second_source": {}})
     (line,) = [line for line in said() if "mode=on" in line]
-    assert "second_source=no (asynchronous scheduling" in line
+    assert "second_source=no (ngram" in line
     engine.run(copying(2))
     assert engine.controller.counters.lookup["found"] == 0
     assert engine.controller.counters.failures == {}
@@ -100,6 +175,8 @@ class Request:
         self.request_id = name
         self.prompt_token_ids = prompt
         self.all_token_ids = prompt + output
+        self.num_tokens = len(self.all_token_ids)
+        self.use_structured_output = False
 
 
 def test_a_look_up_that_fails_is_left_out_counted_and_said_once(
@@ -109,14 +186,14 @@ def test_a_look_up_that_fails_is_left_out_counted_and_said_once(
     lookup = LookUp(SecondSource(), events.append)
     request = Request("a", [1, 2, 3, 4, 1, 2], [3])
     lookup.take_up([request])
-    most = np.array([KMAX])
-    found = lookup.find([request], most)
+    most, under_way = np.array([KMAX]), np.array([0])
+    found = lookup.find([request], most, under_way)
     assert found is not None
     assert found.tokens[0][:1] == [4]
     lookup._trees = None  # as broken as can be
-    assert lookup.find([request], most) is None
+    assert lookup.find([request], most, under_way) is None
     assert events == ["lookup_failed"]
-    assert lookup.find([request], most) is None, "it is not asked again at once"
+    assert lookup.find([request], most, under_way) is None, "it is not asked again at once"
     lookup.take_up([request])
     lookup.forget(["a"])
     assert events == ["lookup_failed"]
@@ -128,6 +205,45 @@ def test_drafts_agree_up_to_the_first_wrong_one_or_the_end_of_what_was_emitted()
     assert agreement(found, [[1, 2, 9, 9], [1, 2], [7], [6, 5]]).tolist() == [2, 2, 0, 0]
 
 
+def test_a_look_up_goes_on_over_the_tokens_that_are_under_way() -> None:
+    lookup = LookUp(SecondSource(), lambda event: None, Placement.RUNNER_V2)
+    text = list(range(10, 30))
+    request = Request("a", [*text, 10, 11], [12])
+    lookup.take_up([request])
+    found = lookup.find([request], np.array([3]), np.array([4]))
+    assert found is not None
+    assert found.tokens == [[13, 14, 15, 16, 17, 18, 19]]
+    assert found.available.tolist() == [3]
+    request.all_token_ids += [13, 14]  # one of three drafts was accepted
+    request.num_tokens += 2
+    assert found.drafts() == [[15, 16, 17, 18, 19]]
+    request.all_token_ids[-1] = 99
+    assert found.drafts() == [[]], "what has come is not what was expected"
+
+
+@given(st.data())
+def test_what_follows_the_emitted_tokens_takes_the_place_of_the_drafts(data: st.DataObject) -> None:
+    import torch
+
+    token = st.integers(0, 2)
+    rows = data.draw(st.integers(1, 4))
+    expected = [data.draw(st.lists(token, max_size=2 * KMAX + 1)) for _ in range(rows)]
+    emitted = [data.draw(st.lists(token, min_size=1, max_size=KMAX + 1)) for _ in range(rows)]
+    own = [data.draw(st.lists(token, min_size=KMAX, max_size=KMAX)) for _ in range(rows)]
+
+    def padded(values: list[list[int]], width: int) -> Any:
+        return torch.tensor([row + [-1] * (width - len(row)) for row in values])
+
+    drafts, taken = copied_drafts.following(
+        padded(expected, 2 * KMAX + 1), padded(emitted, KMAX + 1), torch.tensor(own)
+    )
+    for row in range(rows):
+        come = emitted[row]
+        follow = expected[row][len(come) :][:KMAX] if expected[row][: len(come)] == come else []
+        assert drafts[row].tolist() == follow + own[row][len(follow) :]
+        assert int(taken[row].sum()) == len(follow)
+
+
 def test_prompts_are_taken_up_a_bounded_number_of_tokens_at_a_time() -> None:
     lookup = LookUp(SecondSource(), lambda event: None)
     long = [[place % 1000 + 5000 * which for place in range(30_000)] for which in range(3)]
@@ -136,7 +252,7 @@ def test_prompts_are_taken_up_a_bounded_number_of_tokens_at_a_time() -> None:
     found = []
     for _ in range(3):
         lookup.take_up(requests)
-        now = lookup.find(requests, most)
+        now = lookup.find(requests, most, np.zeros_like(most))
         assert now is not None
         found.append(np.count_nonzero(now.available))
     assert found == [1, 2, 3]

@@ -146,6 +146,29 @@ def test_tokens_are_the_same_where_requests_take_turns_as_in_a_pipeline(
     assert observed.left == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "asynchronous"),
+    [("eagle", True), pytest.param("draft_model", False, marks=pytest.mark.long)],
+)
+def test_tokens_are_the_same_with_two_sources_of_drafts(
+    v2: V2Engines,
+    unspeculated: Observed,
+    random_policy: dict[str, Any],
+    method: str,
+    asynchronous: bool,
+) -> None:
+    pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
+    second = {"second_source": {"other_requests": True}, "fail_open": PATIENT}
+    options = {"adaptive": random_policy | second, "asynchronous": asynchronous, **SMALL}
+    for _ in range(2):  # the second time all has been said before
+        observed = v2.run(small_crowd(), method, **options)
+        for name, expected in unspeculated.answers.items():
+            assert observed.answers[name].tokens == expected.tokens, name
+        assert observed.failures == {}
+    assert observed.lookup is not None
+    assert observed.lookup["accepted"] > 20
+
+
 def shortened(jobs: list[Job]) -> list[Job]:
     """Fewer requests with fewer tokens, as dense in time: a step is slow in the interpreter."""
     if len(jobs) > 12:

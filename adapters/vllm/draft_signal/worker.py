@@ -1,8 +1,8 @@
-"""vLLM's workers, which also bring along what the drafter showed.
+"""vLLM's workers, which also bring along what the drafter showed, and copy looked-up drafts.
 
 Named in `ParallelConfig.worker_cls` by the configuration gate, and only if the configuration asks
-for confidence. Every method calls vLLM's own exactly once; a fault of ours is said once and ends
-the reading.
+for confidence or a second source. Every method calls vLLM's own exactly once; a fault of ours is
+said once and ends the reading, or the copying.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from adaptive_spec.adapters.vllm import KEY
+from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE as COPIED
+from adaptive_spec.adapters.vllm.copied_drafts import Copies, copies_for
 from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import LookupTap
 from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
 from adaptive_spec.adapters.vllm.draft_signal.v2_tap import V2Tap, shows_certainty
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, WANTED, DraftSignals, Wanted
+from adaptive_spec.config import Config
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
@@ -30,24 +34,35 @@ class CarriesSignals:
     """Mixed in before a worker of vLLM."""
 
     model_runner: Any
+    vllm_config: Any
     _adaptive_spec_tap: ModelTap | LookupTap | V2Tap | None = None
+    _adaptive_spec_copies: Copies | None = None
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
         """Load, then watch the drafter."""
         engine: Any = super()
         loaded = engine.load_model(*args, **kwargs)
+        config: Config | None = getattr(self.vllm_config.scheduler_config, KEY, None)
         try:
-            self._adaptive_spec_tap = watch_drafter(self.model_runner)
+            if config is None or config.confidence:
+                self._adaptive_spec_tap = watch_drafter(self.model_runner)
         except Exception as error:
             _LOG.warning("adaptive_spec: confidence is not read: %s", error)
+        try:
+            if config is not None and config.second_source is not None:
+                self._adaptive_spec_copies = copies_for(self.model_runner)
+        except Exception as error:  # the scheduler sees that nothing is copied
+            _LOG.warning("adaptive_spec: drafts are not copied: %s", error)
         return loaded
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Read the coming round or not, as the scheduler has said."""
+        """Read the coming round or not, as the scheduler has said; copy drafts."""
         engine: Any = super()
-        tap = self._adaptive_spec_tap
+        tap, copies = self._adaptive_spec_tap, self._adaptive_spec_copies
         if tap is not None:
             tap.wanted = getattr(scheduler_output, WANTED, Wanted.ENTROPY_TOO)
+        if copies is not None:
+            copies.before(getattr(scheduler_output, COPIED, None))
         return self._with_signals(engine.execute_model(scheduler_output))
 
     def sample_tokens(self, *args: Any, **kwargs: Any) -> Any:

@@ -51,6 +51,15 @@ def test_each_request_takes_the_source_whose_drafts_are_worth_more() -> None:
     assert chosen.hazard[0].tolist() == [0.9, 0.7, 0.7, 0.6]
 
 
+def test_how_many_drafts_their_signals_have_left_does_not_decide_where_drafting_stops() -> None:
+    stops = Capability(level=Level.FULL, max_draft_tokens=KMAX, stops_drafting=True)
+    for kept in (1, 4):
+        at_hand = step([kept, 0], [4, 4], capability=stops)
+        chosen = DraftSources().choose(at_hand, constant(0.8, 0.8), Known(constant(0.7, 0.7)))
+        assert chosen.from_lookup is not None
+        assert chosen.from_lookup.tolist() == [False, True]
+
+
 def test_who_is_sure_to_go_on_copying_needs_nothing_of_the_drafter() -> None:
     chosen = DraftSources().choose(step([4], [4]), constant(0.7), Known(constant(1.0)))
     assert chosen.ahead is not None

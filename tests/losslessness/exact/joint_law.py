@@ -2,7 +2,8 @@
 
     P(y_1, y_2) = sum over drafts x_1, x_2 of q(x_1) q(x_2) P(y_1 | x_1, K_1) P(y_2 | x_2, K_2)
 
-with K = (K_1, K_2) what the policy plans for what is shown of x_1 and x_2; and so on, round by
+with K = (K_1, K_2) what the policy plans for what is shown of x_1 and x_2 (a request that takes
+looked-up drafts verifies those in the place of its x); and so on, round by
 round, with the state in which the round before has left the policy. It is lossless iff this is the
 product of the two targets' laws.
 """
@@ -16,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.step import FloatArray
+from adaptive_spec.step import FloatArray, IntArray
 from tests.losslessness.exact.models import Prefix
 from tests.losslessness.exact.request import Emitted, Request
 from tests.losslessness.exact.server import Said, Server
@@ -31,6 +32,15 @@ class _Class(NamedTuple):
     usable: int
     confidence: tuple[float, ...]
     entropy: tuple[float, ...]
+    copied: int | None
+    match: int
+
+
+class _Choice(NamedTuple):
+    """What a request verifies."""
+
+    k: int
+    copied: bool
 
 
 class Found(NamedTuple):
@@ -40,13 +50,15 @@ class Found(NamedTuple):
         joint: [27, 27] law of the two outputs.
         bias: total variation distance to the product of the targets' laws.
         marginal_bias: the larger of the two requests' own.
-        plans: distinct K that were planned in the last round that the policy decided.
+        plans: distinct K, with their sources, of the last round that the policy decided.
+        sources: likewise, distinct sources of a request's drafts: 1 or 2.
     """
 
     joint: FloatArray
     bias: float
     marginal_bias: float
     plans: int
+    sources: int
 
 
 class _Node:
@@ -54,33 +66,40 @@ class _Node:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._decided: dict[tuple[_Class, ...], tuple[Server, tuple[int, ...]]] = {}
+        self._decided: dict[tuple[_Class, ...], tuple[Server, tuple[_Choice, ...]]] = {}
         self._after: dict[tuple[object, ...], _Node] = {}
 
-    def decided(self, classes: tuple[_Class, ...]) -> tuple[int, ...]:
-        """K of the requests alive."""
+    def decided(self, classes: tuple[_Class, ...]) -> tuple[_Choice, ...]:
+        """What the requests alive verify."""
         if classes not in self._decided:
             server = self.server.copy()
-            k = server.decide(_said(classes))
-            self._decided[classes] = server, tuple(k.tolist())
+            verify, copied = server.decide(_said(classes))
+            chosen = zip(verify.tolist(), copied.tolist(), strict=True)
+            self._decided[classes] = server, tuple(_Choice(*each) for each in chosen)
         return self._decided[classes][1]
 
     def after(
-        self, classes: tuple[_Class, ...], accepted: tuple[int, ...], ended: list[int]
+        self,
+        classes: tuple[_Class, ...],
+        accepted: tuple[int, ...],
+        agreed: tuple[int, ...],
+        ended: list[int],
     ) -> _Node:
         """The state after the round."""
-        key = (classes, accepted, tuple(ended))
+        key = (classes, accepted, agreed, tuple(ended))
         if key not in self._after:
-            server, k = self._decided[classes]
+            server, chosen = self._decided[classes]
             server = server.copy()
-            server.verified(np.array(k, dtype=np.int64), np.array(accepted), ended)
+            k = np.array([each.k for each in chosen], dtype=np.int64)
+            copies = None if classes[0].copied is None else np.array(agreed)
+            server.verified(k, np.array(accepted), ended, copies)
             self._after[key] = _Node(server)
         return self._after[key]
 
-    def plans(self, rounds: int) -> set[tuple[int, ...]]:
-        """Distinct K planned in the last of so many rounds from here."""
+    def plans(self, rounds: int) -> set[tuple[_Choice, ...]]:
+        """Distinct plans of the last of so many rounds from here."""
         if rounds == 1:
-            return {k for _, k in self._decided.values()}
+            return {chosen for _, chosen in self._decided.values()}
         return set().union(*(after.plans(rounds - 1) for after in self._after.values()))
 
 
@@ -100,7 +119,10 @@ def enumerate_batch(
     joint = _explore(root, views, ((), ()), rounds)
     truth = [request.continued(()) for request in requests]
     marginal = max(distance(joint.sum(axis=1), truth[0]), distance(joint.sum(axis=0), truth[1]))
-    return Found(joint, distance(joint, np.outer(*truth)), marginal, len(root.plans(rounds)))
+    plans = root.plans(rounds)
+    sources = {each.copied for plan in plans for each in plan}
+    bias = distance(joint, np.outer(*truth))
+    return Found(joint, bias, marginal, len(plans), len(sources))
 
 
 def distance(one: FloatArray, other: FloatArray) -> float:
@@ -126,18 +148,18 @@ class _View:
             found.setdefault(seen, []).append((drafts, chance))
         return found
 
-    def _law(self, prefix: Prefix, seen: _Class, k: int) -> FloatArray:
-        """[27] output if drafts of this class come and k of them are verified; sums to P(class)."""
+    def _law(self, prefix: Prefix, seen: _Class, choice: _Choice) -> FloatArray:
+        """[27] output if drafts of this class come and so many are verified; sums to P(class)."""
         law = np.zeros_like(self.request.continued(()))
-        for after, chance in self.emitted(prefix, seen, k).items():
+        for after, chance in self.emitted(prefix, seen, choice).items():
             law = law + chance * self.request.continued(after.prefix)
         return law
 
-    def _emitted(self, prefix: Prefix, seen: _Class, k: int) -> dict[Emitted, float]:
+    def _emitted(self, prefix: Prefix, seen: _Class, choice: _Choice) -> dict[Emitted, float]:
         """Likewise of the prefixes after the round."""
         law: dict[Emitted, float] = {}
         for drafts, chance in self.classes(prefix)[seen]:
-            for after, share in self.request.emitted(prefix, drafts, k).items():
+            for after, share in self.request.emitted(prefix, drafts, *choice).items():
                 law[after] = law.get(after, 0.0) + chance * share
         return law
 
@@ -155,7 +177,9 @@ def _look_of(request: Request, prefix: Prefix, drafts: Prefix, shown: Shown) -> 
     else:
         confidence = tuple(float(q.max()) for q in said)
     entropy = tuple(_entropy(q) for q in said)
-    return _Class(request.usable(prefix, drafts), confidence, entropy)
+    copied = len(request.copied(prefix)) if request.rules.copies else None
+    usable = request.usable(prefix, drafts)
+    return _Class(usable, confidence, entropy, copied, request.match(prefix))
 
 
 def _said(classes: Sequence[_Class]) -> Said:
@@ -163,7 +187,17 @@ def _said(classes: Sequence[_Class]) -> Said:
         np.array([each.usable for each in classes], dtype=np.int64),
         np.array([each.confidence for each in classes]),
         np.array([each.entropy for each in classes]),
+        *_copies(classes),
     )
+
+
+def _copies(classes: Sequence[_Class]) -> tuple[IntArray | None, IntArray | None]:
+    """[B] looked-up drafts, and lengths of their matches."""
+    copied = [each.copied for each in classes if each.copied is not None]
+    if not copied:
+        return None, None
+    match = [each.match for each in classes]
+    return np.array(copied, dtype=np.int64), np.array(match, dtype=np.int64)
 
 
 def _explore(
@@ -176,8 +210,8 @@ def _explore(
         return np.outer(*laws)
     total = np.zeros((len(views[0].request.continued(())),) * 2)
     for classes in itertools.product(*(views[each].classes(prefixes[each]) for each in alive)):
-        k = node.decided(classes)
-        rows = {each: (classes[row], k[row]) for row, each in enumerate(alive)}
+        chosen = node.decided(classes)
+        rows = {each: (classes[row], chosen[row]) for row, each in enumerate(alive)}
         if rounds == 1:
             laws = [
                 view.law(prefix, *rows[i]) if i in rows else view.request.continued(prefix)
@@ -192,8 +226,11 @@ def _explore(
                 after[each] = emitted.prefix
             ended = [each for each in alive if views[each].request.ended(after[each])]
             accepted = tuple(emitted.accepted for emitted, _ in way)
+            agreed = tuple(
+                views[each].request.agreed(prefixes[each], after[each]) for each in alive
+            )
             chance = float(np.prod([share for _, share in way]))
-            child = node.after(classes, accepted, ended)
+            child = node.after(classes, accepted, agreed, ended)
             total += chance * _explore(child, views, tuple(after), rounds - 1)
     return total
 

@@ -19,6 +19,12 @@ EOS = 0
 INVALID = 2
 """The token that a grammar rules out."""
 
+Copies = Literal["", "one-hot", "judged by q"]
+"""Whether drafts are looked up, too, and how verification takes them: as what they are, or,
+wrongly, as if the drafter had drawn them."""
+_COPIED_IF = 0.5
+"""Probability of the target's likeliest token from which it is looked up."""
+
 Drafting = Literal["sampled", "greedy", "greedy, judged by q"]
 """Drafts are drawn from q, or are q's likeliest token; the latter are verified as what they are, a
 distribution with all its weight on one token, or, wrongly, as if they had been drawn from q."""
@@ -40,6 +46,7 @@ class Rules(NamedTuple):
         eos: token 0 ends the output; a drafted one is verified and nothing after it, or left out.
         grammar: a drafted token 2 is left out (its q isn't masked).
         capped: a request verifies no more drafts than it can use.
+        copies: drafts that are looked up; none by default.
     """
 
     depth: int = 2
@@ -47,6 +54,7 @@ class Rules(NamedTuple):
     eos: Literal["", "verified", "left out"] = ""
     grammar_drops: bool = False
     capped: bool = False
+    copies: Copies = ""
 
 
 DRAWN_AND_VERIFIED = Rules()
@@ -68,6 +76,7 @@ class Request:
         """Output tokens that are compared: as many as a round can emit."""
         # By instance, so that the caches end with it.
         self.drafts = functools.cache(self._drafts)
+        self.copied = functools.cache(self._copied)
         self.continued = functools.cache(self._continued)
         self.emitted = functools.cache(self._emitted)
 
@@ -93,17 +102,42 @@ class Request:
             limit = min(limit, self.length - len(prefix) - 1)
         return limit
 
+    def _copied(self, prefix: Prefix) -> Prefix:
+        """Drafts that are looked up for this text: the target's likeliest, while it is sure."""
+        drafts: Prefix = ()
+        while self.rules.copies and len(drafts) < self.rules.depth:
+            target = self.model.target[prefix + drafts]
+            if target.max() < _COPIED_IF:
+                break
+            drafts = (*drafts, int(np.argmax(target)))
+        return drafts
+
+    def match(self, prefix: Prefix) -> int:
+        """A length of the match that found them; the text alone decides it."""
+        return round(8 * float(self.model.target[prefix].max())) if self.copied(prefix) else 0
+
+    def agreed(self, prefix: Prefix, after: Prefix) -> int:
+        """Leading copied drafts that a round has emitted, which led from one text to the other."""
+        pairs = zip(self.copied(prefix), after[len(prefix) :], strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
     def ended(self, prefix: Prefix) -> bool:
         """Nothing more is emitted that is compared."""
         return len(prefix) >= self.length or (bool(self.rules.eos) and EOS in prefix)
 
-    def _emitted(self, prefix: Prefix, drafts: Prefix, k: int) -> dict[Emitted, float]:
-        """Law of a round that verifies the first k drafts."""
+    def _emitted(
+        self, prefix: Prefix, drafts: Prefix, k: int, copied: bool = False
+    ) -> dict[Emitted, float]:
+        """Law of a round that verifies the first k drafts, of the drafter or looked up."""
+        if copied:
+            drafts = self.copied(prefix)
         law: dict[Emitted, float] = {}
         reached, current = 1.0, prefix
         for j in range(k):
             target, proposed = self.model.target[current], self._judged_by(current)
             token = drafts[j]
+            if copied and self.rules.copies == "one-hot":
+                proposed = np.eye(TOKENS)[token]
             accepted = min(1.0, target[token] / proposed[token])
             residual = np.maximum(target - proposed, 0.0)
             if residual.sum() > 0.0:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import (
+    BoolArray,
     DraftPass,
     DraftVerdict,
     FinishedStep,
@@ -19,6 +21,8 @@ from adaptive_spec.step import (
     StepContext,
 )
 
+Choice = Callable[[StepContext], BoolArray]
+"""[B] requests that verify looked-up drafts."""
 Rule = Callable[[FloatArray], object]
 """[B, Kmax] confidence, nan where nothing is known, -> B numbers K_i."""
 
@@ -107,6 +111,44 @@ class ByHistory(Planted):
             self.wanted[outcome.slots] = 2 - outcome.accepted
         if self.looks_at == "seconds":
             self.wanted[:] = 1 if outcome.seconds > 0.0225 else 2
+
+
+class TwoSources(Planted):
+    """All looked-up drafts where a choice says so, elsewhere those of the drafter.
+
+    Args:
+        choice: made in every round.
+        rule: for the drafter's.
+    """
+
+    def __init__(self, choice: Choice, rule: Rule | None = None) -> None:
+        super().__init__(rule or all_of_it)
+        self.choice = choice
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        assert context.lookup_available is not None
+        copied, made = self.chosen(context), super().plan(context)
+        verify = np.where(copied, context.lookup_available, made.verify)
+        return msgspec.structs.replace(made, verify=verify, from_lookup=copied)
+
+    def chosen(self, context: StepContext) -> BoolArray:
+        return self.choice(context)
+
+
+class WhoWasRight(TwoSources):
+    """Looked-up drafts for requests of which the last round emitted none that was looked up."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda context: np.zeros(context.batch_size, dtype=np.bool_))
+        self.wrong = np.zeros(64, dtype=np.bool_)
+
+    def chosen(self, context: StepContext) -> BoolArray:
+        chosen: BoolArray = self.wrong[context.slots]
+        return chosen
+
+    def observe(self, step: FinishedStep) -> None:
+        assert step.outcome.lookup_agreed is not None
+        self.wrong[step.outcome.slots] = step.outcome.lookup_agreed == 0
 
 
 # ------------------------------------------------------------------ rules on [2, 2] confidence

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.losslessness.exact.joint_law import Shown, said_of
 from tests.losslessness.exact.models import confident_model
-from tests.losslessness.exact.request import EOS, Drafting, Request, Rules
+from tests.losslessness.exact.request import EOS, Copies, Drafting, Request, Rules
 from tests.losslessness.exact.server import Server
 
 Item = TypeVar("Item")
@@ -26,15 +26,20 @@ class Text:
         server: decides.
         shown: what it is shown as confidence.
         drafting: how drafts are made.
+        copies: drafts that are looked up.
     """
 
     def __init__(
-        self, server: Server, shown: Shown = "maximum", drafting: Drafting = "sampled"
+        self,
+        server: Server,
+        shown: Shown = "maximum",
+        drafting: Drafting = "sampled",
+        copies: Copies = "",
     ) -> None:
         self.server = server
         self._shown: Shown = shown
         depth = server.controller.capability.max_draft_tokens
-        self._rules = Rules(depth=depth, drafting=drafting)
+        self._rules = Rules(depth=depth, drafting=drafting, copies=copies)
         self._last = [EOS, EOS]
         self._random = np.random.default_rng(11)
         self._request = functools.cache(self._made)
@@ -50,13 +55,15 @@ class Text:
             requests = self.requests
             drafts = [self._drawn(request.drafts(())) for request in requests]
             said = said_of(requests, drafts, self._shown)
-            verify = self.server.decide(said)
+            verify, copied = self.server.decide(said)
+            chosen = zip(requests, drafts, verify.tolist(), copied.tolist(), strict=True)
             emitted = [
-                self._drawn(tuple(request.emitted((), x, k).items()))
-                for request, x, k in zip(requests, drafts, verify.tolist(), strict=True)
+                self._drawn(tuple(request.emitted((), *rest).items())) for request, *rest in chosen
             ]
             accepted = np.array([each.accepted for each in emitted], dtype=np.int64)
-            self.server.verified(verify, accepted, [])
+            pairs = zip(requests, emitted, strict=True)
+            agreed = np.array([request.agreed((), each.prefix) for request, each in pairs])
+            self.server.verified(verify, accepted, [], None if said.copied is None else agreed)
             self._last = [each.prefix[-1] for each in emitted]
 
     def _made(self, skill: float, last: int) -> Request:

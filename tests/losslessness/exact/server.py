@@ -14,7 +14,14 @@ import numpy as np
 from adaptive_spec import Capability, Config, Controller, Mode
 from adaptive_spec.config import FailOpen
 from adaptive_spec.policy import DraftStopper, Policy
-from adaptive_spec.step import DraftPass, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import (
+    BoolArray,
+    DraftPass,
+    FloatArray,
+    IntArray,
+    StepContext,
+    StepOutcome,
+)
 
 Signal = Literal["live", "late", "none"]
 """The drafter's confidence comes with the drafts, or a round later, or not at all."""
@@ -30,11 +37,27 @@ class Said(NamedTuple):
         usable: [B] the most drafts that could be verified.
         confidence: [B, Kmax] maximum probability, or that of the drafted token.
         entropy: [B, Kmax] nats.
+        copied: [B] drafts that are looked up; None: the engine looks nothing up.
+        match: [B] lengths of the matches that found them; None as above.
     """
 
     usable: IntArray
     confidence: FloatArray
     entropy: FloatArray
+    copied: IntArray | None = None
+    match: IntArray | None = None
+
+
+class Decided(NamedTuple):
+    """A round's plan.
+
+    Attributes:
+        verify: [B] K_i.
+        copied: [B] requests that verify looked-up drafts.
+    """
+
+    verify: IntArray
+    copied: BoolArray
 
 
 class Server:
@@ -73,11 +96,13 @@ class Server:
         policy = copy.deepcopy(self.controller.policy)
         other.controller = Controller(policy, self.controller.capability, _CONFIG)
         other.controller.slots = copy.deepcopy(self.controller.slots)
+        # Without its planned step the copy would learn nothing of the round.
+        other.controller._in_flight = copy.deepcopy(self.controller._in_flight)
         other._context_tokens = self._context_tokens.copy()
         return other
 
-    def decide(self, said: Said) -> IntArray:
-        """[B] K_i of the round, for the requests that are alive."""
+    def decide(self, said: Said) -> Decided:
+        """Plan the round, for the requests that are alive."""
         controller, capability = self.controller, self.controller.capability
         batch = len(self.alive)
         drafted = np.minimum(said.usable, self._drafted(said))
@@ -100,6 +125,8 @@ class Server:
             temperature=np.ones(batch),
             confidence=confidence,
             entropy=entropy,
+            lookup_available=said.copied,
+            lookup_match=said.match,
             now=self._now,
         )
         plan = controller.plan(context)
@@ -110,15 +137,23 @@ class Server:
             self._depth = plan.draft_depth
         self._before = said
         self._planned = context
-        return plan.verify
+        nobody = np.zeros(batch, dtype=np.bool_)
+        return Decided(plan.verify, nobody if plan.from_lookup is None else plan.from_lookup)
 
-    def verified(self, verify: IntArray, accepted: IntArray, ended: list[int]) -> None:
+    def verified(
+        self,
+        verify: IntArray,
+        accepted: IntArray,
+        ended: list[int],
+        agreed: IntArray | None = None,
+    ) -> None:
         """The round has run.
 
         Args:
             verify: [B] K_i.
             accepted: [B] drafts accepted.
             ended: requests whose output is complete.
+            agreed: [B] leading looked-up drafts that came out; None: nothing is looked up.
         """
         assert self._planned is not None
         batch = len(self.alive)
@@ -140,6 +175,7 @@ class Server:
             ragged=bool(np.ptp(verify) > 0) if batch else False,
             seconds=seconds,
             now=self._now,
+            lookup_agreed=agreed,
         )
         self._context_tokens[self.alive] += emitted
         self._step += 1
@@ -150,8 +186,9 @@ class Server:
             self.controller.finish(str(each) for each in ended)
             self.alive = [each for each in self.alive if each not in ended]
             if self._before is not None:
-                usable, confidence, entropy = self._before
-                self._before = Said(usable[stays], confidence[stays], entropy[stays])
+                self._before = Said(
+                    *(None if each is None else each[stays] for each in self._before)
+                )
 
     def _drafted(self, said: Said) -> IntArray:
         """[B] drafts that are made and kept."""

@@ -14,7 +14,7 @@ from adaptive_spec.policy import (
     provenance_of,
 )
 from tests.losslessness.exact.joint_law import Shown
-from tests.losslessness.exact.request import Drafting
+from tests.losslessness.exact.request import Copies, Drafting
 from tests.losslessness.exact.season import Text
 from tests.losslessness.exact.server import Server, Signal
 
@@ -81,9 +81,10 @@ def experienced(
     signal: Signal = "live",
     shown: Shown = "maximum",
     drafting: Drafting = "sampled",
+    copies: Copies = "",
 ) -> Text:
     """Two requests under this policy, some rounds on."""
-    text = Text(Server(policy, capability, signal=signal), shown, drafting)
+    text = Text(Server(policy, capability, signal=signal), shown, drafting, copies)
     text.run(rounds)
     if isinstance(policy, GoodputPolicy):
         # However little confidence tells of these drafts: it is to be used where it may be.

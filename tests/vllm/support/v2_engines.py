@@ -34,6 +34,7 @@ class Observed:
         drafter_passes: forward passes of the draft model per step, those of prompts included.
         preemptions: requests that lost their KV cache.
         accepted: drafts that were accepted.
+        lookup: drafts of a second source, by what became of them.
         failures: faults of ours, by kind.
         left: requests we still hold something of.
     """
@@ -49,6 +50,7 @@ class Observed:
     drafter_passes: float = 0.0
     preemptions: int = 0
     accepted: int = 0
+    lookup: dict[str, int] | None = None
     failures: dict[str, int] | None = None
     left: int = 0
 
@@ -187,6 +189,7 @@ def _run(
         drafter_passes=(engine.drafter_passes - before[0]) / len(record),
         preemptions=engine.preemptions - before[1],
         accepted=sum(int(outcome.accepted.sum()) for outcome in outcomes),
+        lookup=dict(controller.counters.lookup),
         failures=dict(controller.counters.failures),
         left=len(controller.slots),
     )

@@ -1,0 +1,111 @@
+"""Two sources of drafts: which choices between them keep the joint law, by enumeration.
+
+A request verifies the drafter's sampled drafts against q, or looked-up ones as what they are, a
+distribution with all its weight on one token. Emitted text decides what is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.step import BoolArray, FloatArray, StepContext
+from tests.losslessness.exact import rules
+from tests.losslessness.exact.joint_law import Found, enumerate_batch
+from tests.losslessness.exact.request import Rules
+from tests.losslessness.exact.rules import Rule, TwoSources, WhoWasRight
+from tests.losslessness.exact.shipped import engines, experienced
+from tests.losslessness.test_contract_table import bias, figure, found_for, marginal_bias
+
+EXACT = 1e-12
+LOOKED_UP = Rules(copies="one-hot")
+LEARNING_ROUNDS, ROUNDS, MOST_ROUNDS = 80, 8, 60
+
+
+def by_the_text(context: StepContext) -> BoolArray:
+    assert context.lookup_match is not None
+    return context.lookup_match > 5
+
+
+def confidence_of(context: StepContext) -> FloatArray:
+    assert context.confidence is not None
+    return context.confidence
+
+
+def where_first_is_unsure(context: StepContext) -> BoolArray:
+    """By the drafter's first position: its maximum says nothing of what was drawn, q(x) does."""
+    return confidence_of(context)[:, 0] < 0.62
+
+
+def where_second_is_unsure(context: StepContext) -> BoolArray:
+    return confidence_of(context)[:, 1] < 0.62
+
+
+def the_other_is_unsure(context: StepContext) -> BoolArray:
+    return confidence_of(context)[::-1, 1] < 0.7
+
+
+def two_rounds(policy: Callable[[], Policy]) -> list[Found]:
+    return found_for(policy, LOOKED_UP, rounds=2, models=2)
+
+
+@pytest.mark.parametrize("rule", [rules.all_of_it, rules.trim, rules.stale_multiplier])
+def test_a_source_chosen_by_emitted_text_is_exact_however_the_drafters_drafts_are_trimmed(
+    rule: Rule,
+) -> None:
+    results = two_rounds(lambda: TwoSources(by_the_text, rule))
+    assert bias(results) < EXACT
+    assert {each.sources for each in results} == {2}
+
+
+def test_a_source_chosen_by_what_earlier_rounds_have_shown_is_exact() -> None:
+    results = two_rounds(WhoWasRight)
+    assert bias(results) < EXACT
+    assert {each.sources for each in results} == {2}
+
+
+def test_a_source_may_follow_the_drafters_first_distribution_and_not_the_token_drawn_from_it() -> (
+    None
+):
+    def policy() -> Policy:
+        return TwoSources(where_first_is_unsure)
+
+    assert bias(found_for(policy, LOOKED_UP)) < EXACT
+    by_token = found_for(policy, LOOKED_UP, shown="token")
+    assert marginal_bias(by_token) == figure("source of drafts by q of the drafted token")
+
+
+def test_a_source_chosen_by_a_deeper_position_is_biased() -> None:
+    results = found_for(lambda: TwoSources(where_second_is_unsure), LOOKED_UP)
+    assert marginal_bias(results) == figure("source of drafts by a deeper position")
+
+
+def test_a_source_chosen_by_the_others_deeper_position_is_biased_jointly() -> None:
+    results = found_for(lambda: TwoSources(the_other_is_unsure), LOOKED_UP)
+    assert marginal_bias(results) < EXACT
+    assert bias(results) > 0.05
+
+
+def test_looked_up_drafts_must_not_be_judged_as_if_the_drafter_had_drawn_them() -> None:
+    results = found_for(lambda: TwoSources(by_the_text), Rules(copies="judged by q"))
+    assert marginal_bias(results) == figure("looked-up drafts verified as if drawn from q")
+
+
+@pytest.mark.parametrize(("name", "options"), [("goodput", {}), ("lookup_rule", {"match": 5})])
+@pytest.mark.parametrize("engine", ["K per request", "drafting stops"])
+def test_what_ships_keeps_the_joint_law_with_two_sources(
+    name: str, options: dict[str, int], engine: str
+) -> None:
+    policy = build_policy(name, options, seed=1)
+    text = experienced(policy, engines(3)[engine], LEARNING_ROUNDS, copies="one-hot")
+    sources = 0
+    for number in range(MOST_ROUNDS):
+        if number >= ROUNDS and sources > 1:
+            break
+        found = enumerate_batch(text.server, text.requests)
+        assert found.bias < EXACT
+        sources = max(sources, found.sources)
+        text.run(1)
+    assert sources > 1
