@@ -56,7 +56,7 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     (V1, "eagle3"): (f"{_FAMILY}[eagle3-sync]",),
     (V1, "mtp"): (
         *(f"{_FAMILY}[mimo_mtp-sync]", f"{_FAMILY}[gemma4-sync]"),
-        f"{_FAMILY}[step3p5-sync]",
+        *(f"{_FAMILY}[step3p5-sync]", f"{_FAMILY}[deepseek_mtp-sync]"),
     ),
     (V1, "ngram"): (f"{_IDENTITY}[ngram-sync-crowded]",),
     (V1, "suffix"): (f"{_IDENTITY}[suffix-sync-crowded]",),
