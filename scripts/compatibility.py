@@ -68,7 +68,7 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     (V2, "eagle3"): (f"{_FAMILY_2}[eagle3-True]",),
     (V2, "mtp"): (
         *(f"{_FAMILY_2}[mimo_mtp-True]", f"{_FAMILY_2}[gemma4-True]"),
-        f"{_FAMILY_2}[several_mtp_modules-False]",
+        *(f"{_FAMILY_2}[several_mtp_modules-False]", f"{_FAMILY_2}[deepseek_mtp-True]"),
     ),
     (V2, "dflash"): (f"{_FAMILY_2}[dflash-False]",),
     (V2, "dspark"): (f"{_FAMILY_2}[dspark-False]",),

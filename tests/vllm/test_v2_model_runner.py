@@ -28,7 +28,8 @@ SMALL = {
 }
 """So that few requests are enough for chunked prefill and preemptions."""
 
-SAMPLES_PER_PROMPT = 384
+SAMPLES_PER_PROMPT = 240
+"""Against 16 times as many of the target, a temperature of 0.7 for 0.8 is noticed, 0.9 is not."""
 
 PATIENT = {"max_decision_ms": 60_000}
 """The machine may be busy; how long a decision takes is tested elsewhere."""
@@ -228,11 +229,11 @@ def test_distribution_at_temperature(
     """
     batch = LARGEST_BATCH
     jobs = [
-        Job(f"{index}-{turn}", text, 0, {"temperature": 0.8, "max_tokens": 5, "n": batch})
+        Job(f"{index}-{turn}", text, 0, {"temperature": 0.8, "max_tokens": 4, "n": batch})
         for turn in range(SAMPLES_PER_PROMPT // batch)
         for index, text in enumerate(prompts(2, 31))
     ]
-    plain = sample(shelf.get(**ENGINE), 8 * SAMPLES_PER_PROMPT, prompt_count=2)
+    plain = sample(shelf.get(**ENGINE), 16 * SAMPLES_PER_PROMPT, prompt_count=2)
     shelf.clear()
     speculated = v2.run(
         jobs,
