@@ -56,7 +56,7 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     (V1, "eagle3"): (f"{_FAMILY}[eagle3-sync]",),
     (V1, "mtp"): (
         *(f"{_FAMILY}[mimo_mtp-sync]", f"{_FAMILY}[gemma4-sync]"),
-        f"{_FAMILY}[step3p5-sync]",
+        *(f"{_FAMILY}[step3p5-sync]", f"{_FAMILY}[deepseek_mtp-sync]"),
     ),
     (V1, "ngram"): (f"{_IDENTITY}[ngram-sync-crowded]",),
     (V1, "suffix"): (f"{_IDENTITY}[suffix-sync-crowded]",),
@@ -68,7 +68,7 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     (V2, "eagle3"): (f"{_FAMILY_2}[eagle3-True]",),
     (V2, "mtp"): (
         *(f"{_FAMILY_2}[mimo_mtp-True]", f"{_FAMILY_2}[gemma4-True]"),
-        f"{_FAMILY_2}[several_mtp_modules-False]",
+        *(f"{_FAMILY_2}[several_mtp_modules-False]", f"{_FAMILY_2}[deepseek_mtp-True]"),
     ),
     (V2, "dflash"): (f"{_FAMILY_2}[dflash-False]",),
     (V2, "dspark"): (f"{_FAMILY_2}[dspark-False]",),

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.adapters.vllm import KEY, facts, graph_ladder
+from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.lookup import Placement
@@ -310,4 +311,6 @@ def _shadow_reasons(
         reasons.append(f"rejection_sample_method={speculation.rejection_sample_method}")
     if getattr(speculation, "enable_adaptive_verification", False):
         reasons.append("enable_adaptive_verification already trims")
+    if refusal := mixed_lengths_refusal(vllm_config):
+        reasons.append(refusal)
     return reasons

@@ -119,6 +119,14 @@ INTERPLAY: tuple[Interplay, ...] = (
         "test_families: Qwen3-Next with MTP, Falcon-H1",
     ),
     Interplay(
+        "MLA with asynchronous scheduling",
+        SHADOW,
+        "on attention backends that decode rows of one length: requests with different K would "
+        "read stale KV; FLASH_ATTN_MLA and FLASHINFER_MLA take them, and so do all backends with "
+        "--no-async-scheduling",
+        "test_families: a backend of that kind, steered and not; test_start_up",
+    ),
+    Interplay(
         "KV connector",
         SUPPORTED,
         "steers on the decode side",

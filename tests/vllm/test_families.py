@@ -15,12 +15,14 @@ import aligned_states
 import cpu_operators
 import pytest
 from engines import Answer, Engine, Job
-from family_checkpoints import FAMILIES, VOCABULARY, build
+from family_checkpoints import FAMILIES, build
+from family_configs import VOCABULARY
 from recording import record_steps
 from switchable_policies import AlternatingPolicy
 from v2_engines import V2Engines
 
 from adaptive_spec import check_adapter
+from adaptive_spec.adapters.vllm import capability
 
 pytestmark = pytest.mark.engine
 
@@ -30,11 +32,13 @@ BLOCK = {"qwen3_next_mtp": 288, "falcon_h1": 32}
 """Tokens of a block: under prefix caching a recurrent state has the size of one."""
 TOO_FEW = {"falcon_h1": 30}
 """Blocks of a hybrid that its crowd does not fit into."""
+ROOM_FOR_THREE = 34
+"""Blocks that three requests of qwen3_next_mtp fit into until one needs a second block of KV."""
 ON_V1 = tuple(name for name in FAMILIES if name != "dspark")
 """Families that model runner V1 runs."""
 FIXED_DEPTH = ("dflash", "medusa", "step3p5")
-SYNCHRONOUS = ("medusa",)
-"""vLLM turns asynchronous scheduling off for them."""
+SYNCHRONOUS = ("deepseek_mtp", "medusa")
+"""Steered with synchronous scheduling only."""
 NEVER_ACCEPTED = ("dflash", "eagle3", "gemma4")
 """Untrained drafters that nothing of is accepted: only steps with rejected drafts are shown."""
 TIE = 2e-2
@@ -62,6 +66,8 @@ class Served:
             small |= dict(num_gpu_blocks_override=None, enable_prefix_caching=False)
         if self.name == "step3p5":  # layers with a window have blocks of their own
             small["num_gpu_blocks_override"] = 22
+        if self.name == "deepseek_mtp":  # on a CPU: prompts in one piece, blocks of 16 tokens
+            small |= dict(max_num_batched_tokens=192, num_gpu_blocks_override=28)
         if adaptive is not None:
             small["speculative_config"] = family.speculation(self.folder, KMAX)
         self._engine = Engine(
@@ -136,10 +142,13 @@ def different(answers: dict[str, Answer], expected: dict[str, Answer], tie: floa
     return found
 
 
-@pytest.mark.parametrize(
+SCHEDULING = pytest.mark.parametrize(
     "asynchronous",
     [pytest.param(False, id="sync"), pytest.param(True, id="async", marks=pytest.mark.long)],
 )
+
+
+@SCHEDULING
 def test_tokens_are_those_without_speculation(
     family: Served,
     unspeculated: dict[str, Answer],
@@ -147,7 +156,7 @@ def test_tokens_are_those_without_speculation(
     asynchronous: bool,
 ) -> None:
     if asynchronous and family.name in SYNCHRONOUS:
-        pytest.skip("vLLM turns asynchronous scheduling off for this method")
+        pytest.skip("steered with synchronous scheduling only")
     few = {"num_gpu_blocks_override": TOO_FEW[family.name]} if family.name in TOO_FEW else {}
     engine = family.engine(random_policy, asynchronous=asynchronous, **few)
     capability = engine.controller.capability
@@ -179,6 +188,7 @@ def v2(models: dict[str, Path], shelf: Any) -> Iterator[V2Engines]:
 @pytest.mark.parametrize(
     ("name", "depth_follows"),
     [
+        pytest.param("deepseek_mtp", True, marks=pytest.mark.long),
         pytest.param("dspark", False, marks=pytest.mark.long),
         pytest.param("dflash", False, marks=pytest.mark.long),
         pytest.param("eagle3", True, marks=pytest.mark.long),
@@ -271,6 +281,49 @@ def test_recurrent_state_survives_prefix_caching(
     assert different(answers, expected, tie) == []
     assert sum(reused) >= BLOCK[family.name], "no prefix was reused"
     assert max(copied) > 0, "no state was taken from the middle of accepted drafts"
+
+
+@pytest.mark.parametrize("family", ["qwen3_next_mtp"], indirect=True)
+@SCHEDULING
+def test_recurrent_state_survives_preemption(
+    family: Served, random_policy: dict[str, Any], asynchronous: bool
+) -> None:
+    """A request needs another block, and may be preempted, only past as many tokens as fill one."""
+    block = BLOCK[family.name]
+    jobs = [job for job in across_blocks(block) if len(job.prompt) < block][:6]
+    length = {"max_model_len": block + 60}
+    expected = family.engine(**length).run(jobs)
+    engine = family.engine(
+        random_policy, asynchronous=asynchronous, num_gpu_blocks_override=ROOM_FOR_THREE, **length
+    )
+    record = record_steps(engine)
+    answers = engine.run(jobs)
+    assert different(answers, expected, TIE) == []
+    assert engine.preemptions > 0
+    verified = {int(k) for _, _, outcome in record if outcome for k in outcome.verified}
+    assert verified >= {0, 1, 2}
+    assert engine.controller.counters.failures == {}
+    check_adapter(record, live_requests=len(engine.controller.slots))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["deepseek_mtp"], indirect=True)
+def test_mla_is_only_watched_where_requests_with_different_k_would_read_stale_kv(
+    family: Served, unspeculated: dict[str, Answer], random_policy: dict[str, Any]
+) -> None:
+    """And steered there, its tokens are wrong: when vLLM mends this, the test says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        cpu_operators.apply(patch, ["mla_uniform"])
+        for scheduling in (False, True):
+            engine = family.engine(random_policy, asynchronous=scheduling)
+            record = record_steps(engine)
+            assert different(engine.run(crowd()), unspeculated, 0.0) == []
+            assert all(plan.acts is not scheduling for _, plan, _ in record)
+        family.close()
+        patch.setattr(capability, "mixed_lengths_refusal", lambda config: "")
+        engine = family.engine(random_policy, asynchronous=True)
+        assert different(engine.run(crowd()), unspeculated, 0.0) != []
+        family.close()
 
 
 def count_reused(engine: Engine, patch: pytest.MonkeyPatch) -> list[int]:

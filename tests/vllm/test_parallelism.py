@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import cpu_collectives
 import pytest
-from family_checkpoints import VOCABULARY, build
+from family_checkpoints import build
+from family_configs import VOCABULARY
 from scenarios import prompts
 from server import Server, serving
 

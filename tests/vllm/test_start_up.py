@@ -252,6 +252,24 @@ class TestGate:
         config.speculative_config.rejection_sample_method = "synthetic"
         assert "synthetic" in " ".join(detect(config).shadow)
 
+    @pytest.mark.parametrize("lengths", ["SINGLE_ONLY", "UNIFORM", "VARLEN"])
+    def test_mla_is_steered_where_its_attention_takes_requests_with_different_k(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, lengths: str
+    ) -> None:
+        from vllm.model_executor.layers.attention import mla_attention as mla
+
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        config = self.configure(models, method="draft_model")
+        monkeypatch.setattr(type(config.model_config), "use_mla", True)
+        support = mla.QueryLenSupport[lengths]
+        monkeypatch.setattr(mla.MLACommonMetadataBuilder, "query_len_support", support)
+        assert not detect(config).shadow, "synchronous scheduling knows the length of a context"
+        config.scheduler_config.async_scheduling = True
+        found = detect(config).shadow
+        assert bool(found) == (lengths != "VARLEN")
+        assert all("CPU_MLA" in reason and "--no-async-scheduling" in reason for reason in found)
+
     @pytest.mark.parametrize("mode", ["on", "shadow"])
     def test_adaptive_verification_is_taken_over_where_decisions_act(self, mode: str) -> None:
         from adaptive_spec.adapters.vllm.gate import gated_config

@@ -192,6 +192,42 @@ def _bias_in_bfloat16(original: Any) -> Any:
     return call
 
 
+def mla_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLA that decodes rows of one length at once, as several backends for GPUs do.
+
+    vLLM's backend for a CPU decodes single tokens and computes all else as parts of prompts.
+    """
+    from vllm.model_executor.layers.attention.mla_attention import (
+        MLACommonMetadataBuilder,
+        QueryLenSupport,
+    )
+    from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend, CPUMLAImpl
+
+    class Builder(MLACommonMetadataBuilder[Any]):
+        query_len_support = QueryLenSupport.UNIFORM
+
+    monkeypatch.setattr(CPUMLABackend, "get_builder_cls", staticmethod(lambda: Builder))
+    monkeypatch.setattr(CPUMLAImpl, "forward_mqa", attend_latents)
+
+
+def attend_latents(self: Any, q: Any, cache: Any, metadata: Any, layer: Any) -> tuple[Any, None]:
+    """Attend from the last tokens of each request, q [tokens, heads, latent], to its latents."""
+    import torch
+
+    q = torch.cat(q, -1) if isinstance(q, tuple) else q
+    lengths, size = metadata.decode.seq_lens.tolist(), cache.shape[1]
+    count = q.shape[0] // len(lengths)
+    made = []
+    for row, length in enumerate(lengths):
+        blocks = metadata.decode.block_table[row, : -(-length // size)].long()
+        latents = cache[blocks].flatten(0, 1)[:length]
+        weights = q[row * count : (row + 1) * count] @ latents.T * self.scale
+        future = torch.ones(count, length, dtype=torch.bool).triu(1 + length - count)
+        weights = weights.masked_fill(future[:, None], float("-inf")).softmax(-1)
+        made.append(weights @ latents[:, : self.kv_lora_rank])
+    return torch.cat(made), None
+
+
 def stale_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request without drafts counts as a plain decode again: its state is that of Kmax ago."""
     import torch
@@ -247,5 +283,5 @@ def _columns(indices: Any) -> Any:
 
 _FIXES = {
     function.__name__: function
-    for function in (mamba_conv, mamba_ssm, gdn_ragged, gdn_float32, stale_state)
+    for function in (mamba_conv, mamba_ssm, gdn_ragged, gdn_float32, mla_uniform, stale_state)
 }
