@@ -55,10 +55,14 @@ ARMS: dict[str, dict[str, Any] | None] = {
     "static": {"policy": "static"},
     "goodput": {"policy": "goodput"},
     "goodput, confidence": {"policy": "goodput"},
+    "goodput, two sources": {"policy": "goodput", "second_source": {}},
 }
 """Arm -> the operator's configuration; None: without the plugin."""
 
 
+_CYCLE, _DRAFT = 50, 999
+"""Every request says 0, 1, ... 49, 0, ...; drafts of the drafter are another token, and accepted at
+random as if they were right. Looked-up drafts are right."""
 _PATIENT = {"fail_open": {"max_decision_ms": 1000}}
 """No decision is too slow to count, so that each step is steered."""
 
@@ -154,12 +158,19 @@ class Arm:
         from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
         names = list(output.num_scheduled_tokens)
+        copied = getattr(output, "adaptive_spec_copied", None)
         sampled = []
         for name in names:
-            drafts, accepted = len(output.scheduled_spec_decode_tokens.get(name, ())), 0
-            while accepted < drafts and self._random.random() < self._rate[name]:
+            drafts = output.scheduled_spec_decode_tokens.get(name, ())
+            accepted = 0
+            if drafts and (0 <= drafts[0] < _CYCLE or (copied and name in copied.names)):
+                accepted = len(drafts)
+            while accepted < len(drafts) and self._random.random() < self._rate[name]:
                 accepted += 1
-            sampled.append([] if name in reading else [5] * (accepted + 1))
+            request = self._scheduler.requests.get(name)  # None: aborted meanwhile
+            said = 0 if request is None else request.num_output_tokens
+            text = [place % _CYCLE for place in range(said, said + accepted + 1)]
+            sampled.append([] if name in reading else text)
         results = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: row for row, name in enumerate(names)},
@@ -174,7 +185,7 @@ class Arm:
         if self._ahead:
             _attach(results, signals)
             return results, None
-        drafts = DraftTokenIds(names, [[7] * depth for _ in names])
+        drafts = DraftTokenIds(names, [[_DRAFT] * depth for _ in names])
         _attach(drafts, signals)
         return results, drafts
 

@@ -1,16 +1,25 @@
 """Two sources of drafts, chosen online, against each alone and against fixed rules.
 
-    python benchmarks/two_sources.py [--sets copying,prose,mixed] [--clients 1,16,64] [--json FILE]
+    python benchmarks/two_sources.py [--records own,others,text,public] [--sets mixed,...]
+        [--clients 1,16,64] [--seeds 2] [--json FILE]
 
-Acceptance: SpecDecode-Bench's records of Llama-3.1-8B, which hold for each output position what
-EAGLE and what an n-gram look-up would have had accepted, of the same text: InstructCoder (edits of
-code, which copy), GSM8K (which does not), and both mixed. Rows whose two lists come from different
-runs are left out, for all arms. The records do not hold the text: how long a match is and where one
-leads nowhere is modelled (`adaptive_spec.sim.drafters.hybrid`). Closed loops on an H100, Kmax 8.
+Acceptance, by position of the same text, of a drafter and of a look-up:
 
-Arms: `eagle` and `suffix` alone under goodput, each with its own cost; every fixed K of EAGLE; the
-rules of TensorRT-LLM and Arctic at every K of 1 to 4, of which the best counts; goodput with both;
-and foresight, which knows what each source has right. Ratios are to the better single source under
+* `own`: the records that come with the package, of real text of six kinds, with the real lengths of
+  matches; the look-up has a request's own prompt and answer, and the drafter's drafts are right
+  where its target, the bench's, finds them likeliest after the same text;
+* `others`: the same with a look-up in answers of other requests, too;
+* `text`: as `own`, with the drafter's drafts held against the text, as those of the look-up are;
+* `public`: SpecDecode-Bench's records of Llama-3.1-8B: InstructCoder (edits of code, which copy),
+  GSM8K (which does not), and both mixed. Rows whose two lists come from different runs are left
+  out, for all arms. They do not hold the text: how long a match is and where one leads nowhere is
+  modelled (`adaptive_spec.sim.drafters.hybrid`). Needs the project's data folder.
+
+Closed loops on an H100, Kmax 8, with the cost of EAGLE's passes.
+
+Arms: `eagle` (the drafter) and `suffix` alone under goodput, each with its own cost; the rules of
+TensorRT-LLM and Arctic at every K of 1 to 4, of which the best counts; goodput with both; and
+foresight, which knows what each source has right. Ratios are to the better single source under
 goodput. Means over the seeds.
 """
 
@@ -26,23 +35,40 @@ from statistics import mean
 from adaptive_spec.kernels import select_kernel
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.oracle import consult
+from adaptive_spec.sim.oracle import foresee
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Scenario, simulate
 
 MADE = Path(__file__).resolve().parents[1] / "out" / "two_sources"
 """Folder of the rows used; never committed."""
-SOURCES = {
+PUBLIC = {
     "copying": ("instructcoder",),
     "prose": ("gsm8k",),
     "mixed": ("instructcoder", "gsm8k"),
 }
+OWN = {
+    **{kind: f":{kind}" for kind in ("prose", "code", "edit", "quote", "agent", "json")},
+    "mixed": "",
+}
+"""Endings of the record's name."""
 KMAX = 8
 TOKENS, WARM_UP = 3_000, 1_000
 """For each client."""
 RULES = [f"lookup_rule:k={k},match=4" for k in range(1, 5)] + [
     f"lookup_rule:k={k},match=null" for k in range(1, 5)
 ]
+
+
+def acceptance_of(records: str) -> dict[str, tuple[str, ...]]:
+    """Acceptance data of each set."""
+    if records == "public":
+        data = Path(os.environ.get(ENVIRONMENT_VARIABLE) or data_folder())
+        return {
+            name: tuple(str(rows_of_one_text(data, each)) for each in parts)
+            for name, parts in PUBLIC.items()
+        }
+    options = {"own": "+target", "others": "+target+others", "text": ""}[records]
+    return {each: (f"record:two_sources{options}{ending}",) for each, ending in OWN.items()}
 
 
 def rows_of_one_text(data: Path, name: str) -> Path:
@@ -77,38 +103,46 @@ def scores(files: tuple[str, ...], clients: int, seed: int) -> dict[str, float]:
         for drafter in ("eagle", "suffix")
     }
     both = scenario("hybrid")
-    oracles = consult(both)
-    found["best fixed K"] = max(each.score(closed=True) for each in oracles.static)
     rules = [simulate(both, parse_policy(rule)).score(closed=True) for rule in RULES]
     found["TensorRT-LLM"], found["Arctic"] = max(rules[:4]), max(rules[4:])
     found["goodput"] = simulate(both, parse_policy("goodput")).score(closed=True)
-    if oracles.foresight is not None:
-        found["foresight"] = oracles.foresight.score(closed=True)
+    foreseen = foresee(both)
+    if foreseen is not None:
+        found["foresight"] = foreseen.score(closed=True)
     return found
 
 
 def main() -> None:
     """Print a line per set and number of clients."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", default=",".join(SOURCES))
+    parser.add_argument("--records", default="own")
+    parser.add_argument("--sets", default="", help="some of the sets; all by default")
     parser.add_argument("--clients", default="1,16,64")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     select_kernel("auto")
-    data = Path(os.environ.get(ENVIRONMENT_VARIABLE) or data_folder())
+    sets = [
+        (records, name, files)
+        for records in arguments.records.split(",")
+        for name, files in acceptance_of(records).items()
+        if not arguments.sets or name in arguments.sets.split(",")
+    ]
     cells = []
-    for name in arguments.sets.split(","):
-        files = tuple(str(rows_of_one_text(data, each)) for each in SOURCES[name])
+    for records, name, files in sets:
         for clients in map(int, arguments.clients.split(",")):
             runs = [scores(files, clients, seed) for seed in range(arguments.seeds)]
             speeds = {arm: mean(run[arm] for run in runs) for arm in runs[0]}
             single = max(speeds["eagle"], speeds["suffix"])
             ratios = {arm: round(speed / single, 3) for arm, speed in speeds.items()}
             ours = [run["goodput"] / max(run["eagle"], run["suffix"]) for run in runs]
-            cells.append({"set": name, "clients": clients, "ratios": ratios})
+            cell = {"records": records, "set": name, "clients": clients, "ratios": ratios}
+            cells.append(cell)
             shown = "  ".join(f"{arm} {ratio:.3f}" for arm, ratio in ratios.items())
-            print(f"{name:8} {clients:3}  {shown}  ({min(ours):.3f}-{max(ours):.3f})", flush=True)
+            print(
+                f"{records:6} {name:7} {clients:3}  {shown}  ({min(ours):.3f}-{max(ours):.3f})",
+                flush=True,
+            )
     if arguments.json:
         arguments.json.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
 

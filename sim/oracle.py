@@ -99,7 +99,7 @@ def consult(
         policy = StaticPolicy(StaticOptions(k=k))
         static.append(scenario.run(policy, f"static:k={k}"))
         progress()
-    foreseen = _foresee(scenario) if foresight else None
+    foreseen = foresee(scenario) if foresight else None
     progress()
     error, _ = expected_error(
         scenario.hardware,
@@ -110,7 +110,8 @@ def consult(
     return Oracles(scenario.closed, tuple(static), foreseen, error)
 
 
-def _foresee(scenario: Scenario) -> Result | None:
+def foresee(scenario: Scenario) -> Result | None:
+    """Run with foresight; None as in `Oracles`."""
     policy = ForesightPolicy()
     engine = scenario.engine_for(policy)
     if engine.accepted.is_tree or scenario.engine.level is Level.UNIFORM:
@@ -159,7 +160,10 @@ class ForesightPolicy(StatelessPolicy):
         now = self._best(context, right, available)
         accepted = np.minimum(right, now.verify)
         # A request that ends here drafts for nothing; its next position does not matter.
-        there = engine.accepted.at(np.minimum(here + accepted + 1, engine.accepted.positions - 1))
+        end = np.minimum(here + accepted + 1, engine.accepted.positions - 1)
+        there, copied_there = engine.accepted.at(end), engine.accepted.copied_at(end)
+        if copied_there is not None:  # the drafter need not draft where the look-up is as good
+            there = np.where(copied_there >= there, 0, there)
         left = np.maximum(engine.batch.total - engine.batch.emitted - accepted - 2, 0)
         depth = self._best(context, there, np.minimum(context.draft_possible, left)).draft_depth
         return SpecPlan(

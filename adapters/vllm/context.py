@@ -80,7 +80,7 @@ class ContextBuilder:
             now: time (seconds).
             signals: confidence of the drafts at hand; None leaves it out.
             under_way: depth at which the step is drafting that has just been scheduled; None if
-                its drafts have arrived. The drafts of a batch after that step are expected to be
+                its drafts are at hand. The drafts of a batch after that step are expected to be
                 that many, KV memory is left out, and what the step accepts is not known.
         """
         scheduler, kmax = self._scheduler, self._kmax
@@ -125,8 +125,8 @@ class ContextBuilder:
         room = np.minimum(cap, left - 1)
         available = np.maximum(np.minimum(room, drafted), 0)
         found = None
-        if under_way is None and self._lookup is not None:
-            found = self._lookup.find(requests, room, on_way)
+        if self._lookup is not None:
+            found = self._lookup.find(requests, room, computed + 1 - tokens)
         shown = None if signals is None else signals.take(ids)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None

@@ -128,6 +128,10 @@ class CopiesV1(Copies):
         wide = drafts.new_zeros(len(drafts), self._kmax)
         wide[:, : drafts.shape[1]] = drafts
         runner._draft_token_ids, runner.prev_num_spec_tokens = wide, self._kmax
+        # Penalties of any request make the runner read as many of the drafts' copy on the host.
+        host = runner.draft_token_ids_cpu
+        if host is not None:
+            host[: len(drafts), drafts.shape[1] :] = 0
         if held is None:
             return
         row_of = {name: row for row, name in enumerate(held[0])}

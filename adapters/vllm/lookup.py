@@ -26,7 +26,7 @@ from adaptive_spec.step import IntArray
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
-_DEPTH = 32
+_DEPTH = 40
 """Tokens of a path of the tree: a match and its continuation."""
 _LEAST_PROBABILITY = 0.1
 """Of a draft, by how often the text went on like this: vLLM's default."""
@@ -65,16 +65,17 @@ class LookedUp(NamedTuple):
     available: IntArray
     match: IntArray
 
+    def after(self, row: int) -> list[int]:
+        """What is expected after the tokens that have come since; empty if others have come."""
+        request, known, tokens = self.requests[row], self.known[row], self.tokens[row]
+        come = request.num_tokens - known if tokens else 0
+        if come and tokens[:come] != request.all_token_ids[known : known + come]:
+            return []
+        return tokens[come:]
+
     def drafts(self) -> list[list[int]]:
-        """[B] the drafts, once the tokens under way are known: none where they are others."""
-        drafts = []
-        for request, known, tokens in zip(self.requests, self.known, self.tokens, strict=True):
-            come = request.num_tokens - known if tokens else 0
-            if come:
-                right = tokens[:come] == request.all_token_ids[known : known + come]
-                tokens = tokens[come:] if right else []
-            drafts.append(tokens)
-        return drafts
+        """[B] the drafts, once all tokens before them have come."""
+        return [self.after(row) for row in range(len(self.tokens))]
 
 
 class LookUp:
@@ -114,7 +115,7 @@ class LookUp:
         Args:
             requests: [B] vLLM's request objects.
             most: [B] drafts of each that may be verified; 0 looks nothing up.
-            under_way: [B] most tokens that the step under way can emit.
+            under_way: [B] most tokens that the steps under way can emit.
 
         Returns None while look-ups are paused because they failed, or took too long.
         """
@@ -205,7 +206,8 @@ class LookUp:
 
     def not_copied(self) -> None:
         """The worker has verified other drafts in their place."""
-        self._give_up("lookup_not_copied", "the worker does not copy them")
+        if time.perf_counter() >= self._paused_until:  # else a step that was under way
+            self._give_up("lookup_not_copied", "the worker does not copy them")
 
     def _give_up(self, event: str, why: str) -> None:
         """Count it, say it once, look nothing up for a while, then start from empty trees."""

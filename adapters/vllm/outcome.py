@@ -30,8 +30,6 @@ class PlannedStep:
             vLLM's own K.
         wanted: what is to be read of the drafts made at the end of the step.
         found: what was looked up; None without a second source.
-        replaced: (request, tokens) of the requests that verify looked-up drafts.
-        copied: what the worker is told of them, if it has a part in it.
     """
 
     __slots__ = (
@@ -47,7 +45,6 @@ class PlannedStep:
         "output",
         "passes",
         "plan",
-        "replaced",
         "wanted",
     )
 
@@ -58,13 +55,11 @@ class PlannedStep:
         cuts: Sequence[tuple[Any, int]],
         wanted: Wanted,
         found: LookedUp | None = None,
-        replaced: Sequence[tuple[Any, list[int]]] = (),
-        copied: Copied | None = None,
     ) -> None:
         self.context = context
         self.found = found
-        self.replaced = replaced
-        self.copied = copied
+        self.copied: Copied | None = None
+        """What the worker is told of the requests that verify looked-up drafts."""
         self.not_copied = 0
         """Requests that verified other drafts than the looked-up ones: the worker did not copy."""
         self.drafts_found: Sequence[Sequence[int]] | None = None

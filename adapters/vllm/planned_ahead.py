@@ -2,8 +2,9 @@
 
 Its plan knows neither what that step accepts nor the confidence of the drafts that it makes. Both
 are newer than everything a plan may use anyway (docs/losslessness.md), so the output keeps its
-distribution. What must be exact is looked up when the plan is applied: how many tokens a request
-has left that is about to end, and whether a grammar will be asked about its drafts.
+distribution. What must be exact is asked when the plan is applied: how many tokens a request has
+left that is about to end, whether a grammar will be asked about its drafts, and whether copied
+drafts follow what has been emitted since.
 """
 
 from __future__ import annotations

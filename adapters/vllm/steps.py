@@ -28,7 +28,7 @@ from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
-from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp, Placement
+from adaptive_spec.adapters.vllm.lookup import LookUp, Placement
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import Arrived, PlannedStep, build_outcome
 from adaptive_spec.adapters.vllm.planned_ahead import PlannedAhead, cut
@@ -38,7 +38,7 @@ from adaptive_spec.engines.fail_open import Guarded, fail_open
 from adaptive_spec.engines.pending_steps import PendingSteps
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.engines.step_clock import StepClock
-from adaptive_spec.step import Mode, SpecPlan
+from adaptive_spec.step import Mode
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
@@ -103,10 +103,10 @@ class StepDriver(Guarded):
                 self._builder.build(self._next_step(), time.monotonic(), self._signals)
             )
             cut(planned.cuts)
-            for request, tokens in planned.replaced:
-                request.spec_token_ids = tokens
+            self._copy(planned)
         else:
             planned = self._planned = ahead.step
+            self._copy(planned)
             ahead.apply()
         if planned.cuts and self._engine_table is None:
             scheduler.dynamic_sd_lookup = self._unpadded
@@ -132,34 +132,37 @@ class StepDriver(Guarded):
         if plan.acts:
             pairs = zip(batch.requests, plan.verify.tolist(), strict=True)
             cuts = [pair for pair in pairs if pair[1] < self._kmax]
-        replaced: list[tuple[Any, list[int]]] = []
-        copied = None
-        if plan.acts and plan.from_lookup is not None and batch.found is not None:
-            replaced, copied = self._copy(batch.found, plan)
         gave_up = self._exit is not None and self._exit.gave_up
         wanted = Wanted.NOTHING
         if self._signals.wanted(context, plan, gave_up):
             wanted = Wanted.ENTROPY_TOO if controller.reads_entropy else Wanted.CONFIDENCE
-        return PlannedStep(context, plan, cuts, wanted, batch.found, replaced, copied)
+        return PlannedStep(context, plan, cuts, wanted, batch.found)
 
-    def _copy(
-        self, found: LookedUp, plan: SpecPlan
-    ) -> tuple[list[tuple[Any, list[int]]], Copied | None]:
-        """Looked-up drafts of the plan: for the scheduler, and what the worker has to know."""
-        assert plan.from_lookup is not None
-        rows = np.flatnonzero(plan.from_lookup & (plan.verify > 0)).tolist()
-        requests, wanted = [found.requests[row] for row in rows], plan.verify[rows].tolist()
-        names = [request.request_id for request in requests]
+    def _copy(self, planned: PlannedStep) -> None:
+        """Put looked-up drafts in their place, as far as the text that has come is as expected."""
+        plan, found = planned.plan, planned.found
+        if not plan.acts or plan.from_lookup is None or found is None:
+            return
+        names: list[str] = []
+        known: list[int] = []
+        expected: list[list[int]] = []
+        # Runner V1 copies after a step that is under way, and nobody for a preempted request.
+        under_way = self._lookup is not None and self._lookup.placement is Placement.RUNNER_V1
+        for row in np.flatnonzero(plan.from_lookup & (plan.verify > 0)).tolist():
+            request, tokens = found.requests[row], found.after(row)
+            if not tokens or request.num_computed_tokens < request.num_tokens - (not under_way):
+                continue
+            k = int(plan.verify[row])
+            # Under way on the device, drafts have vLLM's own placeholder.
+            request.spec_token_ids = tokens[:k] if self._by_scheduler else [-1] * k
+            names.append(request.request_id)
+            known.append(request.num_tokens)
+            expected.append(tokens)
         if self._by_scheduler:
-            drafts = [found.tokens[row][:k] for row, k in zip(rows, wanted, strict=True)]
             # Only a sampler that expects sampled drafts must know which are not.
-            sampled = names and self.controller.capability.sampled_drafts
-            copied = Copied(names, (), ()) if sampled else None
-        else:
-            drafts = [[-1] * k for k in wanted]  # vLLM's own placeholders
-            tokens = [found.tokens[row] for row in rows]
-            copied = Copied(names, [found.known[row] for row in rows], tokens) if names else None
-        return list(zip(requests, drafts, strict=True)), copied
+            known, expected = [], []
+        if names and (expected or self.controller.capability.sampled_drafts):
+            planned.copied = Copied(names, known, expected)
 
     @fail_open
     def scheduled(self, output: Any) -> None:
@@ -209,7 +212,6 @@ class StepDriver(Guarded):
             self._lookup.take_up(
                 [request for request in self._scheduler.running if not request.is_prefill_chunk]
             )
-            return  # what is looked up goes by the newest tokens: no plan can be made ahead
         if self._signals.expected:
             return
         depth = output.num_spec_tokens_to_schedule

@@ -127,6 +127,7 @@ WORKER_FACTS: dict[str, tuple[Fact, ...]] = {
                 "_draft_probs",
                 "_draft_token_ids",
                 "_get_spec_decode_draft_probs",
+                "draft_token_ids_cpu",
                 "num_spec_tokens",
                 "prev_num_spec_tokens",
                 "propose_draft_token_ids",

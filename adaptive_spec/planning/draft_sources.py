@@ -52,8 +52,12 @@ class DraftSources:
         self._price = _FIRST_PRICE
 
     def priced(self, forecast: StepForecast) -> None:
-        """Follow the price of a verified draft."""
-        self._price += _PRICE_RATE * (forecast.verify_price() - self._price)
+        """Follow the price of a verified draft: no more than the plan pays for its worst one."""
+        price, verify = forecast.verify_price(), forecast.best.verify
+        if verify.any():
+            last = np.take_along_axis(forecast.survival, np.maximum(verify - 1, 0)[None], axis=0)[0]
+            price = min(price, float(last[verify > 0].min()))
+        self._price += _PRICE_RATE * (price - self._price)
 
     def choose(self, context: StepContext, hazard: FloatArray, lookup: LookupModel) -> Chosen:
         """Choose for a step.
@@ -70,7 +74,7 @@ class DraftSources:
         of_copied = lookup.hazard(context.slots, match)
         survival, survival_copied = survival_of(hazard), survival_of(of_copied)
         drafted = context.draft_available
-        if context.capability.stops_drafting:
+        if context.capability.stops_drafting and context.confidence is not None:
             # Their number follows the signals of this round beyond the first position, which must
             # not decide the source of sampled drafts: as many as pay are expected instead.
             drafted = np.where(drafted > 0, len(hazard), 0)

@@ -9,8 +9,8 @@ Four engines serve all arms but the checks:
 * `plugin-history`: adaptive-spec without reading the drafter's confidence.
 
 Two more show what a second source of drafts is worth: `plugin-both`, which looks drafts up beside
-the drafter's (greedy drafts only), and `plugin-suffix`, where vLLM's suffix decoding is the only
-source.
+the drafter's, and `plugin-suffix`, where vLLM's suffix decoding is the only source. Both look in
+the outputs of other requests, too.
 
 The checks show what that sharing is worth: `own-engineN` configures num_speculative_tokens = N in
 an engine of its own, `pluginN` runs our plugin with the policy `static`.
@@ -34,7 +34,7 @@ PLUGIN_ENGINE, SUFFIX_ENGINE = "plugin", "plugin-suffix"
 PLUGIN_ENGINES: dict[str, dict[str, Any]] = {
     PLUGIN_ENGINE: {},
     "plugin-history": {"confidence": False},
-    "plugin-both": {"second_source": {}},
+    "plugin-both": {"second_source": {"other_requests": True}},
     SUFFIX_ENGINE: {},
 }
 """Engines with our plugin, and its configuration."""

@@ -22,6 +22,8 @@ from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_t
 from adaptive_spec.sim.acceptance.records import PREFIX as RECORD
 from adaptive_spec.sim.acceptance.records import shipped_record
 from adaptive_spec.sim.acceptance.step_lists import read_step_lists
+from adaptive_spec.sim.acceptance.two_sources import NAME as TWO_SOURCES
+from adaptive_spec.sim.acceptance.two_sources import shipped_two_sources
 from adaptive_spec.sim.text_rows import read_lines
 
 _ZIP = b"PK"
@@ -71,7 +73,10 @@ def _load(
     if path.startswith(PREFIX):
         return generate(shipped_model(path.removeprefix(PREFIX)), depth=kmax, seed=seed)
     if path.startswith(RECORD):
-        return shipped_record(path.removeprefix(RECORD), depth=kmax, seed=seed)
+        name = path.removeprefix(RECORD)
+        if name.startswith(TWO_SOURCES):
+            return shipped_two_sources(name, drafter_list, depth=kmax)
+        return shipped_record(name, depth=kmax, seed=seed)
     file = Path(path)
     if file.is_dir():
         if not any(file.glob("steps-*.jsonl")):

@@ -122,7 +122,7 @@ def load_recorded_npz(file: Path) -> RecordedRows:
 
     Raises DataError naming file, row (from 0, as in the array) and what is wrong.
     """
-    arrays = _load_npz(file, ("accepted", "request", "max_prob"), optional=("label", "entropy"))
+    arrays = load_npz(file, ("accepted", "request", "max_prob"), optional=("label", "entropy"))
     accepted = _whole_numbers(file, "accepted", arrays["accepted"])
     request = _whole_numbers(file, "request", arrays["request"])
     confidence = arrays["max_prob"]
@@ -223,9 +223,10 @@ def _imputed(
     )
 
 
-def _load_npz(
+def load_npz(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> dict[str, NDArray[Any]]:
+    """Return these arrays of an npz file, without pickles. Raises DataError."""
     try:
         # Opened here: numpy leaves a file open that is not an archive.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:

@@ -91,10 +91,12 @@ class AcceptedDrafts:
 
         With tokens to be emitted those that they show right; with drafts, those that are.
         """
-        if self._right is None or emitted is None:
-            return None
-        agreed: IntArray = np.minimum(self._right[self._place(batch.cursor())], emitted)
-        return agreed
+        right = self.copied_at(batch.cursor())
+        return None if right is None or emitted is None else np.minimum(right, emitted)
+
+    def copied_at(self, positions: IntArray) -> IntArray | None:
+        """[B] copied drafts that are right there; None where nothing is looked up."""
+        return None if self._right is None else self._right[self._place(positions)]
 
     def count(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from adaptive_spec import Capability, Level
 from adaptive_spec.acceptance.lookup_model import LookupModel
 from adaptive_spec.planning.draft_sources import DraftSources
+from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray, StepContext
 from tests.core.planning.test_plans import context
 
@@ -54,10 +58,26 @@ def test_each_request_takes_the_source_whose_drafts_are_worth_more() -> None:
 def test_how_many_drafts_their_signals_have_left_does_not_decide_where_drafting_stops() -> None:
     stops = Capability(level=Level.FULL, max_draft_tokens=KMAX, stops_drafting=True)
     for kept in (1, 4):
-        at_hand = step([kept, 0], [4, 4], capability=stops)
+        confidence = np.where(np.arange(KMAX) < [[kept], [0]], 0.8, np.nan)
+        at_hand = step([kept, 0], [4, 4], capability=stops, confidence=confidence)
         chosen = DraftSources().choose(at_hand, constant(0.8, 0.8), Known(constant(0.7, 0.7)))
         assert chosen.from_lookup is not None
         assert chosen.from_lookup.tolist() == [False, True]
+
+
+def test_no_source_is_held_to_a_price_above_what_the_plan_pays() -> None:
+    # Slopes over a stretch of a curve with a knee are dearer than the drafts the plan has taken.
+    plan = SimpleNamespace(verify=np.array([2, 0]))
+    forecast = SimpleNamespace(
+        verify_price=lambda: 0.9, best=plan, survival=np.array([[0.6, 0.3], [0.4, 0.2]])
+    )
+    sources = DraftSources()
+    for _ in range(100):
+        sources.priced(cast(StepForecast, forecast))
+    at_hand = step([4, 4], [1, 1])
+    chosen = sources.choose(at_hand, constant(0.45, 0.45), Known(constant(0.6, 0.41)))
+    assert chosen.from_lookup is not None
+    assert chosen.from_lookup.tolist() == [True, False]
 
 
 def test_who_is_sure_to_go_on_copying_needs_nothing_of_the_drafter() -> None:
