@@ -1,9 +1,9 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, documentation site, core tests except those marked `slow`
-        (environment `dev` only)
-all     the same with the slow tests, random worlds, then everything that needs a real vLLM
-        (environment `vllm`) or a real SGLang (environment `sglang`)
+quick   lint, types, layers, documentation site, `tests/core` except what is marked `slow`
+        (environment `dev` only); within a minute
+all     the same with every test that needs no engine, random worlds, then everything that needs a
+        real vLLM (environment `vllm`) or a real SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
 
 Every stage runs even if one before it failed; the exit status says whether all were good.
@@ -188,7 +188,7 @@ Staged = tuple[str, Callable[[Run], None]]
 
 
 def lint_and_core(run: Run, *, quick: bool) -> None:
-    """What needs no engine; `quick` leaves out tests marked `slow`, and tries fewer examples."""
+    """What needs no engine; `quick` is the core's own tests, with fewer examples."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -210,11 +210,13 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
     )
     options = "-m pytest -q -W error -n auto --dist loadfile --durations=40".split()
     markers = "not engine and not http and not statistics and not chaos and not long"
-    env = {"ADAPTIVE_SPEC_QUICK": "1"} if quick else {}
+    env = {}
+    places = [f"--ignore={place}" for place in NEED_VLLM]
     if quick:
+        env["ADAPTIVE_SPEC_QUICK"] = "1"
         markers += " and not slow"
-    ignored = [f"--ignore={place}" for place in NEED_VLLM]
-    run.stage("core", [tools / "python", *options, "-m", markers, *ignored], env=env)
+        places = ["tests/core"]
+    run.stage("core", [tools / "python", *options, "-m", markers, *places], env=env)
 
 
 def random_worlds(run: Run) -> None:

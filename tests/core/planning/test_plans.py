@@ -340,6 +340,7 @@ def test_speculation_stops_only_once_step_times_are_known(profiled: bool, tmp_pa
 # ------------------------------------------------------------------------- policies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["goodput", "regression"])
 def test_a_dead_drafter_is_no_longer_run(name: str) -> None:
     reached = run(

@@ -220,6 +220,7 @@ def test_from_cold_a_probe_waits_for_requests_that_begin() -> None:
     assert not machine.cold
 
 
+@pytest.mark.slow
 def test_probes_become_rarer_the_longer_it_is_off() -> None:
     server = Server(capability())
     server.until(Mode.OFF_COLD)
@@ -228,6 +229,7 @@ def test_probes_become_rarer_the_longer_it_is_off() -> None:
     assert gaps[-5:].mean() > 1.5 * gaps[:5].mean()
 
 
+@pytest.mark.slow
 def test_twice_the_load_makes_a_probe_due() -> None:
     server = Server(capability(off_pass=False), batch=8)
     server.until(Mode.OFF_COLD)
@@ -254,6 +256,7 @@ def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
     assert server.seconds_lost < 0.015 * (server.now - began)
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_schedule, "_OVERHEAD", 1.0)
     probes = {}
@@ -266,6 +269,7 @@ def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyP
     assert 0 < probes[0.0] < 0.5 * probes[0.3]
 
 
+@pytest.mark.slow
 def test_a_brief_return_does_not_start_the_law_afresh() -> None:
     server = Server(capability(off_pass=False))
     server.until(Mode.OFF_COLD)
