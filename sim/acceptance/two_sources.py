@@ -99,7 +99,7 @@ def _load(file: Path) -> dict[str, NDArray[Any]]:
     if (
         not records
         or not arrays["length"].all()
-        or max(arrays["text"].max(), arrays["target"].max()) > 8
+        or max(arrays["text"].max(), arrays["target"].max()) > RECORDED_DRAFTS
     ):
         raise DataError(f"{file}: an answer without tokens, or more than {RECORDED_DRAFTS} drafts")
     for which in ("own", "others"):
