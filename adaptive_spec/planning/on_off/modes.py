@@ -53,6 +53,9 @@ _PROBE_REQUESTS = 16
 """Requests that verify a draft in each step of a probe."""
 _REFRESH_STEPS = 32
 """Steps between evaluations of the forecast's prospect."""
+_ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
+_LEAST_ADVANTAGE = 0.03
+"""Mean advantage of the planner's plans that ends a probe early, and what it is a mean of."""
 _ASKING_COSTS = 0.01
 """Share of a step charged for a drafter without a state whose drafts nobody takes."""
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
@@ -118,6 +121,7 @@ class ModeMachine:
         self._on_since = -math.inf
         self._off_seconds = self._warm_seconds = 0.0
         self._lost = LostSeconds()
+        self._advantage = 0.0
         self._spent = 0.0
 
     @property
@@ -280,7 +284,7 @@ class ModeMachine:
             self._test.reset()
         self._prospect = forecast.prospect()
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
-        self._lost.warm = 0.0
+        self._advantage = self._lost.warm = 0.0
         self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
@@ -315,9 +319,14 @@ class ModeMachine:
             self._prospect = forecast.prospect()
             self._test.expect(self._prospect)
         pays = self._test.verdict()
-        waits = self._test.samples or self._spent < _PATIENCE_STEPS * self._off_seconds
-        if pays is None and waits:
-            return
+        if pays is None:
+            self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
+            enough = self._test.pooled_samples >= _SAMPLES_FOR_ADVANTAGE
+            if self._advantage > _LEAST_ADVANTAGE and enough:
+                # Requests differ: the planner finds enough that pay.
+                pays = True
+            elif self._test.samples or self._spent < _PATIENCE_STEPS * self._off_seconds:
+                return
         self.probing = False
         cost = max(self._spent, 0.25 * self._off_seconds)
         self._schedule.probed(self._now, cost, self._prospect.gain)

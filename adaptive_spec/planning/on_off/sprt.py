@@ -36,7 +36,7 @@ class ProbeTest:
         self._break_even = self._worthwhile = 0.5
         self.samples = self.accepted = 0
         """Of this probe."""
-        self._pooled_samples = self._pooled_accepted = 0.0
+        self.pooled_samples = self._pooled_accepted = 0.0
         """Of all probes since `reset`, older ones fading."""
 
     def begin(self, outlook: Prospect) -> None:
@@ -53,11 +53,11 @@ class ProbeTest:
         """So many first drafts were verified, so many of them accepted."""
         self.samples += samples
         self.accepted += accepted
-        self._pooled_samples += samples
+        self.pooled_samples += samples
         self._pooled_accepted += accepted
-        if self._pooled_samples > 2.0 * self._most:
+        if self.pooled_samples > 2.0 * self._most:
             # The older half counts half.
-            self._pooled_samples *= 0.5
+            self.pooled_samples *= 0.5
             self._pooled_accepted *= 0.5
 
     def verdict(self) -> bool | None:
@@ -79,11 +79,11 @@ class ProbeTest:
     def reset(self) -> None:
         """Forget earlier probes."""
         self.samples = self.accepted = 0
-        self._pooled_samples = self._pooled_accepted = 0.0
+        self.pooled_samples = self._pooled_accepted = 0.0
 
     def _pays_in_the_long_run(self) -> bool:
         """Over probes: clearly above the break-even. It is asked after every probe."""
-        samples = self._pooled_samples
+        samples = self.pooled_samples
         if samples < self._most:
             return False
         rate = self._pooled_accepted / samples
