@@ -41,7 +41,7 @@ class Copied(NamedTuple):
 
 
 def copies_for(runner: Any) -> Copies:
-    """What copies drafts for a model runner. Raises AttributeError if it is not as we know it."""
+    """Make `Copies` for a model runner. Raises AttributeError if it is not as we know it."""
     return CopiesV2(runner) if hasattr(runner, "req_states") else CopiesV1(runner)
 
 
@@ -150,7 +150,7 @@ class CopiesV1(Copies):
         runner = self._runner
         if hasattr(sampled_token_ids, "device"):
             self._emitted = (list(runner.input_batch.req_ids), sampled_token_ids)
-        # Of the class, where OFF-cold has its hook.
+        # OFF-cold has its hook on the class.
         own = type(runner).propose_draft_token_ids
         return own(runner, output, sampled_token_ids, *more, **named)
 
@@ -175,7 +175,7 @@ class CopiesV1(Copies):
 
 
 def following(expected: Any, emitted: Any, own: Any) -> tuple[Any, Any]:
-    """What follows the emitted tokens in the text that was expected; the own drafts elsewhere.
+    """Take what follows the emitted tokens in the expected text; elsewhere keep the own drafts.
 
     Args:
         expected: [R, 2 Kmax + 1] tokens, -1 beyond.

@@ -48,7 +48,7 @@ class Placement(Enum):
 
 
 class LookedUp(NamedTuple):
-    """What was looked up for a step.
+    """Text that was looked up for the requests of a step.
 
     Attributes:
         requests: [B] vLLM's request objects.
@@ -66,7 +66,7 @@ class LookedUp(NamedTuple):
     match: IntArray
 
     def after(self, row: int) -> list[int]:
-        """What is expected after the tokens that have come since; empty if others have come."""
+        """Return what is expected after the tokens that have come; empty if others have come."""
         request, known, tokens = self.requests[row], self.known[row], self.tokens[row]
         come = request.num_tokens - known if tokens else 0
         if come and tokens[:come] != request.all_token_ids[known : known + come]:

@@ -59,7 +59,7 @@ class PlannedStep:
         self.context = context
         self.found = found
         self.copied: Copied | None = None
-        """What the worker is told of the requests that verify looked-up drafts."""
+        """The worker is told this of the requests that verify looked-up drafts."""
         self.not_copied = 0
         """Requests that verified other drafts than the looked-up ones: the worker did not copy."""
         self.drafts_found: Sequence[Sequence[int]] | None = None
