@@ -77,6 +77,8 @@ _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
 """Mean K from which a step counts as one of K = 1."""
+_LEAST_MOVE = 0.02
+"""Relative; a mean that moves by less is noise."""
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -103,6 +105,8 @@ class CostModel:
         """Times that what was timed has aged."""
         self._doubted = False
         self._watch = StepTimeWatch()
+        self._moved = 0.0
+        """Logarithm by which what runs got slower, and what does not run has not followed yet."""
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
@@ -194,7 +198,7 @@ class CostModel:
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            cell.add(features, seconds)
+            self._level_moved(cell, features, seconds)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         descend(self._gram, self._moment, self._coefficients, self._least)
@@ -218,6 +222,28 @@ class CostModel:
         self._age(factor, factor * expected, outcome)
         self.samples = 0
         return True
+
+    def _level_moved(self, cell: StepCell, features: FloatArray, seconds: float) -> None:
+        """Take the step up. Where a settled mean moves, so does all that was timed before.
+
+        Otherwise K that are not run would keep the times of a world that is gone, and the first
+        that is tried for another reason would seem to be the best.
+        """
+        settled, before, had = cell.settled is not None, cell.seconds, cell.features
+        cell.add(features, seconds)
+        if not settled:
+            return
+        expected = before + float(np.dot(self._coefficients, cell.features - had))
+        self._moved += math.log(cell.seconds / max(expected, 0.5 * before))
+        if abs(self._moved) < _LEAST_MOVE:
+            return
+        factor, self._moved = math.exp(self._moved), 0.0
+        for each in self._cells.values():
+            if each is not cell:
+                each.seconds *= factor
+        self._moment *= factor
+        self._pulled_to *= factor
+        self._coefficients *= factor
 
     def _age(self, factor: float, seconds: float, outcome: StepOutcome) -> None:
         """Scale all that was timed, and let it count for little. `seconds` of such a step."""
