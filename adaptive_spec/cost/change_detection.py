@@ -39,6 +39,11 @@ class StepTimeWatch:
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._drift = self._wander = 0.0
 
+    @property
+    def calm(self) -> bool:
+        """No step of late was so far off that a change may be under way."""
+        return not (self._up or self._down)
+
     def observe(self, seconds: float, expected: float, spread: float) -> float | None:
         """Take up a step; the factor by which steps have changed, if they have, else None.
 

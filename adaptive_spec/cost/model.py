@@ -198,7 +198,9 @@ class CostModel:
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            self._level_moved(cell, features, seconds)
+            cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
+            if cell.settled is not None:
+                self._follow(cell)
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         descend(self._gram, self._moment, self._coefficients, self._least)
@@ -223,19 +225,14 @@ class CostModel:
         self.samples = 0
         return True
 
-    def _level_moved(self, cell: StepCell, features: FloatArray, seconds: float) -> None:
-        """Take the step up. Where a settled mean moves, so does all that was timed before.
+    def _follow(self, cell: StepCell) -> None:
+        """What is not run follows the level of what is.
 
         Otherwise K that are not run would keep the times of a world that is gone, and the first
         that is tried for another reason would seem to be the best.
         """
-        settled, before, had = cell.settled is not None, cell.seconds, cell.features
-        cell.add(features, seconds)
-        if not settled:
-            return
-        expected = before + float(np.dot(self._coefficients, cell.features - had))
-        self._moved += math.log(cell.seconds / max(expected, 0.5 * before))
-        if abs(self._moved) < _LEAST_MOVE:
+        self._moved += cell.moved
+        if abs(self._moved) < _LEAST_MOVE or not self._watch.calm:
             return
         factor, self._moved = math.exp(self._moved), 0.0
         for each in self._cells.values():
@@ -258,6 +255,7 @@ class CostModel:
             self._absorb(each, each.weight)
         self._timed = TimedLoads(self._capability)
         self._profile = None
+        self._moved = 0.0
         self.changes += 1
 
     def doubt(self) -> None:

@@ -80,7 +80,7 @@ class Exploring:
             depth,
             observations,
             nobody=not verify.any(),
-            may_pay=lambda: forecast.deeper_may_pay(
+            may_gain=lambda: forecast.deeper_may_gain(
                 planned, depth, deeper, int(observations[depth])
             ),
         )
