@@ -77,8 +77,8 @@ _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
 """Mean K from which a step counts as one of K = 1."""
-_LEAST_MOVE = 0.02
-"""Relative; a mean that moves by less is noise."""
+_LEAST_MOVE, _KEPT = 0.03, 0.98
+"""Relative; what runs moves by less, within some 50 steps, because of noise."""
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -105,8 +105,8 @@ class CostModel:
         """Times that what was timed has aged."""
         self._doubted = False
         self._watch = StepTimeWatch()
-        self._moved = 0.0
-        """Logarithm by which what runs got slower, and what does not run has not followed yet."""
+        self._moved = self._level = 0.0
+        """Logarithms by which what runs got slower of late, and by which what does not run did."""
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
@@ -226,15 +226,18 @@ class CostModel:
         return True
 
     def _follow(self, cell: StepCell) -> None:
-        """What is not run follows the level of what is.
+        """What is not run gets faster with what is, and slower again, but no slower than it was.
 
         Otherwise K that are not run would keep the times of a world that is gone, and the first
-        that is tried for another reason would seem to be the best.
+        that is tried for another reason would seem to be the best. What gets slower than ever may
+        do so because of its K: the others are tried sooner if they stay as they are.
         """
-        self._moved += cell.moved
+        self._moved = _KEPT * self._moved + cell.moved
         if abs(self._moved) < _LEAST_MOVE or not self._watch.calm:
             return
-        factor, self._moved = math.exp(self._moved), 0.0
+        level = min(self._level + self._moved, 0.0)
+        factor = math.exp(level - self._level)
+        self._level, self._moved = level, 0.0
         for each in self._cells.values():
             if each is not cell:
                 each.seconds *= factor
@@ -255,7 +258,7 @@ class CostModel:
             self._absorb(each, each.weight)
         self._timed = TimedLoads(self._capability)
         self._profile = None
-        self._moved = 0.0
+        self._moved = self._level = 0.0
         self.changes += 1
 
     def doubt(self) -> None:
