@@ -77,8 +77,6 @@ _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
 """Mean K from which a step counts as one of K = 1."""
-_LEAST_MOVE, _KEPT = 0.03, 0.98
-"""Relative; what runs moves by less, within some 50 steps, because of noise."""
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -105,8 +103,6 @@ class CostModel:
         """Times that what was timed has aged."""
         self._doubted = False
         self._watch = StepTimeWatch()
-        self._moved = self._level = 0.0
-        """Logarithms by which what runs got slower of late, and by which what does not run did."""
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
@@ -200,7 +196,7 @@ class CostModel:
         else:
             cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
             if cell.settled is not None:
-                self._follow(cell)
+                self._scale_others(cell, self._watch.follow(cell.moved))
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         descend(self._gram, self._moment, self._coefficients, self._least)
@@ -221,23 +217,16 @@ class CostModel:
         factor = self._watch.observe(seconds, expected + moved, spread)
         if factor is None:
             return False
-        self._age(factor, factor * expected, outcome)
+        # What got faster has taken the others along by as much as its mean has followed.
+        rest = factor * expected / cell.seconds if factor < 1.0 else factor
+        self._age(rest, factor * expected, outcome)
         self.samples = 0
         return True
 
-    def _follow(self, cell: StepCell) -> None:
-        """What is not run gets faster with what is, and slower again, but no slower than it was.
-
-        Otherwise K that are not run would keep the times of a world that is gone, and the first
-        that is tried for another reason would seem to be the best. What gets slower than ever may
-        do so because of its K: the others are tried sooner if they stay as they are.
-        """
-        self._moved = _KEPT * self._moved + cell.moved
-        if abs(self._moved) < _LEAST_MOVE or not self._watch.calm:
+    def _scale_others(self, cell: StepCell, factor: float) -> None:
+        """Scale all that was timed but this cell, which is not in the equations now."""
+        if factor == 1.0:
             return
-        level = min(self._level + self._moved, 0.0)
-        factor = math.exp(level - self._level)
-        self._level, self._moved = level, 0.0
         for each in self._cells.values():
             if each is not cell:
                 each.seconds *= factor
@@ -258,7 +247,6 @@ class CostModel:
             self._absorb(each, each.weight)
         self._timed = TimedLoads(self._capability)
         self._profile = None
-        self._moved = self._level = 0.0
         self.changes += 1
 
     def doubt(self) -> None:
