@@ -29,7 +29,7 @@ _DRIFT_RATE, _WANDER_RATE = 1.0 / 64.0, 1.0 / 512.0
 _LEAST_DRIFT = 0.1
 _DRIFT_OVER_WANDER = 2.0
 _MOST_RESIDUAL = 0.5
-_LEAST_MOVE, _KEPT = 0.03, 0.98
+_LEAST_MOVE, _KEPT = 0.02, 0.98
 """Relative; what runs moves by less, within some 50 steps, because of noise."""
 
 
@@ -41,6 +41,11 @@ class StepTimeWatch:
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._drift = self._wander = 0.0
         self._moved = self._level = 0.0
+
+    @property
+    def calm(self) -> bool:
+        """No change is suspected."""
+        return not (self._up or self._down)
 
     def observe(self, seconds: float, expected: float, spread: float) -> float | None:
         """Take up a step; the factor by which steps have changed, if they have, else None.

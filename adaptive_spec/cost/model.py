@@ -103,6 +103,9 @@ class CostModel:
         """Times that what was timed has aged."""
         self._doubted = False
         self._watch = StepTimeWatch()
+        self._calm: FloatArray = self._coefficients
+        """Coefficients when no change was suspected, at a load of this number."""
+        self._calm_load = -1
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
@@ -188,7 +191,7 @@ class CostModel:
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
-        changed = cell is not None and self._changed(cell, features, seconds, outcome)
+        changed = self._changed(cell, features, outcome, seconds)
         if cell is not None:
             self._absorb(cell, -cell.weight)
         if cell is None or not cell.count:
@@ -205,21 +208,28 @@ class CostModel:
         return changed
 
     def _changed(
-        self, cell: StepCell, features: FloatArray, seconds: float, outcome: StepOutcome
+        self, cell: StepCell | None, features: FloatArray, outcome: StepOutcome, seconds: float
     ) -> bool:
         """Whether steps have changed. If so, all that was timed is scaled, and ages."""
-        if cell.settled is None:
+        load = load_bin(outcome.batch_size)
+        if cell is not None and cell.settled is not None:
+            before, expected, spread = cell.settled
+            moved = float(np.dot(self._coefficients, features - before))
+            if abs(moved) > _ALIKE * expected:
+                return False
+            expected += moved
+        elif self._watch.calm or load != self._calm_load:
             return False
-        before, expected, spread = cell.settled
-        moved = float(np.dot(self._coefficients, features - before))
-        if abs(moved) > _ALIKE * expected:
-            return False
-        factor = self._watch.observe(seconds, expected + moved, spread)
+        else:  # K may change with the times, and a change that is suspected is not given up
+            expected, spread = float(np.dot(self._calm, features)), 0.0
+        factor = self._watch.observe(seconds, expected, spread)
         if factor is None:
+            if self._watch.calm:
+                self._calm, self._calm_load = self._coefficients.copy(), load
             return False
-        # What got faster has taken the others along by as much as its mean has followed.
-        rest = factor * expected / cell.seconds if factor < 1.0 else factor
-        self._age(rest, factor * expected, outcome)
+        # What got faster has taken along what is predicted.
+        now = float(np.dot(self._coefficients, features))
+        self._age(factor * expected / now if factor < 1.0 else factor, factor * expected, outcome)
         self.samples = 0
         return True
 
