@@ -15,7 +15,7 @@ ONE = np.ones(1)
 def cell(*seconds: float) -> StepCell:
     made = StepCell(ONE, seconds[0])
     for each in seconds[1:]:
-        made.add(ONE, each)
+        made.add(ONE, each, 0.0)
     return made
 
 
@@ -32,7 +32,7 @@ def test_a_hiccup_among_the_first_is_left_out() -> None:
 
 def test_a_hiccup_later_hardly_moves_it() -> None:
     made = cell(*[0.01, 0.0101] * 20)
-    made.add(ONE, 1.0)
+    made.add(ONE, 1.0, 0.0)
     assert made.seconds == pytest.approx(0.01, rel=0.05)
 
 
