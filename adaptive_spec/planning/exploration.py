@@ -62,8 +62,9 @@ class Explorer:
             return False
         period = LATE_PERIOD
         if observations[depth] < _KNOWN_AFTER:
-            gain, period = may_gain(), _EARLY_PERIOD
-            while period < LATE_PERIOD and gain * period < _WORTH:
+            # Where nobody speculates nothing else tells whether it pays.
+            gain, least, period = may_gain(), 0.0 if nobody else _WORTH, _EARLY_PERIOD
+            while period < LATE_PERIOD and gain * period <= least:
                 period *= 2
         # As often per request, whatever the fraction; a uniform engine explores with all.
         if self._capability.level is Level.UNIFORM:

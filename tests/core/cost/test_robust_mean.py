@@ -38,3 +38,11 @@ def test_a_hiccup_later_hardly_moves_it() -> None:
 
 def test_what_lasts_moves_it() -> None:
     assert cell(*[0.01] * 40, *[0.02] * 60).seconds == pytest.approx(0.02, rel=0.05)
+
+
+def test_the_mean_follows_the_features_of_its_steps() -> None:
+    made = StepCell(np.array([4.0]), 0.4)
+    for tokens in np.linspace(4.0, 8.0, 200):
+        made.add(np.array([tokens]), 0.1 * tokens, 0.1 * (tokens - float(made.features[0])))
+    assert made.seconds == pytest.approx(0.1 * float(made.features[0]))
+    assert made.moved == pytest.approx(0.0, abs=1e-9)
