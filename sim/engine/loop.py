@@ -209,13 +209,14 @@ class Engine:
         decision = time.perf_counter() - began
         verify = self.kv_blocks.reserve(plan.verify)
         batch, batch_size = self.batch, len(self.batch)
-        drafts = int(verify.sum())
+        by_k = np.bincount(verify).tolist()
+        drafts = sum(k * count for k, count in enumerate(by_k))
         depth, cold = self._depth(plan)
         batch_tokens = batch_size + drafts
         if drafts:
-            batch_tokens += batch_size * self._extra_tokens[int(verify.max())]
+            batch_tokens += batch_size * self._extra_tokens[len(by_k) - 1]
         prompt = self.kv_blocks.run_prompts(batch_tokens, verify)
-        ragged = bool(drafts) and int(verify.min()) != int(verify.max())
+        ragged = drafts > 0 and by_k[-1] < batch_size
         context_total = batch.context_total
         seconds = self.step_time.verify(
             batch_size,
@@ -246,7 +247,7 @@ class Engine:
             self._was_off = off
         self.now += seconds
 
-        total = int(emitted.sum())
+        total = batch_size + (int(np.add.reduce(accepted)) if drafts else 0)
         outcome = StepOutcome(
             step=self._step,
             slots=batch.slots,
@@ -273,7 +274,7 @@ class Engine:
         decision += time.perf_counter() - began
         if batch_size:
             self.measurements.decode(
-                plan.mode, verify, drafts, total - batch_size, context_total, decision
+                plan.mode, by_k, batch_size, drafts, total - batch_size, context_total, decision
             )
         self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
 
@@ -307,9 +308,8 @@ class Engine:
             for member in (*self.prompts.running, *prompt.ended):
                 member.stale = True
         ended: list[str] = []
-        done = batch.emitted >= batch.total
-        if done.any():
-            for member in batch.leave(done):
+        if len(batch) and int(np.minimum.reduce(batch.left)) < 0:
+            for member in batch.leave(batch.left < 0):
                 self._finish(member, ended)
         joining: list[Running] = []
         for member in prompt.ended:

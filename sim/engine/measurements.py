@@ -13,7 +13,7 @@ import numpy as np
 from adaptive_spec.sim.engine.running import Running
 from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.results.segments import Segments
-from adaptive_spec.step import FloatArray, IntArray, Mode
+from adaptive_spec.step import FloatArray, Mode
 
 _PIECES = 1024
 
@@ -57,7 +57,7 @@ class Measurements:
         self._context = self._most = 0
         self._verified = self._accepted = 0
         self._modes: Counter[Mode] = Counter()
-        self._k_counts: IntArray = np.zeros(32, dtype=np.int64)
+        self._k_counts: Counter[int] = Counter()
         self.kv_peak = 0.0
         self._decisions = array("d")
         self._ttft = array("d")
@@ -71,14 +71,14 @@ class Measurements:
     def decode(
         self,
         mode: Mode,
-        verify: IntArray,
+        by_k: list[int],
+        batch_size: int,
         verified: int,
         accepted: int,
         context: int,
         decision: float,
     ) -> None:
-        """A step in which requests decoded, their context, and the seconds its decision took."""
-        batch_size = len(verify)
+        """A step in which requests decoded, by K, and the seconds that its decision took."""
         self._decode_steps += 1
         self._request_steps += batch_size
         self._context += context
@@ -87,13 +87,9 @@ class Measurements:
         self._accepted += accepted
         self._modes[mode] += 1
         self._decisions.append(decision)
-        if verified == 0:
-            self._k_counts[0] += batch_size
-        else:
-            counts = np.bincount(verify)
-            if len(counts) > len(self._k_counts):
-                self._k_counts = np.pad(self._k_counts, (0, len(counts) - len(self._k_counts)))
-            self._k_counts[: len(counts)] += counts
+        for k, count in enumerate(by_k):
+            if count:
+                self._k_counts[k] += count
         off = mode is Mode.OFF_WARM or mode is Mode.OFF_COLD
         self._switches += self._off is not None and off is not self._off
         self._off = off
@@ -144,7 +140,6 @@ class Measurements:
         seconds = now - self._began
         request_steps = max(self._request_steps, 1)
         decode_steps = max(self._decode_steps, 1)
-        k_counts = self._k_counts.tolist()
         return Result(
             policy=policy,
             throughput_tok_s=self.tokens / seconds if seconds > 0 else 0.0,
@@ -167,7 +162,7 @@ class Measurements:
             most_batch=self._most,
             mean_context=self._context / request_steps,
             kv_peak=self.kv_peak,
-            k_fraction={str(k): n / request_steps for k, n in enumerate(k_counts) if n},
+            k_fraction={str(k): n / request_steps for k, n in sorted(self._k_counts.items())},
             fail_opens=fail_opens,
             switches=self._switches,
             segments=[] if self._segments is None else self._segments.finished(),

@@ -48,7 +48,7 @@ class KvAllocator:
         self.preempted = False
         if self._most_tokens() <= (pool.blocks - prompts.blocks) * pool.block_tokens:
             return verify
-        while pool.needed(batch.context(), verify) > pool.blocks - prompts.blocks:
+        while pool.needed(batch.context, verify) > pool.blocks - prompts.blocks:
             self._measurements.preemptions += 1
             self.preempted = True
             if prompts.evict_latest() is not None:
@@ -66,9 +66,9 @@ class KvAllocator:
         if not prompts.running and not prompts.waiting:
             # The exact number is only needed when it could be a new peak.
             if self._most_tokens() > self._measurements.kv_peak * pool.tokens:
-                self._measurements.kv_in_use(pool.needed(batch.context(), verify) / pool.blocks)
+                self._measurements.kv_in_use(pool.needed(batch.context, verify) / pool.blocks)
             return _NO_PROMPTS
-        decoding = pool.needed(batch.context(), verify)
+        decoding = pool.needed(batch.context, verify)
         free = pool.blocks - decoding - prompts.blocks
         places = self._options.max_running - len(batch) - len(prompts.running)
         if self.preempted:  # the freed blocks are not for other prompts
