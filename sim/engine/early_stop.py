@@ -6,6 +6,8 @@ does, the others' slots run along, as in an engine whose drafter batch keeps its
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from adaptive_spec.controller.controller import Controller
@@ -40,9 +42,15 @@ def drafts_made(
     asked = controller.stops_drafting and accepted.has_confidence
     if not (asked and depth and len(batch) and controller.capability.stops_drafting):
         controller.drafted_whole()
-        return np.full(len(batch), depth, dtype=np.int64), depth
+        return _all(len(batch), depth), depth
     confidence = accepted.confidence_at(batch.cursor_after(emitted))
     return _until_stopped(controller, step, batch, confidence, depth)
+
+
+@lru_cache(maxsize=1024)
+def _all(batch_size: int, depth: int) -> IntArray:
+    """[B] the same depth for all."""
+    return np.full(batch_size, depth, dtype=np.int64)
 
 
 def _until_stopped(

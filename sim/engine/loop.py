@@ -20,6 +20,7 @@ import numpy as np
 from adaptive_spec.config import Config, FailOpen, Trace
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.operation.status import FaultCounters
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
@@ -105,7 +106,9 @@ class Engine:
             trace=Trace(directory=trace_directory, max_segments=1 << 20),
             fail_open=FailOpen(max_decision_ms=math.inf),
         )
-        self.controller = Controller(policy, self.capability, config, logger=_LOG)
+        self.controller = Controller(
+            policy, self.capability, config, counters=FaultCounters(), logger=_LOG
+        )
         if not shaped:
             random = np.random.default_rng(shape_seed)
             acceptance = drafter.shape(acceptance, random)
