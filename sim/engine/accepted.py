@@ -110,7 +110,7 @@ class AcceptedDrafts:
         Requests of `from_lookup` verify drafts that are copied from earlier text.
         """
         if not drafts:
-            return np.zeros(len(batch), dtype=np.int64)
+            return np.zeros(batch.size, dtype=np.int64)
         cursor = self._place(batch.cursor)
         if from_lookup is not None and self._right is not None:
             right = np.where(from_lookup, self._right[cursor], self._accepted[cursor])
@@ -125,7 +125,7 @@ class AcceptedDrafts:
 
     def limit_to_proposed(self, batch: DecodeBatch, available: IntArray) -> IntArray:
         """[B] drafts at hand, where the drafter can't always propose."""
-        if self._proposed is None or not len(batch):
+        if self._proposed is None or not batch.size:
             return available
         place = self._place(batch.cursor)
         limited: IntArray = np.minimum(available, self._proposed[place])

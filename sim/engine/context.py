@@ -24,7 +24,7 @@ def step_context(
     accepted: AcceptedDrafts,
 ) -> StepContext:
     """The context of step number `step`, which begins at `now` seconds."""
-    batch_size, kmax = len(batch), options.max_draft_tokens
+    batch_size, kmax = batch.size, options.max_draft_tokens
     # One token is kept for the bonus position, so that a chain never emits too much.
     room = possible = np.minimum(batch.left, kmax)
     if accepted.is_tree:  # K counts nodes, most of which are never emitted

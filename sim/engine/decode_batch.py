@@ -13,6 +13,7 @@ class DecodeBatch:
     """B decoding requests in order of admission. Arrays are replaced, never changed in place.
 
     Attributes:
+        size: B.
         slots: [B] rows of the policy's arrays.
         left: [B] tokens to emit after the next one.
         context: [B] tokens in the KV cache.
@@ -36,9 +37,6 @@ class DecodeBatch:
         self.drafted = self.left
         self.stale: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._changed()
-
-    def __len__(self) -> int:
-        return len(self.members)
 
     def join(self, joining: list[Running], tasks: list[int], drafted: int) -> None:
         """Requests whose prompts have run start to decode, with this many drafts at hand."""
@@ -98,10 +96,11 @@ class DecodeBatch:
 
     def spoil(self) -> None:
         """The drafter's state has missed a step: no drafts for these requests any more."""
-        self.stale = np.ones(len(self.members), dtype=np.bool_)
-        self.any_stale = len(self.members) > 0
+        self.stale = np.ones(self.size, dtype=np.bool_)
+        self.any_stale = self.size > 0
 
     def _changed(self) -> None:
+        self.size = len(self.members)
         self.slots, self.task, prompt, self._total, self._start, self._length = self._whole
         self.tpot_target, self.temperature = self._floats
         self._wraps = bool((self._total > self._length).any())

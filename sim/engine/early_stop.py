@@ -39,10 +39,11 @@ def drafts_made(
         emitted: [B] tokens of this step, after which drafting begins.
         depth: the most passes.
     """
-    asked = controller.stops_drafting and accepted.has_confidence
-    if not (asked and depth and len(batch) and controller.capability.stops_drafting):
+    size = len(batch.slots)
+    possible = accepted.has_confidence and depth and size
+    if not (possible and controller.capability.stops_drafting and controller.stops_drafting):
         controller.drafted_whole()
-        return _all(len(batch), depth), depth
+        return _all(size, depth), depth
     confidence = accepted.confidence_at(batch.cursor_after(emitted))
     return _until_stopped(controller, step, batch, confidence, depth)
 
@@ -66,8 +67,8 @@ def _until_stopped(
         depth: the most passes, >= 1.
     """
     entropy = modelled_entropy(confidence)
-    drafting = np.ones(len(batch), dtype=np.bool_)
-    drafted: IntArray = np.zeros(len(batch), dtype=np.int64)
+    drafting = np.ones(len(batch.slots), dtype=np.bool_)
+    drafted: IntArray = np.zeros(len(batch.slots), dtype=np.int64)
     for position in range(depth):
         verdict = controller.after_draft_pass(
             DraftPass(

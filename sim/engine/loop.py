@@ -172,7 +172,7 @@ class Engine:
         measuring = warm()
         while self.now < max_seconds and (not measuring or measured.tokens < limit):
             self._arrivals.up_to(self.now)
-            if not len(self.batch) and not self.prompts.running and not self.prompts.waiting:
+            if not (self.batch.size or self.prompts.running or self.prompts.waiting):
                 upcoming = self._load.next_arrival()
                 if upcoming == math.inf:
                     break
@@ -211,10 +211,10 @@ class Engine:
         plan = self.controller.plan(context)
         decision = time.perf_counter() - began
         verify = self.kv_blocks.reserve(plan.verify)
-        batch, batch_size = self.batch, len(self.batch)
+        batch, batch_size = self.batch, self.batch.size
         by_k = np.bincount(verify).tolist()
         drafts = sum(k * count for k, count in enumerate(by_k))
-        depth, cold = self._depth(plan)
+        depth, off, cold = self._depth(plan)
         batch_tokens = batch_size + drafts
         if drafts:
             batch_tokens += batch_size * self._extra_tokens[len(by_k) - 1]
@@ -244,7 +244,6 @@ class Engine:
         drafting = batch_size + len(prompt.ended)
         seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
         if batch_size:
-            off = plan.mode is Mode.OFF_COLD or plan.mode is Mode.OFF_WARM
             if self._was_off and not off:
                 seconds += self.options.reentry_seconds
             self._was_off = off
@@ -276,20 +275,19 @@ class Engine:
             self._observe_oldest()
         decision += time.perf_counter() - began
         if batch_size:
-            self.measurements.decode(
-                plan.mode, by_k, batch_size, drafts, total - batch_size, context_total, decision
-            )
+            self.measurements.decode(plan.mode, by_k, total - batch_size, context_total, decision)
         self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
 
     # ----------------------------------------------------------------- before a step
 
-    def _depth(self, plan: SpecPlan) -> tuple[int, bool]:
-        """Draft depth, and whether the drafter skips even the pass that keeps its state in step."""
+    def _depth(self, plan: SpecPlan) -> tuple[int, bool, bool]:
+        """Draft depth, whether speculation is off, and whether even the drafter's warm pass is."""
         if plan.mode is Mode.OFF_COLD:
-            return 0, True
-        if plan.mode is not Mode.OFF_WARM and not self.capability.steers_depth:
-            return self.options.max_draft_tokens, False
-        return plan.draft_depth, False
+            return 0, True, True
+        off = plan.mode is Mode.OFF_WARM
+        if not off and not self.capability.steers_depth:
+            return self.options.max_draft_tokens, False, False
+        return plan.draft_depth, off, False
 
     # ------------------------------------------------------------------ after a step
 
@@ -311,7 +309,7 @@ class Engine:
             for member in (*self.prompts.running, *prompt.ended):
                 member.stale = True
         ended: list[str] = []
-        if len(batch) and int(np.minimum.reduce(batch.left)) < 0:
+        if batch.size and int(np.minimum.reduce(batch.left)) < 0:
             for member in batch.leave(batch.left < 0):
                 self._finish(member, ended)
         joining: list[Running] = []

@@ -53,9 +53,7 @@ class Measurements:
         self._wall = time.perf_counter()
         self.steps = self.tokens = self.requests = 0
         self.rejected = self.preemptions = self._good = 0
-        self._request_steps = self._decode_steps = self._switches = 0
-        self._context = self._most = 0
-        self._verified = self._accepted = 0
+        self._switches = self._context = self._most = self._accepted = 0
         self._modes: Counter[Mode] = Counter()
         self._k_counts: Counter[int] = Counter()
         self.kv_peak = 0.0
@@ -72,24 +70,22 @@ class Measurements:
         self,
         mode: Mode,
         by_k: list[int],
-        batch_size: int,
-        verified: int,
         accepted: int,
         context: int,
         decision: float,
     ) -> None:
         """A step in which requests decoded, by K, and the seconds that its decision took."""
-        self._decode_steps += 1
-        self._request_steps += batch_size
+        batch_size = sum(by_k)
         self._context += context
         self._most = max(self._most, batch_size)
-        self._verified += verified
         self._accepted += accepted
         self._modes[mode] += 1
         self._decisions.append(decision)
+        verified = 0
         for k, count in enumerate(by_k):
             if count:
                 self._k_counts[k] += count
+                verified += k * count
         off = mode is Mode.OFF_WARM or mode is Mode.OFF_COLD
         self._switches += self._off is not None and off is not self._off
         self._off = off
@@ -138,15 +134,17 @@ class Measurements:
     def result(self, policy: str, now: float, fail_opens: int) -> Result:
         """Return everything measured since the last reset."""
         seconds = now - self._began
-        request_steps = max(self._request_steps, 1)
-        decode_steps = max(self._decode_steps, 1)
+        decoded = sum(self._k_counts.values())
+        request_steps = max(decoded, 1)
+        decode_steps = max(sum(self._modes.values()), 1)
+        verified = sum(k * count for k, count in self._k_counts.items())
         return Result(
             policy=policy,
             throughput_tok_s=self.tokens / seconds if seconds > 0 else 0.0,
             ttft_ms=_percentiles(self._ttft, 1e3),
             tpot_ms=_percentiles(self._tpot, 1e3),
             goodput_req_s=self._good / seconds if self._limits.given and seconds > 0 else None,
-            mean_k=self._verified / request_steps,
+            mean_k=verified / request_steps,
             accepted_per_step=self._accepted / request_steps,
             mode_fraction={
                 mode.value: count / decode_steps for mode, count in sorted(self._modes.items())
@@ -158,7 +156,7 @@ class Measurements:
             requests=self.requests,
             rejected=self.rejected,
             preemptions=self.preemptions,
-            mean_batch=self._request_steps / decode_steps,
+            mean_batch=decoded / decode_steps,
             most_batch=self._most,
             mean_context=self._context / request_steps,
             kv_peak=self.kv_peak,

@@ -142,5 +142,5 @@ def test_switches_between_off_and_on_are_counted():
 
     measured = Measurements()
     for mode in (Mode.ON, Mode.OFF_WARM, Mode.OFF_COLD, Mode.ON, Mode.ON, Mode.OFF_COLD):
-        measured.decode(mode, [0, 1], 1, 1, 1, 10, 0.0)
+        measured.decode(mode, [0, 1], 1, 10, 0.0)
     assert measured.result("any", 1.0, 0).switches == 3
