@@ -179,6 +179,25 @@ class Counters:
         }
 
 
+class FaultCounters(Counters):
+    """Counters of faults and events alone, for a simulator, which shows no others."""
+
+    def plan(self, context: StepContext, plan: SpecPlan) -> None:
+        """Ignore a decision."""
+
+    def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
+        """Ignore a step's results."""
+
+    def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
+        """Ignore task labels."""
+
+    def sources(self, step: FinishedStep) -> None:
+        """Ignore the drafts of the look-up."""
+
+    def decision_seconds(self, seconds: float) -> None:
+        """Ignore the time of a decision."""
+
+
 def figures_of(policy: object, method: str) -> dict[str, Any]:
     """Return figures that a policy may provide, JSON-compatible; empty without any.
 
