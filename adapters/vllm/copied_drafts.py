@@ -24,6 +24,9 @@ _LOG = logging.getLogger("vllm.adaptive_spec")
 MESSAGE = "adaptive_spec_copied"
 """On `SchedulerOutput`: `Copied` of the step."""
 
+ONE_HOT = "adaptive_spec_one_hot"
+"""On `DraftTokenIds`: true if the worker makes copied drafts one-token distributions."""
+
 
 class Copied(NamedTuple):
     """Requests that verify looked-up drafts in a step.
@@ -50,15 +53,16 @@ class Copies(abc.ABC):
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
-        self._said = False
+        self.works = True
+        """Nothing has failed."""
 
     def before(self, copied: Copied | None) -> None:
         """Before a step: put copied drafts where the runner will look for its drafter's."""
         try:
             self._place(copied)
         except Exception as error:  # the scheduler sees that nothing is copied
-            if not self._said:
-                self._said = True
+            if self.works:
+                self.works = False
                 _LOG.warning(
                     "adaptive_spec: drafts are not copied: %s: %s", type(error).__name__, error
                 )

@@ -18,7 +18,7 @@ from adaptive_spec.adapters.vllm.capability import (
     lookup_placement,
 )
 from adaptive_spec.adapters.vllm.identity import identity_of
-from adaptive_spec.adapters.vllm.lookup import LookUp
+from adaptive_spec.adapters.vllm.lookup import LookUp, Placement
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
@@ -145,7 +145,10 @@ def _second_source(
     if isinstance(placement, str):
         return None, f"no ({placement})"
     try:
-        return LookUp(options, controller.counters.event, placement), options.kind
+        of_scheduler = placement is Placement.SCHEDULER
+        allowed = not (of_scheduler and controller.capability.sampled_drafts)
+        lookup = LookUp(options, controller.counters.event, placement, allowed=allowed)
+        return lookup, options.kind
     except ImportError as error:
         return None, f"no ({error})"
 

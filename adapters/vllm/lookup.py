@@ -85,6 +85,7 @@ class LookUp:
         options: the operator's.
         event: counts what happens, by name.
         placement: who puts the drafts in their place.
+        allowed: False while the worker has not said that it knows copied drafts from sampled ones.
 
     Raises ImportError without Arctic Inference.
     """
@@ -94,6 +95,8 @@ class LookUp:
         options: SecondSource,
         event: Callable[[str], None],
         placement: Placement = Placement.SCHEDULER,
+        *,
+        allowed: bool = True,
     ) -> None:
         from arctic_inference.suffix_decoding import SuffixDecodingCache
 
@@ -106,6 +109,7 @@ class LookUp:
         """Tokens of each request that its tree holds."""
         self._event = event
         self.placement = placement
+        self.allowed = allowed
         self._said: set[str] = set()
         self._paused_until = 0.0
 
@@ -117,9 +121,9 @@ class LookUp:
             most: [B] drafts of each that may be verified; 0 looks nothing up.
             under_way: [B] most tokens that the steps under way can emit.
 
-        Returns None while look-ups are paused because they failed, or took too long.
+        Returns None while look-ups are not allowed, or paused because they failed or took too long.
         """
-        if time.perf_counter() < self._paused_until:
+        if not self.allowed or time.perf_counter() < self._paused_until:
             return None
         began = time.thread_time()  # on a busy machine the clock says nothing of the look-up
         tokens: list[list[int]] = []

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder
-from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE, Copied
+from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE, ONE_HOT, Copied
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
@@ -63,6 +64,8 @@ class StepDriver(Guarded):
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._drafter = DrafterState(table, counters)
         self._by_scheduler = lookup is None or lookup.placement is Placement.SCHEDULER
+        # Then the worker must know which drafts were copied; it says with each round that it does.
+        self._worker_allows = self._by_scheduler and controller.capability.sampled_drafts
         self._goes_cold = controller.capability.cold_off
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
@@ -141,33 +144,43 @@ class StepDriver(Guarded):
     def _copy(self, planned: PlannedStep) -> None:
         """Put looked-up drafts in their place, as far as the text that has come is as expected."""
         plan, found = planned.plan, planned.found
-        if not plan.acts or plan.from_lookup is None or found is None:
+        lookup = self._lookup
+        if not plan.acts or plan.from_lookup is None or found is None or lookup is None:
             return
-        names: list[str] = []
+        if not lookup.allowed:
+            return
+        handed: list[tuple[Any, list[int]]] = []
         known: list[int] = []
         expected: list[list[int]] = []
         # Runner V1 copies after a step that is under way, and nobody for a preempted request.
-        under_way = self._lookup is not None and self._lookup.placement is Placement.RUNNER_V1
+        under_way = lookup.placement is Placement.RUNNER_V1
         for row in np.flatnonzero(plan.from_lookup & (plan.verify > 0)).tolist():
             request, tokens = found.requests[row], found.after(row)
             if not tokens or request.num_computed_tokens < request.num_tokens - (not under_way):
                 continue
             k = int(plan.verify[row])
             # Under way on the device, drafts have vLLM's own placeholder.
-            request.spec_token_ids = tokens[:k] if self._by_scheduler else [-1] * k
-            names.append(request.request_id)
+            handed.append((request, tokens[:k] if self._by_scheduler else [-1] * k))
             known.append(request.num_tokens)
             expected.append(tokens)
         if self._by_scheduler:
             # Only a sampler that expects sampled drafts must know which are not.
             known, expected = [], []
-        if names and (expected or self.controller.capability.sampled_drafts):
+        if handed and (expected or self._worker_allows):
+            names = [request.request_id for request, _ in handed]
             planned.copied = Copied(names, known, expected)
+        # From here on nothing can fail: drafts that are not told of would pass for sampled ones.
+        for request, drafts in handed:
+            request.spec_token_ids = drafts
 
     @fail_open
     def scheduled(self, output: Any) -> None:
         """The step is composed: set how deep to draft at its end."""
         planned = self._planned
+        if planned is not None and planned.copied is not None:
+            setattr(output, MESSAGE, planned.copied)
+            if self._worker_allows:
+                self._take_back(planned.copied.names, output.num_scheduled_tokens)
         preempted = output.preempted_req_ids
         if preempted:
             for pending in self._pending:
@@ -187,12 +200,16 @@ class StepDriver(Guarded):
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
         if planned.wanted is not Wanted.ENTROPY_TOO:
             setattr(output, WANTED, planned.wanted)
-        if planned.copied is not None:
-            setattr(output, MESSAGE, planned.copied)
         if self._exit is not None and steers and planned.wanted is not Wanted.NOTHING:
             self._exit.expect(planned)
         if steers and self._goes_cold and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
             output.num_spec_tokens_to_schedule = LEAVE_OUT
+
+    def _take_back(self, copying: Sequence[str], scheduled: Mapping[str, int]) -> None:
+        """Requests that found no room in the step must not keep copied drafts for the next."""
+        for name in copying:
+            if name not in scheduled and (request := self._scheduler.requests.get(name)):
+                request.spec_token_ids = []
 
     @fail_open
     def after_schedule(self) -> None:
@@ -233,6 +250,8 @@ class StepDriver(Guarded):
         if self._exit is not None:
             self._exit.trim(drafts)
         self._signals.arrived(drafts)
+        if self._worker_allows and self._lookup is not None:
+            self._lookup.allowed = getattr(drafts, ONE_HOT, False)
 
     @fail_open
     def read(self, output: Any, results: Any) -> None:

@@ -30,7 +30,7 @@ LATE_PERIOD = 64
 """Steps between explorations of a position that is well known."""
 _KNOWN_AFTER = 500
 _WORTH = 4.0
-"""Explorations cost at most so little of what may be gained by them: a quarter."""
+"""Times that the gain left open exceeds the cost of explorations, spread over their period."""
 
 
 class Explorer:

@@ -17,6 +17,7 @@ from adaptive_spec import check_adapter
 from adaptive_spec.adapters.vllm import copied_drafts
 from adaptive_spec.adapters.vllm.lookup import LookUp, Placement, agreement
 from adaptive_spec.config import SecondSource
+from adaptive_spec.engines.step_clock import StepClock
 
 pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
 pytestmark = pytest.mark.engine
@@ -156,6 +157,67 @@ def test_a_worker_that_does_not_copy_is_found_out(
     }
     assert events["lookup_not_copied"] >= 1
     assert sum("drafts are not copied: RuntimeError: planted" in line for line in said()) == 1
+
+
+def test_the_worker_is_told_of_every_draft_that_its_drafter_did_not_sample(
+    shelf: Any, random_policy: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails on the way, and where a step has no room for all requests."""
+    engine = shelf.get(
+        "draft_model",
+        adaptive=random_policy | {"second_source": {"other_requests": True}},
+        speculation={"draft_sample_method": "probabilistic"},
+        max_num_batched_tokens=14,
+        num_gpu_blocks_override=64,
+    )
+    scheduler, counters = engine.scheduler, engine.controller.counters
+    schedule, update = scheduler.schedule, scheduler.update_draft_token_ids
+    sampled: dict[str, list[int]] = {}
+    copied, without_room = 0, 0
+
+    def record(drafts: Any) -> None:
+        sampled.update(zip(drafts.req_ids, map(list, drafts.draft_token_ids), strict=True))
+        update(drafts)
+
+    def check(*throttled: bool) -> Any:
+        nonlocal copied, without_room
+        output = schedule(*throttled)
+        told = getattr(output, copied_drafts.MESSAGE, None)
+        for name, tokens in output.scheduled_spec_decode_tokens.items():
+            if told is None or name not in told.names:
+                assert tokens == sampled.get(name, [])[: len(tokens)], name
+            else:
+                copied += 1
+        running = {request.request_id for request in scheduler.running}
+        without_room += len(running - output.num_scheduled_tokens.keys())
+        return output
+
+    class FailsNowAndThen(StepClock):
+        calls = 0
+
+        def launched(self, now: float, *, under_way: int) -> float:
+            self.calls += 1
+            if self.calls % 40 == 0:
+                raise RuntimeError("planted")
+            return super().launched(now, under_way=under_way)
+
+    monkeypatch.setattr(scheduler, "update_draft_token_ids", record)
+    monkeypatch.setattr(scheduler, "schedule", check)
+    monkeypatch.setattr(scheduler.adaptive_spec, "_clock", FailsNowAndThen())
+    jobs = [
+        Job(f"row-{row}", [20 + row, 21, 22, 23, 24] * 2, 0, COPYING | {"temperature": 0.8})
+        for row in range(12)
+    ]
+    engine.run(jobs)
+    assert copied > 50, copied
+    assert without_room > 5, without_room
+    assert counters.failures
+    # A worker that could not be prepared says nothing, and is handed nothing.
+    worker = engine.core.model_executor.driver_worker.worker
+    monkeypatch.setattr(worker, "_adaptive_spec_copies", None)
+    before = copied
+    engine.run(jobs)
+    assert copied == before
 
 
 def test_what_the_setup_does_not_allow_is_said_and_left_out(

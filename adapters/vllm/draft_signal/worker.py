@@ -14,7 +14,7 @@ from typing import Any
 
 from adaptive_spec.adapters.vllm import KEY
 from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE as COPIED
-from adaptive_spec.adapters.vllm.copied_drafts import Copies, copies_for
+from adaptive_spec.adapters.vllm.copied_drafts import ONE_HOT, Copies, copies_for
 from adaptive_spec.adapters.vllm.draft_signal.lookup_tap import LookupTap
 from adaptive_spec.adapters.vllm.draft_signal.model_tap import ModelTap
 from adaptive_spec.adapters.vllm.draft_signal.v2_tap import V2Tap, shows_certainty
@@ -51,7 +51,7 @@ class CarriesSignals:
         try:
             if config is not None and config.second_source is not None:
                 self._adaptive_spec_copies = copies_for(self.model_runner)
-        except Exception as error:  # the scheduler sees that nothing is copied
+        except Exception as error:  # the scheduler sees that nothing is copied, or is not told
             _LOG.warning("adaptive_spec: drafts are not copied: %s", error)
         return loaded
 
@@ -77,6 +77,8 @@ class CarriesSignals:
         tap = self._adaptive_spec_tap
         if tap is not None:
             self._attach(drafts, tap.take())
+        if drafts is not None and self._adaptive_spec_copies is not None:
+            setattr(drafts, ONE_HOT, self._adaptive_spec_copies.works)
         return drafts
 
     def _with_signals(self, output: Any) -> Any:
