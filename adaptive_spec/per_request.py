@@ -95,12 +95,22 @@ class SlotArray(Generic[_Number]):
             self._reach(slots)
             self._rows[slots] = values
 
+    def reaching(self, slots: IntArray) -> NDArray[_Number]:
+        """Return the array behind, long enough for these slots; it is replaced as it grows."""
+        self._reach(slots)
+        return self._rows
+
+    @property
+    def rows(self) -> NDArray[_Number]:
+        """The array behind, as long as it is."""
+        return self._rows
+
     def reset(self, slots: IntArray, fill: _Number | None = None) -> None:
         """Reset these slots to the array's fill or to the given one."""
         self[slots] = self._fill if fill is None else fill
 
     def _reach(self, slots: IntArray) -> None:
-        missing = int(slots.max(initial=-1)) + 1 - len(self._rows)
+        missing = int(np.maximum.reduce(slots, initial=-1)) + 1 - len(self._rows)
         if missing > 0:
             shape = (max(missing, len(self._rows)), *self._rows.shape[1:])
             self._rows = np.concatenate((self._rows, np.full(shape, self._fill)))

@@ -149,7 +149,7 @@ class ForesightPolicy(StatelessPolicy):
             return SpecPlan(
                 step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="prompts"
             )
-        here = engine.batch.cursor()
+        here = engine.batch.cursor
         right, available, from_lookup = engine.accepted.at(here), context.draft_available, None
         found = context.lookup_available
         copied = engine.accepted.agreed(engine.batch, found)
@@ -164,7 +164,7 @@ class ForesightPolicy(StatelessPolicy):
         there, copied_there = engine.accepted.at(end), engine.accepted.copied_at(end)
         if copied_there is not None:  # the drafter need not draft where the look-up is as good
             there = np.where(copied_there >= there, 0, there)
-        left = np.maximum(engine.batch.total - engine.batch.emitted - accepted - 2, 0)
+        left = np.maximum(engine.batch.left - accepted - 1, 0)
         depth = self._best(context, there, np.minimum(context.draft_possible, left)).draft_depth
         return SpecPlan(
             step=context.step,

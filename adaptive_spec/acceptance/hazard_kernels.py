@@ -5,14 +5,75 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.kernels import kernel
-from adaptive_spec.step import FloatArray
+from adaptive_spec.step import FloatArray, IntArray
 
 HAZARD_FLOOR, HAZARD_CEILING = 0.01, 0.995
+
+
+def _negated_logits_loop(
+    position_effect: FloatArray,
+    slots: IntArray,
+    request_effect: FloatArray,
+    task: IntArray,
+    task_number: IntArray,
+    task_effect: FloatArray,
+    most_tasks: int,
+) -> FloatArray:
+    kmax, batch, places = len(position_effect), len(slots), len(task_number)
+    logits = np.empty((kmax, batch), np.float64)
+    for i in range(batch):
+        effect = request_effect[slots[i]] if 0 <= slots[i] < len(request_effect) else 0.0
+        if places and task[i] >= 0:
+            place = min(task[i] % most_tasks, places - 1)
+            effect += task_effect[place] if task_number[place] == task[i] else 0.0
+        for j in range(kmax):
+            logits[j, i] = -(position_effect[j] + effect)
+    return logits
+
+
+@kernel(
+    "float64[:, ::1](float64[::1], int64[:], float64[::1], int64[:], int64[::1], float64[::1],"
+    " int64)",
+    _negated_logits_loop,
+)
+def negated_logits(
+    position_effect: FloatArray,
+    slots: IntArray,
+    request_effect: FloatArray,
+    task: IntArray,
+    task_number: IntArray,
+    task_effect: FloatArray,
+    most_tasks: int,
+) -> FloatArray:
+    """-(b_j + u_i + v_t) [Kmax, B].
+
+    Args:
+        position_effect: [Kmax] b_j.
+        slots: [B] rows of the requests; u_i is 0 past the rows.
+        request_effect: [slots] u_i.
+        task: [B] numbers of the task labels; not read where no label has a place.
+        task_number: [places] number of the label in each place.
+        task_effect: [places] v_t.
+        most_tasks: places at most; a label's place is its number modulo these.
+    """
+    inside = (slots >= 0) & (slots < len(request_effect))
+    effect = np.where(inside, request_effect[np.where(inside, slots, 0)], 0.0)
+    if len(task_number):
+        place = np.minimum(task % most_tasks, len(task_number) - 1)
+        known = (task >= 0) & (task_number[place] == task)
+        effect = effect + np.where(known, task_effect[place], 0.0)
+    logits: FloatArray = -(position_effect[:, None] + effect)
+    return logits
 
 
 def logits_to_hazards(logits: FloatArray) -> None:
     """Logits [Kmax, B] become hazards 1 / (1 + exp(-x)) within floor and ceiling, in place."""
     np.negative(logits, out=logits)
+    negated_to_hazards(logits)
+
+
+def negated_to_hazards(logits: FloatArray) -> None:
+    """The same of negated logits."""
     np.exp(logits, out=logits)  # numpy's for both forms: another exp differs in the last bit
     odds_to_hazards(logits)
 

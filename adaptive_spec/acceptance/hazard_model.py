@@ -21,15 +21,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from adaptive_spec.acceptance.hazard_kernels import logits_to_hazards
-from adaptive_spec.acceptance.learn_kernel import learn
+from adaptive_spec.acceptance.hazard_kernels import negated_logits, negated_to_hazards
+from adaptive_spec.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
 from adaptive_spec.acceptance.request_effects import DISCOUNT, RequestEffects
-from adaptive_spec.acceptance.task_effects import TaskEffects, any_label
+from adaptive_spec.acceptance.task_effects import MOST_TASKS, TaskEffects
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
-_EVIDENCE_LIMIT = 1000.0
-"""Fisher information at which the memory of a position is capped."""
 _LARGEST_LOGIT = 50.0
 
 
@@ -79,12 +77,6 @@ class HazardModel:
         self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
         self.surprise = self.expected_variance = 0.0
         self.observed = 0
-        self._seen = 0
-        """Observations of all positions together."""
-        self._gradient: FloatArray = np.zeros(max_draft_tokens)
-        self._step_information: FloatArray = np.zeros(max_draft_tokens)
-        self._base_gradient: FloatArray = np.zeros(max_draft_tokens)
-        self._base_information: FloatArray = np.zeros(max_draft_tokens)
 
     def hazard(
         self, slots: IntArray, task: IntArray | None = None, more: FloatArray | None = None
@@ -96,10 +88,15 @@ class HazardModel:
             task: [B] number of the task label, -1 without; None: nobody has one.
             more: [B] or [Kmax, B] added to the logits.
         """
-        hazard: FloatArray = self.position_effect[:, None] + self.request_logit(slots, task)
+        tasks, labels = self.tasks, slots if task is None else task
+        number = tasks.number[:0] if task is None else tasks.number
+        requests = self.effects.effect.rows
+        hazard = negated_logits(
+            self.position_effect, slots, requests, labels, number, tasks.effect, MOST_TASKS
+        )
         if more is not None:
-            hazard += more
-        logits_to_hazards(hazard)
+            hazard -= more
+        negated_to_hazards(hazard)
         return hazard
 
     def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
@@ -118,37 +115,22 @@ class HazardModel:
         task: IntArray | None = None,
     ) -> None:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
-        effects, seen_before = self.effects, self._seen
-        effect, information = effects.of(slots), effects.information(slots)
-        labelled = task if task is not None and any_label(task) else None
-        unknown = effects.unknown(slots) if labelled is not None else None
-        learn(
+        effects = self.effects
+        self.surprise, self.expected_variance, self.observed, unknown = learn(
             hazard,
+            slots,
             verified,
             accepted,
-            self._gradient,
-            self._step_information,
+            self.position_effect,
+            self._position_evidence,
             self.observations,
-            self._base_gradient,
-            self._base_information,
-            effect,
-            information,
+            effects.effect.reaching(slots),
+            effects.evidence.reaching(slots),
             effects.prior_variance,
             DISCOUNT,
         )
-        effects.put(slots, effect, information)
-        unseen = verified <= 0
-        if unseen.any():
-            effects.rest(slots[unseen])
-        self._learn_positions(self._base_gradient, self._base_information)
-        self.surprise = float(np.add.reduce(self._gradient))
-        self.expected_variance = float(np.add.reduce(self._step_information))
-        self._seen = int(np.add.reduce(self.observations))
-        self.observed = self._seen - seen_before
-        if labelled is not None and unknown is not None:
-            step = Observed.of(self.max_draft_tokens, verified, accepted)
-            residual = unknown * step.residual(hazard).sum(axis=0)
-            self.tasks.learn(labelled, residual, unknown * step.information(hazard).sum(axis=0))
+        if task is not None:
+            self.tasks.learn(task, unknown[0], unknown[1])
 
     def impute(
         self,
@@ -169,7 +151,7 @@ class HazardModel:
         self._learn_positions(residual @ unknown, information @ unknown)
         total, known = residual.sum(axis=0), information.sum(axis=0)
         self.effects.impute(slots, total, known)
-        if task is not None and any_label(task):
+        if task is not None:
             self.tasks.learn(task, unknown * total, unknown * known)
 
     def start_from(self, other: HazardModel) -> None:
@@ -182,7 +164,6 @@ class HazardModel:
         self._position_evidence = np.minimum(self._position_evidence, evidence)
         self.tasks.widen(evidence)
         self.observations[:] = 0
-        self._seen = 0
 
     def state(self) -> dict[str, Any]:
         """Return what holds beyond single requests, JSON-compatible."""
@@ -196,9 +177,9 @@ class HazardModel:
     def restore(self, state: Any) -> None:
         """Take up a saved state. Raises PolicyError if it does not fit."""
         try:
-            effect = np.asarray(state["position_effect"], dtype=np.float64)
-            evidence = np.asarray(state["position_evidence"], dtype=np.float64)
-            observations = np.asarray(state["observations"], dtype=np.int64)
+            effect = np.array(state["position_effect"], dtype=np.float64)
+            evidence = np.array(state["position_evidence"], dtype=np.float64)
+            observations = np.array(state["observations"], dtype=np.int64)
             variance = float(state["prior_variance"])
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
@@ -213,9 +194,8 @@ class HazardModel:
         self.position_effect, self._position_evidence = effect, evidence
         self.observations = observations
         self.effects.prior_variance = variance
-        self._seen = int(observations.sum())
 
     def _learn_positions(self, residual: FloatArray, information: FloatArray) -> None:
-        evidence = np.minimum(self._position_evidence, _EVIDENCE_LIMIT)
+        evidence = np.minimum(self._position_evidence, EVIDENCE_LIMIT)
         self._position_evidence = evidence + information
         self.position_effect = self.position_effect + residual / self._position_evidence

@@ -7,97 +7,127 @@ import numpy as np
 from adaptive_spec.kernels import kernel, sum_in_order
 from adaptive_spec.step import FloatArray, IntArray
 
+EVIDENCE_LIMIT = 1000.0
+"""Fisher information at which the memory of a position is capped."""
+_LEAST_INFORMATION = 0.02
+
 
 def _learn_loop(
     hazard: FloatArray,
+    slots: IntArray,
     verified: IntArray,
     accepted: IntArray,
-    position_gradient: FloatArray,
-    position_information: FloatArray,
+    position_effect: FloatArray,
+    position_evidence: FloatArray,
     position_count: IntArray,
-    base_gradient: FloatArray,
-    base_information: FloatArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
     discount: float,
-) -> None:
+) -> tuple[float, float, int, FloatArray]:
     kmax, batch = hazard.shape
-    position_gradient[:] = 0.0
-    position_information[:] = 0.0
-    base_gradient[:] = 0.0
-    base_information[:] = 0.0
+    sums = np.zeros((4, kmax), np.float64)
+    unknown_sums = np.empty((2, batch), np.float64)
+    observed = 0
     for i in range(batch):
-        if verified[i] <= 0:
-            continue
+        slot = slots[i]
         gradient = 0.0
         total = 0.0
-        unknown = 1.0 / (1.0 + prior_variance * request_information[i])
+        fisher = 0.0
+        unknown = 1.0 / (1.0 + prior_variance * request_information[slot])
         for j in range(min(accepted[i] + 1, verified[i], kmax)):
             h = hazard[j, i]
             residual = (1.0 if j < accepted[i] else 0.0) - h
-            information = max(h * (1.0 - h), 0.02)
-            position_gradient[j] += residual
-            position_information[j] += information
-            base_gradient[j] += unknown * residual
-            base_information[j] += unknown * information
+            information = max(h * (1.0 - h), _LEAST_INFORMATION)
+            sums[0, j] += residual
+            sums[1, j] += information
+            sums[2, j] += unknown * residual
+            sums[3, j] += unknown * information
             position_count[j] += 1
+            observed += 1
             gradient += residual
             total += information
-        information = request_information[i] * discount + total
-        precision = 1.0 / prior_variance + information
-        effect = request_effect[i] + gradient / precision
-        effect = effect * (1.0 - 0.5 * (1.0 - discount) / (1.0 + prior_variance * information))
-        request_effect[i] = effect
-        request_information[i] = information
+            fisher += h * (1.0 - h)
+        unknown_sums[0, i] = unknown * gradient
+        unknown_sums[1, i] = unknown * fisher
+        information = request_information[slot] * discount + total
+        effect = request_effect[slot] + gradient / (1.0 / prior_variance + information)
+        forgets = (0.5 if verified[i] > 0 else 1.0) * (1.0 - discount)
+        request_effect[slot] = effect * (1.0 - forgets / (1.0 + prior_variance * information))
+        request_information[slot] = information
+    surprise = 0.0
+    variance = 0.0
+    for j in range(kmax):
+        surprise += sums[0, j]
+        variance += sums[1, j]
+        position_evidence[j] = min(position_evidence[j], EVIDENCE_LIMIT) + sums[3, j]
+        position_effect[j] += sums[2, j] / position_evidence[j]
+    return surprise, variance, observed, unknown_sums
 
 
 @kernel(
-    "void(float64[:, :], int64[:], int64[:], float64[:], float64[:], int64[:], float64[:],"
-    " float64[:], float64[:], float64[:], float64, float64)",
+    "Tuple((float64, float64, int64, float64[:, ::1]))(float64[:, :], int64[:], int64[:], int64[:],"
+    " float64[::1], float64[::1], int64[::1], float64[::1], float64[::1], float64, float64)",
     _learn_loop,
 )
 def learn(
     hazard: FloatArray,
+    slots: IntArray,
     verified: IntArray,
     accepted: IntArray,
-    position_gradient: FloatArray,
-    position_information: FloatArray,
+    position_effect: FloatArray,
+    position_evidence: FloatArray,
     position_count: IntArray,
-    base_gradient: FloatArray,
-    base_information: FloatArray,
     request_effect: FloatArray,
     request_information: FloatArray,
     prior_variance: float,
     discount: float,
-) -> None:
-    """One step's update of the request effects, and the sums for the position effects.
+) -> tuple[float, float, int, FloatArray]:
+    """One step's update of the position and request effects, in place.
 
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
-    accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given.
-    Updates in place: `position_gradient`, `position_information` `[Kmax]` (overwritten),
-    `position_count` `[Kmax]` (times seen, added to), `base_gradient`, `base_information` `[Kmax]`
-    (the first two again, each request weighted by the share of its prior variance that is left),
-    `request_effect`, `request_information` `[B]`. Requests that verified nothing are untouched.
+    accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given. Each
+    request counts for a position by the share of its prior variance that is left. A request
+    forgets; one that verified nothing returns to the mean twice as fast.
+
+    Args:
+        hazard: [Kmax, B] as predicted.
+        slots: [B] rows of the requests.
+        verified: [B]
+        accepted: [B]
+        position_effect: [Kmax]
+        position_evidence: [Kmax] Fisher information behind it.
+        position_count: [Kmax] times seen.
+        request_effect: [slots]
+        request_information: [slots]
+        prior_variance: of request effects.
+        discount: of a request's information, per step.
+
+    Returns the sum of all residuals, of their Fisher information, the number of observations, and
+    [2, B] both sums by request, times the share of its prior variance that was left.
     """
-    kmax = len(hazard)
-    position = np.arange(kmax)[:, None]
+    position = np.arange(len(hazard))[:, None]
     seen = position < np.minimum(accepted + 1, verified)
     residual = np.where(seen, (position < accepted) - hazard, 0.0)
-    information = np.where(seen, np.maximum(hazard * (1.0 - hazard), 0.02), 0.0)
-    position_gradient[:] = sum_in_order(residual.T)
-    position_information[:] = sum_in_order(information.T)
-    unknown = 1.0 / (1.0 + prior_variance * request_information)
-    base_gradient[:] = sum_in_order((unknown * residual).T)
-    base_information[:] = sum_in_order((unknown * information).T)
+    fisher = np.where(seen, hazard * (1.0 - hazard), 0.0)
+    information = np.where(seen, np.maximum(fisher, _LEAST_INFORMATION), 0.0)
+    unknown = 1.0 / (1.0 + prior_variance * request_information[slots])
+    position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + sum_in_order(
+        (unknown * information).T
+    )
+    position_effect += sum_in_order((unknown * residual).T) / position_evidence
     position_count += np.count_nonzero(seen, axis=1)
-    touched = verified > 0
-    total = sum_in_order(information)
     gradient = sum_in_order(residual)
-    new_information = request_information * discount + total
-    precision = 1.0 / prior_variance + new_information
-    effect = request_effect + gradient / precision
+    kept = request_information[slots] * discount + sum_in_order(information)
+    effect = request_effect[slots] + gradient / (1.0 / prior_variance + kept)
     # The discounted evidence no longer supports the whole effect: it shrinks towards the prior.
-    effect = effect * (1.0 - 0.5 * (1.0 - discount) / (1.0 + prior_variance * new_information))
-    request_effect[:] = np.where(touched, effect, request_effect)
-    request_information[:] = np.where(touched, new_information, request_information)
+    forgets = np.where(verified > 0, 0.5, 1.0) * (1.0 - discount)
+    request_effect[slots] = effect * (1.0 - forgets / (1.0 + prior_variance * kept))
+    request_information[slots] = kept
+    sums = sum_in_order(np.stack((sum_in_order(residual.T), sum_in_order(information.T)), axis=1))
+    return (
+        float(sums[0]),
+        float(sums[1]),
+        int(np.count_nonzero(seen)),
+        np.stack((unknown * gradient, unknown * sum_in_order(fisher))),
+    )

@@ -34,46 +34,36 @@ class RequestEffects:
     def __init__(self) -> None:
         self.prior_variance = _FIRST_VARIANCE
         self._ended = 0
-        self._effect, self._information = floats(0.0), floats(0.0)
+        self.effect, self.evidence = floats(0.0), floats(0.0)
+        """u_i by slot, and the Fisher information behind it."""
 
     def of(self, slots: IntArray) -> FloatArray:
         """u_i [B]."""
-        return self._effect[slots]
+        return self.effect[slots]
 
     def information(self, slots: IntArray) -> FloatArray:
         """Fisher information [B] behind u_i."""
-        return self._information[slots]
+        return self.evidence[slots]
 
     def unknown(self, slots: IntArray) -> FloatArray:
         """Share [B] of the prior variance of u_i that is left."""
-        share: FloatArray = 1.0 / (1.0 + self.prior_variance * self._information[slots])
+        share: FloatArray = 1.0 / (1.0 + self.prior_variance * self.evidence[slots])
         return share
-
-    def put(self, slots: IntArray, effect: FloatArray, information: FloatArray) -> None:
-        """Replace u_i [B] and its information [B]."""
-        self._effect[slots] = effect
-        self._information[slots] = information
-
-    def rest(self, slots: IntArray) -> None:
-        """Count a step that observed nothing of these requests [R]."""
-        information = self._information[slots] * DISCOUNT
-        forgotten = (1.0 - DISCOUNT) / (1.0 + self.prior_variance * information)
-        self.put(slots, self._effect[slots] * (1.0 - forgotten), information)
 
     def impute(self, slots: IntArray, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums [B] over a request's drafts whose outcome was only estimated."""
-        total = self._information[slots] + information
-        effect = self._effect[slots] + residual / (1.0 / self.prior_variance + total)
-        self.put(slots, effect, total)
+        total = self.evidence[slots] + information
+        effect = self.effect[slots] + residual / (1.0 / self.prior_variance + total)
+        self.effect[slots], self.evidence[slots] = effect, total
 
     def forget(self, slots: IntArray) -> None:
         """Learn from ended requests how much requests differ, then clear their rows."""
-        information = self._information[slots]
+        information = self.evidence[slots]
         known = information > _LEAST_INFORMATION
         if known.any():
             # EM step for the variance of u: E[u^2] = estimate^2 + posterior variance.
             posterior = 1.0 / (1.0 / self.prior_variance + information[known])
-            second_moment = float(np.mean(self._effect[slots][known] ** 2 + posterior))
+            second_moment = float(np.mean(self.effect[slots][known] ** 2 + posterior))
             ended = int(np.count_nonzero(known))
             self._ended += ended
             # An average over the first requests, a slow mean afterwards.
@@ -81,5 +71,5 @@ class RequestEffects:
             self.prior_variance += rate * (second_moment - self.prior_variance)
             low, high = _VARIANCE_RANGE
             self.prior_variance = min(max(self.prior_variance, low), high)
-        self._effect.reset(slots)
-        self._information.reset(slots)
+        self.effect.reset(slots)
+        self.evidence.reset(slots)

@@ -65,6 +65,7 @@ class Controller:
         only_watch: str = "",
         missing: Mapping[str, str] | None = None,
         identity: Mapping[str, str] | None = None,
+        counters: Counters | None = None,
         logger: logging.Logger = _LOG,
     ) -> None:
         """Build the controller and load the policy's saved state.
@@ -78,6 +79,7 @@ class Controller:
                 status.
             identity: model, drafter, hardware, versions and other facts that the learned state
                 belongs to. None: no state is saved.
+            counters: what is counted; None: everything.
             logger: logger of the engine.
 
         Raises PolicyError for a policy that is biased with this engine's drafts.
@@ -88,7 +90,7 @@ class Controller:
         self.missing = dict(missing or {})
         self.policy = policy
         self.slots = RequestSlots()
-        self.counters = Counters()
+        self.counters = Counters() if counters is None else counters
         self.mode = self.config.mode
         self._log = logger
         self._faults = Faults(self.config.fail_open, self.counters, logger)

@@ -25,7 +25,9 @@ def with_engine_k_that_runs(context: StepContext) -> StepContext:
 
     An engine's own table may hold K that no uniform plan can take.
     """
+    if context.capability.level is not Level.UNIFORM:
+        return context
     ladder = context.capability.uniform_values
-    if context.capability.level is not Level.UNIFORM or context.engine_k in ladder:
+    if context.engine_k in ladder:
         return context
     return msgspec.structs.replace(context, engine_k=round_down(context.engine_k, ladder))

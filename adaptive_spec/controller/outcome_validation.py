@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from adaptive_spec.step import Capability, StepOutcome
 
 
@@ -17,9 +19,10 @@ def outcome_fault(outcome: StepOutcome, capability: Capability) -> str:
     if not slots.shape == verified.shape == accepted.shape == outcome.emitted.shape:
         return "rows differ in number"
     if slots.size:
-        if accepted.min() < 0 or (accepted > verified).any() or verified.max() > kmax:
+        least, most, some = np.minimum.reduce, np.maximum.reduce, np.logical_or.reduce
+        if least(accepted) < 0 or some(accepted > verified) or most(verified) > kmax:
             return "not 0 <= accepted <= verified <= Kmax"
-        if outcome.emitted.min() < 0 or slots.min() < 0:
+        if least(outcome.emitted) < 0 or least(slots) < 0:
             return "a negative count or slot"
         agreed = outcome.lookup_agreed
         if agreed is not None and (agreed.shape != slots.shape or agreed.min() < 0):

@@ -111,7 +111,7 @@ def finished_step(context: StepContext, plan: SpecPlan, outcome: StepOutcome) ->
     Copies nothing while all requests are still alive.
     """
     planned, alive = context.slots, outcome.slots
-    if len(planned) == len(alive) and (planned == alive).all():
+    if planned is alive or (len(planned) == len(alive) and np.logical_and.reduce(planned == alive)):
         return FinishedStep(context, plan, outcome)
     place, known = _places(alive, planned)
     if not known.all():

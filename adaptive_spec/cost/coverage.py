@@ -16,7 +16,8 @@ class TimedLoads:
     """Counts measured steps by load and mean K."""
 
     def __init__(self, capability: Capability) -> None:
-        self._capability = capability
+        self._uniform = capability.uniform_values
+        self._ladder = exploration_ladder(capability)
         self._by_bin: dict[tuple[int, int], int] = {}
         self._by_size: dict[tuple[int, int], int] = {}
 
@@ -36,21 +37,20 @@ class TimedLoads:
     def missing(self, batch_size: int, wanted: int) -> list[int]:
         """K of the ladder that steps of this load have not been timed with so often, ascending."""
         load = load_bin(batch_size)
-        ladder = exploration_ladder(self._capability)
-        return [k for k in ladder if self._by_bin.get((load, k), 0) < wanted]
+        return [k for k in self._ladder if self._by_bin.get((load, k), 0) < wanted]
 
     def complete(self, wanted: int) -> int:
         """Loads that have been timed with every K of the ladder so often."""
-        ladder = exploration_ladder(self._capability)
-        loads = {load for load, _ in self._by_bin}
-        return sum(all(self._by_bin.get((load, k), 0) >= wanted for k in ladder) for load in loads)
+        counts = self._by_bin
+        loads = {load for load, _ in counts}
+        return sum(all(counts.get((load, k), 0) >= wanted for k in self._ladder) for load in loads)
 
     def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
         """K next to this mean K that batches of about this size lack, ascending."""
         load = near_bin(batch_size)
         return [
             beside
-            for beside in self._capability.uniform_values
+            for beside in self._uniform
             if abs(beside - k) <= _BESIDE and self._by_size.get((load, beside), 0) < wanted
         ]
 

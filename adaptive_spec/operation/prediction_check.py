@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from adaptive_spec.step import SpecPlan, StepOutcome
 
 _MEMORY_STEPS = 1000.0
@@ -33,7 +35,7 @@ class PredictionCheck:
         keep = 1.0 - 1.0 / _MEMORY_STEPS
         self._predicted_tokens = keep * self._predicted_tokens + tokens
         self._predicted_seconds = keep * self._predicted_seconds + seconds
-        self._tokens = keep * self._tokens + float(outcome.emitted.sum())
+        self._tokens = keep * self._tokens + float(np.add.reduce(outcome.emitted))
         self._seconds = keep * self._seconds + outcome.seconds
 
     def snapshot(self) -> dict[str, float]:

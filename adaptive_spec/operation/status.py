@@ -63,7 +63,7 @@ class Counters:
     def plan(self, context: StepContext, plan: SpecPlan) -> None:
         """Count a decision and its available drafts."""
         self.steps += 1
-        self.drafted += int(context.draft_available.sum())
+        self.drafted += int(np.add.reduce(context.draft_available))
         mode = plan.mode.value
         self.modes[mode] += 1
         self.reasons[mode, self._reason(plan.reason)] += 1
@@ -71,9 +71,9 @@ class Counters:
 
     def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
         """Count a step's results; `plan` is the plan that ran, None if unknown."""
-        self.verified += int(outcome.verified.sum())
-        self.accepted += int(outcome.accepted.sum())
-        self.emitted += int(outcome.emitted.sum())
+        self.verified += int(np.add.reduce(outcome.verified))
+        self.accepted += int(np.add.reduce(outcome.accepted))
+        self.emitted += int(np.add.reduce(outcome.emitted))
         for k, count in enumerate(np.bincount(outcome.verified).tolist()):
             if count:
                 self.verified_k[k] += count
@@ -82,12 +82,16 @@ class Counters:
 
     def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
         """Count verified and accepted drafts by task label; nothing without labels."""
-        if (task >= 0).any():
-            for label in np.unique(task[task >= 0]).tolist():
-                own, counts = task == label, self.by_task.pop(label, [0, 0])
-                counts[0] += int(outcome.verified[own].sum())
-                counts[1] += int(outcome.accepted[own].sum())
-                self.by_task[label] = counts
+        if np.maximum.reduce(task, initial=-1) >= 0:
+            each = zip(
+                task.tolist(), outcome.verified.tolist(), outcome.accepted.tolist(), strict=True
+            )
+            for label, verified, accepted in each:
+                if label >= 0:
+                    counts = self.by_task.pop(label, [0, 0])
+                    counts[0] += verified
+                    counts[1] += accepted
+                    self.by_task[label] = counts
             while len(self.by_task) > _MOST_TASKS:  # numbers of labels grow without end
                 del self.by_task[next(iter(self.by_task))]
 
@@ -173,6 +177,25 @@ class Counters:
             "last_reason": last.reason if last else "",
             "last_depth": int(last.draft_depth) if last else 0,
         }
+
+
+class FaultCounters(Counters):
+    """Counters of faults and events alone, for a simulator, which shows no others."""
+
+    def plan(self, context: StepContext, plan: SpecPlan) -> None:
+        """Ignore a decision."""
+
+    def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
+        """Ignore a step's results."""
+
+    def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
+        """Ignore task labels."""
+
+    def sources(self, step: FinishedStep) -> None:
+        """Ignore the drafts of the look-up."""
+
+    def decision_seconds(self, seconds: float) -> None:
+        """Ignore the time of a decision."""
 
 
 def figures_of(policy: object, method: str) -> dict[str, Any]:

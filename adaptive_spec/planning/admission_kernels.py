@@ -223,3 +223,19 @@ def _best_prefix(
     score = (base + total) / (verify_seconds[: len(total)] + draft_seconds)
     admitted = int(np.argmax(score))
     return float(score[admitted]), admitted, float(total[admitted])
+
+
+def _value_loop(values: FloatArray, verify: IntArray) -> float:
+    total = 0.0
+    for i in range(len(verify)):
+        for j in range(min(verify[i], len(values))):
+            total += values[j, i]
+    return total
+
+
+@kernel("float64(float64[:, :], int64[:])", _value_loop)
+def value_of(values: FloatArray, verify: IntArray) -> float:
+    """Sum of values [Kmax, B] at positions below verify [B], request by request."""
+    admitted = np.arange(len(values)) < verify[:, None]
+    total = np.cumsum(np.where(admitted, values.T, 0.0))
+    return float(total[-1]) if total.size else 0.0

@@ -67,25 +67,25 @@ class Exploring:
             depth: D as planned.
             observations: [Kmax] times each position has been observed.
         """
-        context, deeper = forecast.context, self._explorer.deeper(depth)
+        context, explorer = forecast.context, self._explorer
         planned = verify
         extends, available = self._extend_next, context.draft_available
         propensity: FloatArray | None = None
-        verify = self._explorer.fill_padding(verify, available)
+        verify = explorer.fill_padding(verify, available)
         if extends:
             fraction = FRACTION if verify.any() else FRACTION_OF_NONE
-            verify, propensity = self._explorer.extend(verify, available, fraction)
-        self._extend_next = self._explorer.due(
+            verify, propensity = explorer.extend(verify, available, fraction)
+        self._extend_next = explorer.due(
             context.step,
             depth,
             observations,
-            nobody=not verify.any(),
+            nobody=not np.logical_or.reduce(verify),
             may_pay=lambda: forecast.deeper_may_pay(
-                planned, depth, deeper, int(observations[depth])
+                planned, depth, explorer.deeper(depth), int(observations[depth])
             ),
         )
         if self._extend_next:
-            depth = deeper
+            depth = explorer.deeper(depth)
         return Explored(verify, depth, extends, propensity)
 
     def extend_while_drafting(self, context: StepContext) -> None:

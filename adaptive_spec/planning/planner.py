@@ -172,12 +172,6 @@ def is_ragged(verify: IntArray) -> bool:
     return bool(verify.size) and bool(verify.min() != verify.max())
 
 
-def value_of(values: FloatArray, verify: IntArray) -> float:
-    """Sum of values [Kmax, B] at positions below verify [B]."""
-    admitted = np.arange(len(values))[:, None] < verify
-    return float(np.sum(values, where=admitted))
-
-
 @lru_cache(maxsize=16)
 def _depths(capability: Capability) -> IntArray:
     if not capability.steers_depth:

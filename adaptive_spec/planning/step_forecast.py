@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptive_spec.cost.model import CostModel
+from adaptive_spec.planning.admission_kernels import value_of
 from adaptive_spec.planning.on_off.break_even import Prospect, prospect
-from adaptive_spec.planning.planner import Admission, best_admission, is_ragged, value_of
+from adaptive_spec.planning.planner import Admission, best_admission, is_ragged
 from adaptive_spec.planning.throughput_weights import token_worth
 from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 

@@ -28,7 +28,7 @@ class LatencyWeights:
 
     def weights(self, context: StepContext) -> FloatArray | None:
         """Return w_i >= 1, [B]; None if all are 1."""
-        if self._strength <= 0.0 or not context.tpot_target.min(initial=np.inf) < np.inf:
+        if self._strength <= 0.0 or not self._some_target(context):
             return None
         self._used = True
         slots, target = context.slots, context.tpot_target
@@ -39,6 +39,10 @@ class LatencyWeights:
         deficit = np.where(np.isfinite(target), per_token / target - 1.0, 0.0)
         result: FloatArray = 1.0 + self._strength * np.clip(deficit, 0.0, _LARGEST_DEFICIT)
         return result
+
+    @staticmethod
+    def _some_target(context: StepContext) -> bool:
+        return bool(np.minimum.reduce(context.tpot_target, initial=np.inf) < np.inf)
 
     def emitted(self, slots: IntArray, tokens: IntArray) -> None:
         """Count tokens [B] that reached these requests."""

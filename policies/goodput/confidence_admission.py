@@ -20,7 +20,7 @@ import numpy as np
 
 from adaptive_spec.acceptance.confidence import log_odds
 from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
-from adaptive_spec.planning.planner import value_of
+from adaptive_spec.planning.admission_kernels import value_of
 from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.policies.goodput.judge_kernel import judge
 from adaptive_spec.step import BoolArray, DraftPass, DraftVerdict, FloatArray, IntArray

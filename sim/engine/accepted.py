@@ -83,7 +83,7 @@ class AcceptedDrafts:
         """[B] drafts copied from earlier text, at most as many as possible [B], and the matches."""
         if self._copied is None or self._match is None:
             return None, None
-        place = self._place(batch.cursor())
+        place = self._place(batch.cursor)
         return np.minimum(self._copied[place], possible), self._match[place]
 
     def agreed(self, batch: DecodeBatch, emitted: IntArray | None) -> IntArray | None:
@@ -91,7 +91,7 @@ class AcceptedDrafts:
 
         With tokens to be emitted those that they show right; with drafts, those that are.
         """
-        right = self.copied_at(batch.cursor())
+        right = self.copied_at(batch.cursor)
         return None if right is None or emitted is None else np.minimum(right, emitted)
 
     def copied_at(self, positions: IntArray) -> IntArray | None:
@@ -110,25 +110,24 @@ class AcceptedDrafts:
         Requests of `from_lookup` verify drafts that are copied from earlier text.
         """
         if not drafts:
-            return np.zeros(len(batch), dtype=np.int64)
-        cursor = self._place(batch.cursor())
+            return np.zeros(batch.size, dtype=np.int64)
+        cursor = self._place(batch.cursor)
         if from_lookup is not None and self._right is not None:
             right = np.where(from_lookup, self._right[cursor], self._accepted[cursor])
             either: IntArray = np.minimum(right, verify)
             return either
         if self._tree_sizes is None:
-            accepted: IntArray = np.minimum(self._accepted[cursor], verify)
+            accepted: IntArray = np.minimum(self._accepted.take(cursor), verify)
             return accepted
         fits = self._tree_sizes[cursor] <= verify[:, None]
-        left = batch.total - batch.emitted - 1
-        inside: IntArray = np.minimum(np.count_nonzero(fits, axis=1), left)
+        inside: IntArray = np.minimum(np.count_nonzero(fits, axis=1), batch.left)
         return inside
 
     def limit_to_proposed(self, batch: DecodeBatch, available: IntArray) -> IntArray:
         """[B] drafts at hand, where the drafter can't always propose."""
-        if self._proposed is None or not len(batch):
+        if self._proposed is None or not batch.size:
             return available
-        place = self._place(batch.cursor())
+        place = self._place(batch.cursor)
         limited: IntArray = np.minimum(available, self._proposed[place])
         return limited
 
@@ -144,7 +143,7 @@ class AcceptedDrafts:
         """[B, Kmax] maximum draft probability of so many drafts [B] at hand, nan beyond them."""
         if self._confidence is None:
             return None
-        signal = self._confidence[self._place(batch.cursor())]
+        signal = self._confidence[self._place(batch.cursor)]
         beyond = np.arange(signal.shape[1]) >= drafts[:, None]
         signal[beyond] = np.nan
         return signal

@@ -24,9 +24,9 @@ def step_context(
     accepted: AcceptedDrafts,
 ) -> StepContext:
     """The context of step number `step`, which begins at `now` seconds."""
-    batch_size, kmax = len(batch), options.max_draft_tokens
+    batch_size, kmax = batch.size, options.max_draft_tokens
     # One token is kept for the bonus position, so that a chain never emits too much.
-    possible = np.minimum(batch.total - batch.emitted - 1, kmax)
+    room = possible = np.minimum(batch.left, kmax)
     if accepted.is_tree:  # K counts nodes, most of which are never emitted
         possible = np.where(possible > 0, kmax, 0)
     available = np.minimum(possible, batch.drafted)
@@ -34,9 +34,7 @@ def step_context(
         possible = np.where(batch.stale, 0, possible)
         available = np.where(batch.stale, 0, available)
     available = accepted.limit_to_proposed(batch, available)
-    # Copied drafts need no state of the drafter.
-    room = np.minimum(batch.total - batch.emitted - 1, kmax)
-    copied, match = accepted.looked_up(batch, room)
+    copied, match = accepted.looked_up(batch, room)  # needs no state of the drafter
     used = batch.context_total + batch_size * (pool.block_tokens - 1)
     used += prompts.blocks * pool.block_tokens
     confidence = None
@@ -47,7 +45,7 @@ def step_context(
         capability=capability,
         request_ids=batch.ids,
         slots=batch.slots,
-        context_tokens=batch.context(),
+        context_tokens=batch.context,
         draft_available=available,
         draft_possible=possible,
         engine_k=capability.uniform_values[-1] if options.level is Level.UNIFORM else kmax,

@@ -13,116 +13,110 @@ class DecodeBatch:
     """B decoding requests in order of admission. Arrays are replaced, never changed in place.
 
     Attributes:
+        size: B.
         slots: [B] rows of the policy's arrays.
-        emitted: [B] tokens emitted so far, by prompt and decode steps.
-        total: [B] tokens to emit.
-        prompt: [B] prompt lengths.
-        start, length: [B] acceptance record of each.
+        left: [B] tokens to emit after the next one.
+        context: [B] tokens in the KV cache.
+        cursor: [B] position of each request in the acceptance data. A prompt's last pass emits the
+            first token, so a record's first position belongs to the step with one token emitted:
+            in recorded steps, and in SpecDecode-Bench's simulator.
         drafted: [B] drafts at hand.
         stale: [B] no drafts to the end.
         tpot_target, temperature: [B] floats.
         task: [B] number of the task label, -1 without.
         context_total: sum of context lengths.
-        wraps: some output is longer than its record.
         any_stale: some request is stale.
     """
 
     def __init__(self) -> None:
         self.members: list[Running] = []
         self.ids: list[str] = []
-        empty: IntArray = np.zeros(0, dtype=np.int64)
-        self.slots = self.emitted = self.total = self.prompt = empty
-        self.start = self.length = self.drafted = self.task = empty
+        self._whole: IntArray = np.zeros((6, 0), dtype=np.int64)
+        self._floats: FloatArray = np.zeros((2, 0))
+        self.left: IntArray = np.zeros(0, dtype=np.int64)
+        self.drafted = self.left
         self.stale: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self.tpot_target: FloatArray = np.zeros(0)
-        self.temperature: FloatArray = np.zeros(0)
-        self.context_total = 0
-        self.wraps = False
-        self.any_stale = False
-
-    def __len__(self) -> int:
-        return len(self.members)
+        self._changed()
 
     def join(self, joining: list[Running], tasks: list[int], drafted: int) -> None:
         """Requests whose prompts have run start to decode, with this many drafts at hand."""
+        requests = [each.request for each in joining]
+        more = (
+            [each.slot for each in joining],
+            tasks,
+            [each.prompt_tokens for each in requests],
+            [each.output_tokens for each in requests],
+            [each.start for each in joining],
+            [each.length for each in joining],
+        )
+        floats = [each.tpot_target for each in requests], [each.temperature for each in joining]
+        left = [each.request.output_tokens - each.emitted - 1 for each in joining]
         self.members = self.members + joining
-        self.ids = self.ids + [each.request.id for each in joining]
-        self.slots = _extended(self.slots, [each.slot for each in joining])
-        self.emitted = _extended(self.emitted, [each.emitted for each in joining])
-        self.total = _extended(self.total, [each.request.output_tokens for each in joining])
-        self.prompt = _extended(self.prompt, [each.request.prompt_tokens for each in joining])
-        self.start = _extended(self.start, [each.start for each in joining])
-        self.length = _extended(self.length, [each.length for each in joining])
-        self.drafted = _extended(self.drafted, [drafted] * len(joining))
-        self.task = _extended(self.task, tasks)
-        self.stale = np.concatenate((self.stale, [each.stale for each in joining]))
-        self.tpot_target = np.concatenate(
-            (self.tpot_target, [each.request.tpot_target for each in joining])
-        )
-        self.temperature = np.concatenate(
-            (self.temperature, [each.temperature for each in joining])
-        )
-        self._summarise()
+        self.ids = self.ids + [each.id for each in requests]
+        self._whole = np.concatenate((self._whole, np.array(more, dtype=np.int64)), axis=1)
+        self._floats = np.concatenate((self._floats, np.array(floats)), axis=1)
+        self.left = np.append(self.left, left)
+        self.drafted = np.append(self.drafted, [drafted] * len(joining))
+        self.stale = np.append(self.stale, [each.stale for each in joining])
+        self._changed()
 
     def leave(self, leaving: NDArray[np.bool_]) -> list[Running]:
         """Take out the requests of a mask [B]; returns them, their `emitted` brought up to date."""
-        out = np.flatnonzero(leaving).tolist()
-        left = [self.members[i] for i in out]
-        for i, member in zip(out, left, strict=True):
-            member.emitted = int(self.emitted[i])
+        emitted, left = self.emitted, []
+        for i in np.flatnonzero(leaving).tolist():
+            member = self.members[i]
+            member.emitted = int(emitted[i])
             member.stale = bool(self.stale[i])
-        keep = ~leaving
-        kept = np.flatnonzero(keep).tolist()
-        self.members = [self.members[i] for i in kept]
-        self.ids = [self.ids[i] for i in kept]
-        self.slots, self.emitted = self.slots[keep], self.emitted[keep]
-        self.total, self.prompt = self.total[keep], self.prompt[keep]
-        self.start, self.length = self.start[keep], self.length[keep]
-        self.drafted, self.task = self.drafted[keep], self.task[keep]
-        self.stale, self.tpot_target = self.stale[keep], self.tpot_target[keep]
-        self.temperature = self.temperature[keep]
-        self._summarise()
+            left.append(member)
+        kept = np.flatnonzero(~leaving)
+        self.members = [self.members[i] for i in kept.tolist()]
+        self.ids = [self.ids[i] for i in kept.tolist()]
+        self._whole, self._floats = self._whole[:, kept], self._floats[:, kept]
+        self.left, self.drafted = self.left[kept], self.drafted[kept]
+        self.stale = self.stale[kept]
+        self._changed()
         return left
 
-    def context(self) -> IntArray:
-        """[B] tokens in the KV cache."""
-        return self.prompt + self.emitted
-
-    def cursor(self) -> IntArray:
-        """[B] position of each request in the acceptance data.
-
-        A prompt's last pass emits the first token, so a record's first position belongs to the
-        step with one token emitted: in recorded steps, and in SpecDecode-Bench's simulator.
-        """
-        done = self.emitted - 1
-        if self.wraps:
-            done %= self.length
-        return self.start + done
+    @property
+    def emitted(self) -> IntArray:
+        """[B] tokens emitted so far, by prompt and decode steps."""
+        emitted: IntArray = self._total - 1 - self.left
+        return emitted
 
     def cursor_after(self, emitted: IntArray) -> IntArray:
         """[B] position once so many more tokens [B] are out; of a request that ends, its last."""
-        done = np.minimum(self.emitted + emitted, self.total) - 1
-        if self.wraps:
-            done %= self.length
-        position: IntArray = self.start + done
-        return position
+        return self._position(np.maximum(self.left - emitted, -1))
 
     def advance(self, emitted: IntArray, total: int, drafted: IntArray) -> None:
         """A step has emitted these tokens, `total` in all, and drafted so deep [B] for the next."""
-        self.emitted = self.emitted + emitted
-        self.context_total += total
+        self.left = self.left - emitted
         self.drafted = drafted
+        self.context_total += total
+        self._move()
 
     def spoil(self) -> None:
         """The drafter's state has missed a step: no drafts for these requests any more."""
-        self.stale = np.ones(len(self.members), dtype=np.bool_)
-        self.any_stale = len(self.members) > 0
+        self.stale = np.ones(self.size, dtype=np.bool_)
+        self.any_stale = self.size > 0
 
-    def _summarise(self) -> None:
-        self.context_total = int(self.prompt.sum() + self.emitted.sum())
-        self.wraps = bool((self.total > self.length).any())
+    def _changed(self) -> None:
+        self.size = len(self.members)
+        self.slots, self.task, prompt, self._total, self._start, self._length = self._whole
+        self.tpot_target, self.temperature = self._floats
+        self._wraps = bool((self._total > self._length).any())
+        self._full_context = prompt + self._total - 1
+        self._last_position = self._start + self._total - 2
         self.any_stale = bool(self.stale.any())
+        self._move()
+        self.context_total = int(self.context.sum())
 
+    def _move(self) -> None:
+        self.context = self._full_context - self.left
+        self.cursor = self._position(self.left)
 
-def _extended(values: IntArray, more: list[int]) -> IntArray:
-    return np.concatenate((values, np.array(more, dtype=np.int64)))
+    def _position(self, left: IntArray) -> IntArray:
+        """[B] position in the acceptance data; an output beyond its record starts over in it."""
+        position: IntArray = self._last_position - left
+        if self._wraps:
+            position = self._start + (position - self._start) % self._length
+        return position

@@ -6,6 +6,8 @@ does, the others' slots run along, as in an engine whose drafter batch keeps its
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from adaptive_spec.controller.controller import Controller
@@ -37,12 +39,19 @@ def drafts_made(
         emitted: [B] tokens of this step, after which drafting begins.
         depth: the most passes.
     """
-    asked = controller.stops_drafting and accepted.has_confidence
-    if not (asked and depth and len(batch) and controller.capability.stops_drafting):
+    size = len(batch.slots)
+    possible = accepted.has_confidence and depth and size
+    if not (possible and controller.capability.stops_drafting and controller.stops_drafting):
         controller.drafted_whole()
-        return np.full(len(batch), depth, dtype=np.int64), depth
+        return _all(size, depth), depth
     confidence = accepted.confidence_at(batch.cursor_after(emitted))
     return _until_stopped(controller, step, batch, confidence, depth)
+
+
+@lru_cache(maxsize=1024)
+def _all(batch_size: int, depth: int) -> IntArray:
+    """[B] the same depth for all."""
+    return np.full(batch_size, depth, dtype=np.int64)
 
 
 def _until_stopped(
@@ -58,8 +67,8 @@ def _until_stopped(
         depth: the most passes, >= 1.
     """
     entropy = modelled_entropy(confidence)
-    drafting = np.ones(len(batch), dtype=np.bool_)
-    drafted: IntArray = np.zeros(len(batch), dtype=np.int64)
+    drafting = np.ones(len(batch.slots), dtype=np.bool_)
+    drafted: IntArray = np.zeros(len(batch.slots), dtype=np.int64)
     for position in range(depth):
         verdict = controller.after_draft_pass(
             DraftPass(

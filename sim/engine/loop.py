@@ -20,6 +20,7 @@ import numpy as np
 from adaptive_spec.config import Config, FailOpen, Trace
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.operation.status import FaultCounters
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
@@ -105,7 +106,9 @@ class Engine:
             trace=Trace(directory=trace_directory, max_segments=1 << 20),
             fail_open=FailOpen(max_decision_ms=math.inf),
         )
-        self.controller = Controller(policy, self.capability, config, logger=_LOG)
+        self.controller = Controller(
+            policy, self.capability, config, counters=FaultCounters(), logger=_LOG
+        )
         if not shaped:
             random = np.random.default_rng(shape_seed)
             acceptance = drafter.shape(acceptance, random)
@@ -169,7 +172,7 @@ class Engine:
         measuring = warm()
         while self.now < max_seconds and (not measuring or measured.tokens < limit):
             self._arrivals.up_to(self.now)
-            if not len(self.batch) and not self.prompts.running and not self.prompts.waiting:
+            if not (self.batch.size or self.prompts.running or self.prompts.waiting):
                 upcoming = self._load.next_arrival()
                 if upcoming == math.inf:
                     break
@@ -208,14 +211,15 @@ class Engine:
         plan = self.controller.plan(context)
         decision = time.perf_counter() - began
         verify = self.kv_blocks.reserve(plan.verify)
-        batch, batch_size = self.batch, len(self.batch)
-        drafts = int(verify.sum())
-        depth, cold = self._depth(plan)
+        batch, batch_size = self.batch, self.batch.size
+        by_k = np.bincount(verify).tolist()
+        drafts = sum(k * count for k, count in enumerate(by_k))
+        depth, off, cold = self._depth(plan)
         batch_tokens = batch_size + drafts
         if drafts:
-            batch_tokens += batch_size * self._extra_tokens[int(verify.max())]
+            batch_tokens += batch_size * self._extra_tokens[len(by_k) - 1]
         prompt = self.kv_blocks.run_prompts(batch_tokens, verify)
-        ragged = bool(drafts) and int(verify.min()) != int(verify.max())
+        ragged = drafts > 0 and by_k[-1] < batch_size
         context_total = batch.context_total
         seconds = self.step_time.verify(
             batch_size,
@@ -240,13 +244,12 @@ class Engine:
         drafting = batch_size + len(prompt.ended)
         seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
         if batch_size:
-            off = plan.mode is Mode.OFF_COLD or plan.mode is Mode.OFF_WARM
             if self._was_off and not off:
                 seconds += self.options.reentry_seconds
             self._was_off = off
         self.now += seconds
 
-        total = int(emitted.sum())
+        total = batch_size + (int(np.add.reduce(accepted)) if drafts else 0)
         outcome = StepOutcome(
             step=self._step,
             slots=batch.slots,
@@ -272,20 +275,19 @@ class Engine:
             self._observe_oldest()
         decision += time.perf_counter() - began
         if batch_size:
-            self.measurements.decode(
-                plan.mode, verify, drafts, total - batch_size, context_total, decision
-            )
+            self.measurements.decode(plan.mode, by_k, total - batch_size, context_total, decision)
         self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
 
     # ----------------------------------------------------------------- before a step
 
-    def _depth(self, plan: SpecPlan) -> tuple[int, bool]:
-        """Draft depth, and whether the drafter skips even the pass that keeps its state in step."""
+    def _depth(self, plan: SpecPlan) -> tuple[int, bool, bool]:
+        """Draft depth, whether speculation is off, and whether even the drafter's warm pass is."""
         if plan.mode is Mode.OFF_COLD:
-            return 0, True
-        if plan.mode is not Mode.OFF_WARM and not self.capability.steers_depth:
-            return self.options.max_draft_tokens, False
-        return plan.draft_depth, False
+            return 0, True, True
+        off = plan.mode is Mode.OFF_WARM
+        if not off and not self.capability.steers_depth:
+            return self.options.max_draft_tokens, False, False
+        return plan.draft_depth, off, False
 
     # ------------------------------------------------------------------ after a step
 
@@ -307,9 +309,8 @@ class Engine:
             for member in (*self.prompts.running, *prompt.ended):
                 member.stale = True
         ended: list[str] = []
-        done = batch.emitted >= batch.total
-        if done.any():
-            for member in batch.leave(done):
+        if batch.size and int(np.minimum.reduce(batch.left)) < 0:
+            for member in batch.leave(batch.left < 0):
                 self._finish(member, ended)
         joining: list[Running] = []
         for member in prompt.ended:

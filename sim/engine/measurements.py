@@ -13,7 +13,7 @@ import numpy as np
 from adaptive_spec.sim.engine.running import Running
 from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.results.segments import Segments
-from adaptive_spec.step import FloatArray, IntArray, Mode
+from adaptive_spec.step import FloatArray, Mode
 
 _PIECES = 1024
 
@@ -53,11 +53,9 @@ class Measurements:
         self._wall = time.perf_counter()
         self.steps = self.tokens = self.requests = 0
         self.rejected = self.preemptions = self._good = 0
-        self._request_steps = self._decode_steps = self._switches = 0
-        self._context = self._most = 0
-        self._verified = self._accepted = 0
+        self._switches = self._context = self._most = self._accepted = 0
         self._modes: Counter[Mode] = Counter()
-        self._k_counts: IntArray = np.zeros(32, dtype=np.int64)
+        self._k_counts: Counter[int] = Counter()
         self.kv_peak = 0.0
         self._decisions = array("d")
         self._ttft = array("d")
@@ -71,29 +69,23 @@ class Measurements:
     def decode(
         self,
         mode: Mode,
-        verify: IntArray,
-        verified: int,
+        by_k: list[int],
         accepted: int,
         context: int,
         decision: float,
     ) -> None:
-        """A step in which requests decoded, their context, and the seconds its decision took."""
-        batch_size = len(verify)
-        self._decode_steps += 1
-        self._request_steps += batch_size
+        """A step in which requests decoded, by K, and the seconds that its decision took."""
+        batch_size = sum(by_k)
         self._context += context
         self._most = max(self._most, batch_size)
-        self._verified += verified
         self._accepted += accepted
         self._modes[mode] += 1
         self._decisions.append(decision)
-        if verified == 0:
-            self._k_counts[0] += batch_size
-        else:
-            counts = np.bincount(verify)
-            if len(counts) > len(self._k_counts):
-                self._k_counts = np.pad(self._k_counts, (0, len(counts) - len(self._k_counts)))
-            self._k_counts[: len(counts)] += counts
+        verified = 0
+        for k, count in enumerate(by_k):
+            if count:
+                self._k_counts[k] += count
+                verified += k * count
         off = mode is Mode.OFF_WARM or mode is Mode.OFF_COLD
         self._switches += self._off is not None and off is not self._off
         self._off = off
@@ -142,16 +134,17 @@ class Measurements:
     def result(self, policy: str, now: float, fail_opens: int) -> Result:
         """Return everything measured since the last reset."""
         seconds = now - self._began
-        request_steps = max(self._request_steps, 1)
-        decode_steps = max(self._decode_steps, 1)
-        k_counts = self._k_counts.tolist()
+        decoded = sum(self._k_counts.values())
+        request_steps = max(decoded, 1)
+        decode_steps = max(sum(self._modes.values()), 1)
+        verified = sum(k * count for k, count in self._k_counts.items())
         return Result(
             policy=policy,
             throughput_tok_s=self.tokens / seconds if seconds > 0 else 0.0,
             ttft_ms=_percentiles(self._ttft, 1e3),
             tpot_ms=_percentiles(self._tpot, 1e3),
             goodput_req_s=self._good / seconds if self._limits.given and seconds > 0 else None,
-            mean_k=self._verified / request_steps,
+            mean_k=verified / request_steps,
             accepted_per_step=self._accepted / request_steps,
             mode_fraction={
                 mode.value: count / decode_steps for mode, count in sorted(self._modes.items())
@@ -163,11 +156,11 @@ class Measurements:
             requests=self.requests,
             rejected=self.rejected,
             preemptions=self.preemptions,
-            mean_batch=self._request_steps / decode_steps,
+            mean_batch=decoded / decode_steps,
             most_batch=self._most,
             mean_context=self._context / request_steps,
             kv_peak=self.kv_peak,
-            k_fraction={str(k): n / request_steps for k, n in enumerate(k_counts) if n},
+            k_fraction={str(k): n / request_steps for k, n in sorted(self._k_counts.items())},
             fail_opens=fail_opens,
             switches=self._switches,
             segments=[] if self._segments is None else self._segments.finished(),

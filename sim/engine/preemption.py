@@ -34,6 +34,7 @@ class KvAllocator:
         self._batch = batch
         self._prompts = prompts
         self._measurements = measurements
+        self._most = 0
         self.preempted = False
 
     def reserve(self, verify: IntArray) -> IntArray:
@@ -46,18 +47,20 @@ class KvAllocator:
         """
         batch, pool, prompts = self._batch, self._pool, self._prompts
         self.preempted = False
-        if self._most_tokens() <= (pool.blocks - prompts.blocks) * pool.block_tokens:
+        self._most = self._most_tokens()
+        if self._most <= (pool.blocks - prompts.blocks) * pool.block_tokens:
             return verify
-        while pool.needed(batch.context(), verify) > pool.blocks - prompts.blocks:
+        while pool.needed(batch.context, verify) > pool.blocks - prompts.blocks:
             self._measurements.preemptions += 1
             self.preempted = True
             if prompts.evict_latest() is not None:
                 continue
-            last = np.zeros(len(batch), dtype=np.bool_)
+            last = np.zeros(batch.size, dtype=np.bool_)
             last[-1] = True
             (evicted,) = batch.leave(last)
             prompts.preempted(evicted)
             verify = verify[:-1]
+        self._most = self._most_tokens()
         return verify
 
     def run_prompts(self, batch_tokens: int, verify: IntArray) -> PromptStep:
@@ -65,12 +68,12 @@ class KvAllocator:
         batch, pool, prompts = self._batch, self._pool, self._prompts
         if not prompts.running and not prompts.waiting:
             # The exact number is only needed when it could be a new peak.
-            if self._most_tokens() > self._measurements.kv_peak * pool.tokens:
-                self._measurements.kv_in_use(pool.needed(batch.context(), verify) / pool.blocks)
+            if self._most > self._measurements.kv_peak * pool.tokens:
+                self._measurements.kv_in_use(pool.needed(batch.context, verify) / pool.blocks)
             return _NO_PROMPTS
-        decoding = pool.needed(batch.context(), verify)
+        decoding = pool.needed(batch.context, verify)
         free = pool.blocks - decoding - prompts.blocks
-        places = self._options.max_running - len(batch) - len(prompts.running)
+        places = self._options.max_running - batch.size - len(prompts.running)
         if self.preempted:  # the freed blocks are not for other prompts
             places = 0
         step = prompts.run(self._options.max_batch_tokens - batch_tokens, free, places)
@@ -80,4 +83,4 @@ class KvAllocator:
 
     def _most_tokens(self) -> int:
         kmax = self._options.max_draft_tokens
-        return self._pool.at_most(len(self._batch), self._batch.context_total, kmax)
+        return self._pool.at_most(self._batch.size, self._batch.context_total, kmax)

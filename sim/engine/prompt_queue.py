@@ -35,6 +35,8 @@ class PromptQueue:
 
     def expected_tokens(self, room: int) -> int:
         """Prompt tokens the next step is likely to run: of admitted prompts, and the next one."""
+        if not self.running and not self.waiting:
+            return 0
         pending = sum(each.to_prefill - each.prefilled for each in self.running)
         if self.waiting:
             pending += self.waiting[0].to_prefill

@@ -141,7 +141,6 @@ def test_switches_between_off_and_on_are_counted():
     from adaptive_spec.step import Mode
 
     measured = Measurements()
-    one = np.ones(1, dtype=np.int64)
     for mode in (Mode.ON, Mode.OFF_WARM, Mode.OFF_COLD, Mode.ON, Mode.ON, Mode.OFF_COLD):
-        measured.decode(mode, one, 1, 1, 10, 0.0)
+        measured.decode(mode, [0, 1], 1, 10, 0.0)
     assert measured.result("any", 1.0, 0).switches == 3

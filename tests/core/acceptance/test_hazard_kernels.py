@@ -11,6 +11,7 @@ from adaptive_spec.acceptance.hazard_kernels import (
     HAZARD_CEILING,
     HAZARD_FLOOR,
     logits_to_hazards,
+    negated_logits,
     odds_to_hazards,
     survive,
 )
@@ -33,6 +34,24 @@ def test_both_forms_return_the_same_bits(seed: int, batch: int, kmax: int) -> No
         multiply(array)
         found.append(array.tobytes())
     assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("needs_numba")
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(0, 40), places=st.sampled_from([0, 3, 8]))
+def test_logits_are_the_same_bits_in_both_forms(seed: int, batch: int, places: int) -> None:
+    random = np.random.default_rng(seed)
+    slots, task = random.integers(0, 40, batch), random.integers(-1, 20, batch)
+    position, request, label = (random.normal(size=size) for size in (5, 30, places))
+    number = np.arange(places) + 8 * random.integers(0, 2, places)
+    given_arrays = position, slots, request, task, number, label
+    found = [
+        form(*given_arrays, 8) for form in (negated_logits.reference, negated_logits.compile())
+    ]
+    assert found[0].tobytes() == found[1].tobytes()
+    beyond = slots >= len(request)
+    if not places:
+        assert (found[0][:, beyond] == -position[:, None]).all(), "unknown requests have no effect"
 
 
 @pytest.mark.usefixtures("each_form")

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.acceptance.model import AcceptanceModel
-from adaptive_spec.acceptance.request_effects import RequestEffects
 
 _BATCH, _K = 16, 4
 _EASY, _HARD = 0.95, 0.08
@@ -59,11 +58,12 @@ def test_where_all_requests_are_alike_they_are_hardly_told_apart() -> None:
 
 @given(effect=st.floats(0.01, 4.0), information=st.floats(0.0, 5.0))
 def test_a_request_that_is_not_tried_returns_to_the_mean(effect: float, information: float) -> None:
-    effects, slots = RequestEffects(), np.array([3])
-    effects.put(slots, np.array([effect]), np.array([information]))
+    model, slots, none = AcceptanceModel(_K), np.array([3]), np.array([0])
+    effects = model.history.effects
+    effects.effect[slots], effects.evidence[slots] = effect, information
     before = abs(effect)
     for _ in range(20):
-        effects.rest(slots)
+        model.learn(slots, none, none)
         now = abs(float(effects.of(slots)[0]))
         assert now <= before
         before = now

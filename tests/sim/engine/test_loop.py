@@ -52,9 +52,9 @@ class Watched:
             step()
             assert engine.now > last
             last = engine.now
-            held = int(((engine.batch.context() + 15) // 16).sum()) + engine.prompts.blocks
+            held = int(((engine.batch.context + 15) // 16).sum()) + engine.prompts.blocks
             assert held <= engine.pool.blocks
-            assert (engine.batch.emitted < engine.batch.total).all()
+            assert (engine.batch.left >= 0).all()
 
         engine.step = checked
         return engine.run()
