@@ -310,6 +310,15 @@ def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear_and_of_a_smal
         assert dear or verify[-1] < 1.2 * verify[0]
 
 
+def test_a_long_prompt_in_the_first_step_makes_no_unmeasured_draft_dear() -> None:
+    model = CostModel(FULL)
+    for n, prompt in enumerate((8000, *[0] * 60)):
+        k = n % 3
+        model.learn(step(64, k, k, 0.009 + SLOPE * (64 * (1 + k) + prompt), prompt))
+    verify = model.verify_seconds(64, 6400, 0)
+    assert (verify[6 * 64] - verify[3 * 64]) / (3 * 64) < 2.0 * SLOPE
+
+
 def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
     model = CostModel(FULL)
     random = np.random.default_rng(3)
