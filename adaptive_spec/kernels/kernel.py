@@ -71,15 +71,19 @@ class Kernel(Generic[_P, _R]):
         self._active = self.compile() if compiled else None
 
 
-def kernel(signature: str, loop: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
+def kernel(
+    signature: str, loop: Callable[_P, _R] | None = None
+) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
     """Declare the decorated numpy function a kernel.
 
     Args:
         signature: types for numba, as in its documentation; ``float64[:, :]`` takes any layout.
         loop: the same computation as a loop over numbers, which numba can compile. It may use
-            constants of its own file only: the disk cache goes by the content of that file.
+            constants of its own file only: the disk cache goes by the content of that file, and of
+            those of the kernels it calls. None: the decorated function itself, which then calls
+            other kernels and does little besides.
     """
-    return lambda reference: Kernel(reference, loop, signature)
+    return lambda reference: Kernel(reference, loop or reference, signature)
 
 
 def numba_available() -> bool:
