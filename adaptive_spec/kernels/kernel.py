@@ -71,19 +71,23 @@ class Kernel(Generic[_P, _R]):
         self._active = self.compile() if compiled else None
 
 
-def kernel(
-    signature: str, loop: Callable[_P, _R] | None = None
-) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
+def kernel(signature: str, loop: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
     """Declare the decorated numpy function a kernel.
 
     Args:
         signature: types for numba, as in its documentation; ``float64[:, :]`` takes any layout.
         loop: the same computation as a loop over numbers, which numba can compile. It may use
-            constants of its own file only: the disk cache goes by the content of that file, and of
-            those of the kernels it calls. None: the decorated function itself, which then calls
-            other kernels and does little besides.
+            constants of its own file only: the disk cache goes by the content of that file.
     """
-    return lambda reference: Kernel(reference, loop or reference, signature)
+    return lambda reference: Kernel(reference, loop, signature)
+
+
+def kernel_of_kernels(signature: str) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
+    """Declare a function that calls other kernels a kernel, itself in both forms.
+
+    It is compiled with the loops of those; the disk cache goes by their files, too.
+    """
+    return lambda both: Kernel(both, both, signature)
 
 
 def numba_available() -> bool:

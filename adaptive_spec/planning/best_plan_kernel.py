@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.kernels import kernel
+from adaptive_spec.kernels import kernel_of_kernels
 from adaptive_spec.planning.admission_kernels import admit, rank, value_of
 from adaptive_spec.planning.throughput_weights import worth
 from adaptive_spec.step import FloatArray, IntArray
 
 
-@kernel(
+@kernel_of_kernels(
     "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1], float64[::1],"
     " int64[:], int64[:], float64[::1], float64[::1], int64[::1], boolean, float64[::1])"
 )
