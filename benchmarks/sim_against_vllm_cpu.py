@@ -17,11 +17,9 @@ prompt at random where the benchmark takes them in turn, and never drafts beyond
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import sqrt
 from pathlib import Path
@@ -35,36 +33,28 @@ if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.policy import Policy, build_policy
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.kernels import select_kernel
 from adaptive_spec.sim.acceptance.recorded import read_step_trace
-from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.engine.loop import Engine
-from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace
-from adaptive_spec.sim.load.base import ClosedLoad, Load
-from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
-from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.load.shapes import Piece
 from adaptive_spec.sim.load.step_trace import read_step_trace as read_requests
-from adaptive_spec.sim.results.result import Result
 from benchmarks.vllm_cpu.packing import unpack
+from benchmarks.vllm_cpu.simulated import (
+    KMAX,
+    Rates,
+    World,
+    long_run,
+    rates,
+    short_runs,
+    warm_runs,
+)
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "vllm_cpu-mixed.json"
 COSTS = HERE / "results" / "vllm_cpu-costs.jsonl.gz"
 ACCEPTANCE = HERE.parent / "sim" / "examples" / "vllm_cpu_mixed.jsonl.gz"
 
-KMAX = 6
-MAX_RUNNING = 16
 BOUND = 0.10
-TOKENS = 100_000
-WARM_UP_STEPS = 100
-SEEDS = 30
-"""Runs as short as the measured cells, for what is simulated as it was measured."""
-PAUSE_SECONDS = 30.0
-"""Long enough for the requests of a load to end before the next load begins."""
 NORMAL_OVER_MEDIAN = 1.4826
 """Standard deviation of a normal law over its median absolute deviation."""
 
@@ -96,122 +86,6 @@ class Comparison:
     step_error: float
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What a run comes to, measured or simulated."""
-
-    tokens_per_second: float
-    tokens_per_step: float
-    step_seconds: float
-
-
-@dataclass(frozen=True)
-class World:
-    """What all simulated runs share."""
-
-    hardware: Hardware
-    acceptance: AcceptanceData
-    prompt_tokens: tuple[int, ...]
-    output_tokens: int
-    temperature: float
-    timing_noise: float
-
-    def requests(self) -> Iterator[Request]:
-        """Endless; lengths as recorded."""
-        for number, prompt in enumerate(itertools.cycle(self.prompt_tokens)):
-            yield Request(
-                id=f"request-{number}",
-                arrival=0.0,
-                prompt_tokens=prompt,
-                output_tokens=self.output_tokens,
-                temperature=self.temperature,
-            )
-
-    def engine(self, arm: str, policy: Policy, load: Load, seed: int) -> Engine:
-        """A simulated server for an arm."""
-        return Engine(
-            load,
-            self.acceptance,
-            drafter("none" if arm == "none" else "draft_model"),
-            self.hardware,
-            policy,
-            EngineOptions(
-                max_draft_tokens=KMAX, max_running=MAX_RUNNING, timing_noise=self.timing_noise
-            ),
-            seed=seed,
-        )
-
-    def closed(self, arm: str, table: Any, concurrency: int, seed: int) -> Engine:
-        """The same in a closed loop, with a fresh policy."""
-        load = ClosedLoad(self.requests(), concurrency)
-        return self.engine(arm, policy_for(arm, table), load, seed)
-
-
-def policy_for(arm: str, table: list[list[int]] | None) -> Policy:
-    """The policy that an arm of the benchmark is in the simulator."""
-    if arm == "none":
-        return build_policy("off")
-    if arm == "schedule":
-        return build_policy("batch_table", {"table": table})
-    if arm.startswith("ours"):
-        return build_policy("goodput")
-    return build_policy("static", {"k": int(arm[-1])})
-
-
-def rates(runs: list[Result]) -> Rates:
-    """Some runs together."""
-    return Rates(
-        tokens_per_second=sum(run.tokens for run in runs) / sum(run.seconds for run in runs),
-        tokens_per_step=mean(1.0 + run.accepted_per_step for run in runs),
-        step_seconds=sum(run.seconds for run in runs) / sum(run.steps for run in runs),
-    )
-
-
-def warm_runs(world: World, results: dict[str, Any]) -> dict[int, list[Result]]:
-    """What ours, warm, does at each load, with the history that it had when it was measured.
-
-    It learns at each load in turn, then serves the repeats, load by load.
-    """
-    loads = sorted({cell["concurrency"] for cell in results["cells"]})
-    repeats = 1 + max(cell["repeat"] for cell in results["cells"])
-    learning = [(load, results["learn_seconds"], False) for load in loads]
-    cells = [(load, results["seconds_per_cell"], True) for load in loads]
-    history = learning + cells * repeats
-    pieces = [
-        piece
-        for load, seconds, _ in history
-        for piece in (Piece(seconds, load, load), Piece(PAUSE_SECONDS, 0, 0))
-    ]
-    found: dict[int, list[Result]] = {load: [] for load in loads}
-    for seed in range(SEEDS):
-        load = VaryingClosedLoad(world.requests(), pieces)
-        engine = world.engine("ours", build_policy("goodput"), load, seed)
-        end = 0.0
-        for concurrency, seconds, kept in history:
-            result = engine.run(max_seconds=end + seconds)
-            end += seconds + PAUSE_SECONDS
-            engine.run(max_seconds=end)
-            if kept:
-                found[concurrency].append(result)
-    return found
-
-
-def short_runs(
-    world: World, arm: str, table: Any, concurrency: int, seconds: float
-) -> list[Result]:
-    """Runs as long as what was measured, of a policy that has learned nothing."""
-    return [
-        world.closed(arm, table, concurrency, seed).run(max_seconds=seconds)
-        for seed in range(SEEDS)
-    ]
-
-
-def long_run(world: World, arm: str, table: Any, concurrency: int) -> list[Result]:
-    """One run in which chance counts little."""
-    engine = world.closed(arm, table, concurrency, 0)
-    return [engine.run(max_tokens=TOKENS, warmup_steps=WARM_UP_STEPS)]
-
-
 def measured(cells: list[dict[str, Any]]) -> Rates:
     """All repeats of an arm at a concurrency together."""
     seconds = sum(cell["seconds"] for cell in cells)
@@ -227,6 +101,7 @@ def compare(results: dict[str, Any], world: World) -> list[Comparison]:
     """Every arm and concurrency that was measured."""
     found = []
     warm = warm_runs(world, results)
+    plain: dict[int, Rates] = {}
     by_place: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for cell in results["cells"]:
         by_place.setdefault((cell["concurrency"], cell["arm"]), []).append(cell)
@@ -239,14 +114,15 @@ def compare(results: dict[str, Any], world: World) -> list[Comparison]:
         none = {cell["repeat"]: cell for cell in by_place[place[0], "none"]}
         real = measured(kept)
         table, seconds = kept[-1]["table"], mean(cell["seconds"] for cell in kept)
-        short = short_runs(world, place[1], table, place[0], seconds)
-        runs = long_run(world, place[1], table, place[0])
         if place[1] == "ours":
-            runs = short = warm[place[0]]
-        elif place[1] == "ours-cold":
-            runs = short
-        sim = rates(runs)
-        sim_none = rates(long_run(world, "none", None, place[0]))
+            short = warm[place[0]]
+        else:
+            short = short_runs(world, place[1], table, place[0], seconds)
+        learns = place[1].startswith("ours")  # and is simulated as it was measured
+        sim = rates(short if learns else long_run(world, place[1], table, place[0]))
+        if place[0] not in plain:
+            plain[place[0]] = rates(long_run(world, "none", None, place[0]))
+        sim_none = plain[place[0]]
         spread = [run.tokens / run.seconds for run in short]
         # Paired: the machine's speed drifts between rounds.
         ratio = mean(
@@ -309,6 +185,7 @@ def main() -> int:
     )
     parser.add_argument("--output", type=Path, help="JSON file to write")
     given = parser.parse_args()
+    select_kernel("auto")
     try:
         results = json.loads(given.results.read_bytes())
         with tempfile.TemporaryDirectory() as folder:

@@ -65,7 +65,8 @@ def guess_from_scale(seconds: float, outcome: StepOutcome) -> Guess:
     guess[PASS] = _PASS_SHARE * seconds / (passes + 5.0)
     verify = seconds - passes * guess[PASS]
     roofline = np.maximum(np.append(TOKENS, TOKENS[-1] + WIDTHS[-1]) / _KNEE, 1.0)
-    roofline *= verify / max(outcome.batch_tokens / _KNEE, 1.0)
+    # A prompt's token is as much work as a draft.
+    roofline *= verify / max((outcome.batch_tokens + outcome.prefill_tokens) / _KNEE, 1.0)
     guess[0] = roofline[0]
     guess[1 : LAST + 1] = np.diff(roofline)
     return weak_guess(guess, seconds, outcome)

@@ -23,7 +23,7 @@ model also says which K a load still lacks: `missing_depths`, and `missing_besid
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 
 import numpy as np
 
@@ -51,6 +51,7 @@ from adaptive_spec.cost.coefficients import (
 )
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
 from adaptive_spec.cost.normal_equations import absorb, descend
+from adaptive_spec.cost.padding import Padding
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
 from adaptive_spec.cost.step_curve_kernel import step_curve
@@ -62,7 +63,6 @@ _SAMPLES_LATER = 1
 _KNOWN_LOADS = 2
 """So many, all timed, tell what a step has of its own and by request."""
 _SAMPLES_BESIDE = 2
-_CACHED_BATCHES = 1024
 
 _LIKE_PROMPTS = 1.0
 """Strength of that penalty, in units of one step's squared relative error."""
@@ -93,7 +93,7 @@ class CostModel:
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
-        self._tokens_of_batch: dict[int, FloatArray] = {}
+        self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
         if capability.off_pass:
             self._passes[0] = 1.0
@@ -103,6 +103,9 @@ class CostModel:
         """Times that what was timed has aged."""
         self._doubted = False
         self._watch = StepTimeWatch()
+        self._calm: FloatArray = self._coefficients
+        """Coefficients when no change was suspected, at a load of this number."""
+        self._calm_load = -1
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
@@ -120,7 +123,7 @@ class CostModel:
         self, batch_size: int, context_tokens: int, prefill_tokens: int
     ) -> FloatArray:
         """Time of everything but drafting, with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
-        tokens = self._padded_tokens(batch_size)
+        tokens = self._padding.of_batch(batch_size)
         coefficients: list[float] = self._coefficients.tolist()  # arithmetic on floats is faster
         fixed = (
             coefficients[0]
@@ -189,13 +192,15 @@ class CostModel:
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
-        changed = cell is not None and self._changed(cell, features, seconds, outcome)
+        changed = self._changed(cell, features, outcome, seconds)
         if cell is not None:
             self._absorb(cell, -cell.weight)
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            cell.add(features, seconds)
+            cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
+            if cell.settled is not None:
+                self._scale_others(cell, self._watch.follow(cell.moved))
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         descend(self._gram, self._moment, self._coefficients, self._least)
@@ -204,21 +209,41 @@ class CostModel:
         return changed
 
     def _changed(
-        self, cell: StepCell, features: FloatArray, seconds: float, outcome: StepOutcome
+        self, cell: StepCell | None, features: FloatArray, outcome: StepOutcome, seconds: float
     ) -> bool:
         """Whether steps have changed. If so, all that was timed is scaled, and ages."""
-        if cell.settled is None:
+        load = load_bin(outcome.batch_size)
+        if cell is not None and cell.settled is not None:
+            before, expected, spread = cell.settled
+            moved = float(np.dot(self._coefficients, features - before))
+            if abs(moved) > _ALIKE * expected:
+                return False
+            expected += moved
+        elif self._watch.calm or load != self._calm_load:
             return False
-        before, expected, spread = cell.settled
-        moved = float(np.dot(self._coefficients, features - before))
-        if abs(moved) > _ALIKE * expected:
-            return False
-        factor = self._watch.observe(seconds, expected + moved, spread)
+        else:  # K may change with the times, and a change that is suspected is not given up
+            expected, spread = max(float(np.dot(self._calm, features)), _SHORTEST), 0.0
+        factor = self._watch.observe(seconds, expected, spread)
         if factor is None:
+            if self._watch.calm:
+                self._calm, self._calm_load = self._coefficients.copy(), load
             return False
-        self._age(factor, factor * expected, outcome)
+        # What got faster has taken along what is predicted.
+        now = max(float(np.dot(self._coefficients, features)), _SHORTEST)
+        self._age(factor * expected / now if factor < 1.0 else factor, factor * expected, outcome)
         self.samples = 0
         return True
+
+    def _scale_others(self, cell: StepCell, factor: float) -> None:
+        """Scale all that was timed but this cell, which is not in the equations now."""
+        if factor == 1.0:
+            return
+        for each in self._cells.values():
+            if each is not cell:
+                each.seconds *= factor
+        self._moment *= factor
+        self._pulled_to *= factor
+        self._coefficients *= factor
 
     def _age(self, factor: float, seconds: float, outcome: StepOutcome) -> None:
         """Scale all that was timed, and let it count for little. `seconds` of such a step."""
@@ -265,7 +290,7 @@ class CostModel:
         return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
-        tokens = self._pad(outcome.batch_tokens)
+        tokens = self._padding.of(outcome.batch_tokens)
         segment = bisect_right(KNOTS, tokens) - 1
         features = [1.0] * (1 + segment) + [0.0] * (SIZE - 1 - segment)
         features[1 + segment] = (tokens - KNOTS[segment]) / _WIDTHS[segment]
@@ -314,23 +339,3 @@ class CostModel:
         slope = float(self._coefficients[PREFILL])
         self._moment[1 : 1 + len(self._pull)] += self._pull * (slope - self._pulled_to)
         self._pulled_to = slope
-
-    def _padded_tokens(self, batch_size: int) -> FloatArray:
-        tokens = self._tokens_of_batch.get(batch_size)
-        if tokens is None:
-            if len(self._tokens_of_batch) >= _CACHED_BATCHES:
-                self._tokens_of_batch.clear()
-            count = batch_size * (self._capability.max_draft_tokens + 1)
-            tokens = np.arange(batch_size, count + 1, dtype=np.float64)
-            buckets = np.array(self._capability.token_buckets, dtype=np.float64)
-            if buckets.size:
-                place = np.searchsorted(buckets, tokens)
-                inside = place < buckets.size
-                tokens[inside] = buckets[place[inside]]
-            self._tokens_of_batch[batch_size] = tokens
-        return tokens
-
-    def _pad(self, tokens: int) -> float:
-        buckets = self._capability.token_buckets
-        place = bisect_left(buckets, tokens)
-        return float(buckets[place] if place < len(buckets) else tokens)

@@ -19,6 +19,8 @@ _HOPELESS = 0.7
 """Goodput, relative to the best plan's, below which a K is not worth timing."""
 _ERRORS = 1.0
 """Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
+_LEAST_COST = 1e-6
+"""Of a draft pass, relative to a step; looked-up drafts have none."""
 
 
 class Ahead(NamedTuple):
@@ -219,8 +221,12 @@ class StepForecast(NamedTuple):
         goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
         return k > 0 and goodput < _HOPELESS * self.best_tokens / self.best.seconds
 
-    def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int, observations: int) -> bool:
-        """Drafts from `depth` to `deeper` of some requests may raise goodput, by what is known.
+    def deeper_may_gain(
+        self, verify: IntArray, depth: int, deeper: int, observations: int
+    ) -> float:
+        """Most goodput that drafts to `deeper` may add, over the cost of drafting to it.
+
+        Both relative, to the goodput and to the seconds of the step; 0 where they cannot pay.
 
         Args:
             verify: [B] K_i.
@@ -239,9 +245,13 @@ class StepForecast(NamedTuple):
         order = np.argsort(-won, kind="stable")
         tokens = self.tokens_of(verify)
         drafts = int(verify.sum())
-        seconds = self.verify_seconds[drafts + np.cumsum(room[order])]
-        goodput = (tokens + np.cumsum(won[order])) / (seconds + self._drafting_seconds(deeper))
-        return bool(goodput.max(initial=0.0) * self.seconds_of(drafts, depth) > tokens)
+        verifying = self.verify_seconds[drafts + np.cumsum(room[order])]
+        drafting = self._drafting_seconds(deeper)
+        goodput = (tokens + np.cumsum(won[order])) / (verifying + drafting)
+        seconds = self.seconds_of(drafts, depth)
+        gain = float(goodput.max(initial=0.0)) * seconds / tokens - 1.0
+        cost = (drafting - self._drafting_seconds(depth)) / seconds
+        return max(gain, 0.0) / max(cost, _LEAST_COST)
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""

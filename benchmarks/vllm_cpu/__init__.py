@@ -15,6 +15,7 @@ Layout, in the order of a run::
     collection   many conditions in one file
     summary      all conditions together
     recording    step traces for the simulator; `packing` makes them small
+    simulated    the cells in the simulator, for `sim_against_vllm_cpu.py`
 
     engine_process, engine    the child's side: one vLLM engine, worked by a closed loop of clients
     random_k                  a policy whose steps identify what each part of a step costs
