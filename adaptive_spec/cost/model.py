@@ -47,7 +47,6 @@ from adaptive_spec.cost.coefficients import (
     as_profile,
     guess_from_profile,
     guess_from_scale,
-    heights_of,
     weak_guess,
 )
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
@@ -77,6 +76,7 @@ _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
 """Mean K from which a step counts as one of K = 1."""
+_WIDTHS: list[float] = WIDTHS.tolist()
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -135,15 +135,16 @@ class CostModel:
         return step_curve(
             tokens,
             TOKENS,
-            heights_of(self._coefficients),
-            coefficients[LAST] / WIDTHS[-1],
+            self._coefficients[1:LAST],
+            coefficients[LAST] / _WIDTHS[-1],
             fixed,
             any_draft,
         )
 
     def draft_seconds(self, batch_size: int) -> FloatArray:
         """Time of drafting to each depth: [Kmax + 1]."""
-        per_pass = self._coefficients[PASS] + self._coefficients[PASS_REQUEST] * batch_size
+        known = self._coefficients
+        per_pass = float(known[PASS]) + float(known[PASS_REQUEST]) * batch_size
         seconds: FloatArray = self._passes * per_pass
         return seconds
 
@@ -293,12 +294,10 @@ class CostModel:
         return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
-        features = np.zeros(SIZE)
-        features[0] = 1.0
         tokens = self._padding.of(outcome.batch_tokens)
-        segment = min(bisect_right(KNOTS, tokens), len(KNOTS)) - 1
-        features[1 : 1 + segment] = 1.0
-        features[1 + segment] = (tokens - KNOTS[segment]) / WIDTHS[segment]
+        segment = bisect_right(KNOTS, tokens) - 1
+        features = [1.0] * (1 + segment) + [0.0] * (SIZE - 1 - segment)
+        features[1 + segment] = (tokens - KNOTS[segment]) / _WIDTHS[segment]
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
         features[REQUEST] = outcome.batch_size
         features[CONTEXT] = outcome.context_tokens
@@ -308,7 +307,7 @@ class CostModel:
         if outcome.batch_tokens > outcome.batch_size:
             features[ANY_DRAFT] = 1.0
             features[ANY_DRAFT_REQUEST] = outcome.batch_size
-        return features
+        return np.array(features, dtype=np.float64)
 
     def _weight_of(self, cell: StepCell) -> float:
         """Steps' evidence over squared seconds.

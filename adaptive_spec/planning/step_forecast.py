@@ -9,10 +9,11 @@ import numpy as np
 
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.planning.admission_kernels import value_of
+from adaptive_spec.planning.best_plan_kernel import best_plan
 from adaptive_spec.planning.on_off.break_even import Prospect, prospect
-from adaptive_spec.planning.planner import Admission, best_admission, is_ragged
+from adaptive_spec.planning.planner import Admission, best_admission, depths_of, is_ragged
 from adaptive_spec.planning.throughput_weights import token_worth
-from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 _HOPELESS, _HOPELESS_AGAIN = 0.7, 0.8
 """Goodput, relative to the best plan's, below which a K is not worth timing, or timing again."""
@@ -52,8 +53,34 @@ def forecast_step(
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
-    verify_seconds = cost.verify_seconds(context.batch_size, int(context.context_tokens.sum()), 0)
+    total_context = int(np.add.reduce(context.context_tokens))
+    verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
     draft_seconds = cost.draft_seconds(context.batch_size)
+    capability = context.capability
+    uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
+    if ahead is None and not uniform:
+        each = np.ones(context.batch_size)
+        verify, depth, value, seconds, tokens, by_worth = best_plan(
+            survival,
+            each.copy() if weights is None else weights,
+            context.draft_possible,
+            context.draft_available,
+            verify_seconds,
+            draft_seconds,
+            depths_of(capability),
+            capability.steers_depth,
+            each,
+        )
+        return StepForecast(
+            context,
+            survival,
+            each if by_worth else weights,
+            verify_seconds,
+            draft_seconds,
+            cost.prefill_seconds(context.prefill_tokens),
+            Admission(verify, int(depth), float(value), float(seconds)),
+            float(tokens),
+        )
 
     def admission(weights: FloatArray | None) -> Admission:
         depth = None
@@ -66,7 +93,7 @@ def forecast_step(
                 context.draft_possible,
                 verify_seconds,
                 draft_seconds,
-                context.capability,
+                capability,
             ).draft_depth
         return best_admission(
             survival if weights is None else survival * weights,
@@ -75,18 +102,18 @@ def forecast_step(
             context.draft_available,
             verify_seconds,
             draft_seconds,
-            context.capability,
+            capability,
             depth,
         )
 
     best: Admission | None = None
     if context.batch_size > 1:
-        worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
+        worth = token_worth(survival, verify_seconds, draft_seconds, capability)
         worth = worth if weights is None else worth * weights
         best = admission(worth)
         # Whether to speculate at all is decided by the step itself: costs that all requests share
         # are not part of these weights.
-        if best.verify.any() or (best.draft_depth and context.capability.steers_depth):
+        if best.verify.any() or (best.draft_depth and capability.steers_depth):
             weights = worth
         else:
             best = None
