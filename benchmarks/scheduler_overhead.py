@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -30,13 +29,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.step_overheads import Spent, print_cell, summary
+
 KMAX = 4
 _PROMPT, _OUTPUT = 64, (150, 400)
-_RESAMPLES = 300
 _LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -65,13 +67,6 @@ _CYCLE, _DRAFT = 50, 999
 random as if they were right. Looked-up drafts are right."""
 _PATIENT = {"fail_open": {"max_decision_ms": 1000}}
 """No decision is too slow to count, so that each step is steered."""
-
-
-class Spent(NamedTuple):
-    """Seconds of one step."""
-
-    critical: float
-    total: float
 
 
 class Arm:
@@ -277,35 +272,6 @@ def _rotated(names: list[str], by: int) -> Iterator[str]:
     yield from names[start:] + names[:start]
 
 
-def summary(spent: dict[str, list[Spent]]) -> dict[str, dict[str, Any]]:
-    """Microseconds, and ratios to the first arm, by arm."""
-    base = np.array(next(iter(spent.values())))
-    found: dict[str, dict[str, Any]] = {}
-    for name, steps in spent.items():
-        here = np.array(steps)
-        found[name] = {
-            part: {
-                "us": round(1e6 * float(np.median(here[:, column])), 1),
-                "ratio": _ratio(here[:, column], base[:, column]),
-                "interval": _interval(here[:, column], base[:, column]),
-                "means": round(statistics.fmean(here[:, column]) / base[:, column].mean() - 1, 3),
-            }
-            for column, part in enumerate(Spent._fields)
-        }
-    return found
-
-
-def _ratio(here: Any, base: Any) -> float:
-    return round(float(np.median(here) / np.median(base)) - 1, 3)
-
-
-def _interval(here: Any, base: Any) -> list[float]:
-    draw = np.random.default_rng(0)
-    rows = draw.integers(0, len(base), (_RESAMPLES, len(base)))
-    ratios = np.median(here[rows], axis=1) / np.median(base[rows], axis=1) - 1
-    return [round(float(value), 3) for value in np.quantile(ratios, [0.025, 0.975])]
-
-
 def main() -> int:
     """Print a line per batch size and arm; save JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -341,17 +307,6 @@ def main() -> int:
     if args.json:
         args.json.write_text(json.dumps({"command": " ".join(sys.argv), "cells": found}, indent=1))
     return 0
-
-
-def print_cell(title: str, arms: dict[str, dict[str, Any]]) -> None:
-    """Print a line per arm."""
-    print(title, flush=True)
-    for name, parts in arms.items():
-        shown = (
-            f"{part} {of['us']:7.0f} us {of['ratio']:+.3f} {of['interval']} mean {of['means']:+.3f}"
-            for part, of in parts.items()
-        )
-        print(f"  {name:20} {'; '.join(shown)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scheduler_overhead import Spent, print_cell, summary
+from benchmarks.step_overheads import Spent, print_cell, summary
 
 KMAX = 4
 _LADDER = {"1": {"candidate_steps": [0, 1, 2, 3, 4]}}

@@ -18,22 +18,21 @@ def _negated_logits_loop(
     task_number: IntArray,
     task_effect: FloatArray,
     most_tasks: int,
-) -> FloatArray:
-    kmax, batch, places = len(position_effect), len(slots), len(task_number)
-    logits = np.empty((kmax, batch), np.float64)
-    for i in range(batch):
+    logits: FloatArray,
+) -> None:
+    places = len(task_number)
+    for i in range(len(slots)):
         effect = request_effect[slots[i]] if 0 <= slots[i] < len(request_effect) else 0.0
         if places and task[i] >= 0:
             place = min(task[i] % most_tasks, places - 1)
             effect += task_effect[place] if task_number[place] == task[i] else 0.0
-        for j in range(kmax):
+        for j in range(len(position_effect)):
             logits[j, i] = -(position_effect[j] + effect)
-    return logits
 
 
 @kernel(
-    "float64[:, ::1](float64[::1], int64[:], float64[::1], int64[:], int64[::1], float64[::1],"
-    " int64)",
+    "void(float64[::1], int64[:], float64[::1], int64[:], int64[::1], float64[::1], int64,"
+    " float64[:, ::1])",
     _negated_logits_loop,
 )
 def negated_logits(
@@ -44,8 +43,9 @@ def negated_logits(
     task_number: IntArray,
     task_effect: FloatArray,
     most_tasks: int,
-) -> FloatArray:
-    """-(b_j + u_i + v_t) [Kmax, B].
+    logits: FloatArray,
+) -> None:
+    """Write -(b_j + u_i + v_t) to `logits` [Kmax, B]; returning an array would take longer.
 
     Args:
         position_effect: [Kmax] b_j.
@@ -55,6 +55,7 @@ def negated_logits(
         task_number: [places] number of the label in each place.
         task_effect: [places] v_t.
         most_tasks: places at most; a label's place is its number modulo these.
+        logits: [Kmax, B] overwritten.
     """
     inside = (slots >= 0) & (slots < len(request_effect))
     effect = np.where(inside, request_effect[np.where(inside, slots, 0)], 0.0)
@@ -62,8 +63,7 @@ def negated_logits(
         place = np.minimum(task % most_tasks, len(task_number) - 1)
         known = (task >= 0) & (task_number[place] == task)
         effect = effect + np.where(known, task_effect[place], 0.0)
-    logits: FloatArray = -(position_effect[:, None] + effect)
-    return logits
+    np.negative(position_effect[:, None] + effect, out=logits)
 
 
 def logits_to_hazards(logits: FloatArray) -> None:

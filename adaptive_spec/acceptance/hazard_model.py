@@ -91,8 +91,9 @@ class HazardModel:
         tasks, labels = self.tasks, slots if task is None else task
         number = tasks.number[:0] if task is None else tasks.number
         requests = self.effects.effect.rows
-        hazard = negated_logits(
-            self.position_effect, slots, requests, labels, number, tasks.effect, MOST_TASKS
+        hazard: FloatArray = np.empty((self.max_draft_tokens, len(slots)))
+        negated_logits(
+            self.position_effect, slots, requests, labels, number, tasks.effect, MOST_TASKS, hazard
         )
         if more is not None:
             hazard -= more

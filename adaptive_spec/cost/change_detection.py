@@ -29,6 +29,8 @@ _DRIFT_RATE, _WANDER_RATE = 1.0 / 64.0, 1.0 / 512.0
 _LEAST_DRIFT = 0.1
 _DRIFT_OVER_WANDER = 2.0
 _MOST_RESIDUAL = 0.5
+_LEAST_MOVE, _KEPT = 0.02, 0.98
+"""Relative; what runs moves by less, within some 50 steps, because of noise."""
 
 
 class StepTimeWatch:
@@ -38,6 +40,12 @@ class StepTimeWatch:
         self._up = self._down = 0.0
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._drift = self._wander = 0.0
+        self._moved = self._level = 0.0
+
+    @property
+    def calm(self) -> bool:
+        """No change is suspected."""
+        return not (self._up or self._down)
 
     def observe(self, seconds: float, expected: float, spread: float) -> float | None:
         """Take up a step; the factor by which steps have changed, if they have, else None.
@@ -57,8 +65,30 @@ class StepTimeWatch:
             return None
         factor = math.exp(median(self._recent))
         self._up = self._down = self._drift = 0.0
+        self._moved = self._level = 0.0
         self._recent.clear()
         return factor
+
+    def follow(self, moved: float) -> float:
+        """Return the factor by which steps of other kinds have changed along with those that run.
+
+        They get faster together, and slower again, but no slower than they were. A K that is not
+        run would keep the times of a world that is gone otherwise, and the first that is tried for
+        another reason would seem to be the best. What gets slower than ever may do so because of
+        its K: the others are tried sooner if they stay as they are.
+
+        Args:
+            moved: logarithm by which the last step has moved the mean of its kind.
+        """
+        self._moved = _KEPT * self._moved + moved
+        if self._level > 0.0:  # of those that have not followed
+            self._level *= _KEPT
+        if abs(self._moved) < _LEAST_MOVE:
+            return 1.0
+        before = min(self._level, 0.0)
+        self._level += self._moved
+        self._moved = 0.0
+        return math.exp(min(self._level, 0.0) - before)
 
     def _drifted(self, residual: float) -> bool:
         bounded = min(max(residual, -_MOST_RESIDUAL), _MOST_RESIDUAL)

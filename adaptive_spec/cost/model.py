@@ -47,11 +47,11 @@ from adaptive_spec.cost.coefficients import (
     as_profile,
     guess_from_profile,
     guess_from_scale,
-    heights_of,
     weak_guess,
 )
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
 from adaptive_spec.cost.normal_equations import absorb, descend
+from adaptive_spec.cost.padding import Padding
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
 from adaptive_spec.cost.step_curve_kernel import step_curve
@@ -63,7 +63,6 @@ _SAMPLES_LATER = 1
 _KNOWN_LOADS = 2
 """So many, all timed, tell what a step has of its own and by request."""
 _SAMPLES_BESIDE = 2
-_CACHED_BATCHES = 1024
 
 _LIKE_PROMPTS = 1.0
 """Strength of that penalty, in units of one step's squared relative error."""
@@ -77,6 +76,7 @@ _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
 """Mean K from which a step counts as one of K = 1."""
+_WIDTHS: list[float] = WIDTHS.tolist()
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
 
@@ -93,7 +93,7 @@ class CostModel:
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
-        self._tokens_of_batch: dict[int, FloatArray] = {}
+        self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
         if capability.off_pass:
             self._passes[0] = 1.0
@@ -103,6 +103,9 @@ class CostModel:
         """Times that what was timed has aged."""
         self._doubted = False
         self._watch = StepTimeWatch()
+        self._calm: FloatArray = self._coefficients
+        """Coefficients when no change was suspected, at a load of this number."""
+        self._calm_load = -1
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
         self._pull: FloatArray = np.zeros(0)
@@ -120,7 +123,7 @@ class CostModel:
         self, batch_size: int, context_tokens: int, prefill_tokens: int
     ) -> FloatArray:
         """Time of everything but drafting, with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
-        tokens = self._padded_tokens(batch_size)
+        tokens = self._padding.of_batch(batch_size)
         coefficients: list[float] = self._coefficients.tolist()  # arithmetic on floats is faster
         fixed = (
             coefficients[0]
@@ -132,15 +135,16 @@ class CostModel:
         return step_curve(
             tokens,
             TOKENS,
-            heights_of(self._coefficients),
-            coefficients[LAST] / WIDTHS[-1],
+            self._coefficients[1:LAST],
+            coefficients[LAST] / _WIDTHS[-1],
             fixed,
             any_draft,
         )
 
     def draft_seconds(self, batch_size: int) -> FloatArray:
         """Time of drafting to each depth: [Kmax + 1]."""
-        per_pass = self._coefficients[PASS] + self._coefficients[PASS_REQUEST] * batch_size
+        known = self._coefficients
+        per_pass = float(known[PASS]) + float(known[PASS_REQUEST]) * batch_size
         seconds: FloatArray = self._passes * per_pass
         return seconds
 
@@ -188,13 +192,15 @@ class CostModel:
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
-        changed = cell is not None and self._changed(cell, features, seconds, outcome)
+        changed = self._changed(cell, features, outcome, seconds)
         if cell is not None:
             self._absorb(cell, -cell.weight)
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            cell.add(features, seconds)
+            cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
+            if cell.settled is not None:
+                self._scale_others(cell, self._watch.follow(cell.moved))
         cell.weight = self._weight_of(cell)
         self._absorb(cell, cell.weight)
         descend(self._gram, self._moment, self._coefficients, self._least)
@@ -203,21 +209,41 @@ class CostModel:
         return changed
 
     def _changed(
-        self, cell: StepCell, features: FloatArray, seconds: float, outcome: StepOutcome
+        self, cell: StepCell | None, features: FloatArray, outcome: StepOutcome, seconds: float
     ) -> bool:
         """Whether steps have changed. If so, all that was timed is scaled, and ages."""
-        if cell.settled is None:
+        load = load_bin(outcome.batch_size)
+        if cell is not None and cell.settled is not None:
+            before, expected, spread = cell.settled
+            moved = float(np.dot(self._coefficients, features - before))
+            if abs(moved) > _ALIKE * expected:
+                return False
+            expected += moved
+        elif self._watch.calm or load != self._calm_load:
             return False
-        before, expected, spread = cell.settled
-        moved = float(np.dot(self._coefficients, features - before))
-        if abs(moved) > _ALIKE * expected:
-            return False
-        factor = self._watch.observe(seconds, expected + moved, spread)
+        else:  # K may change with the times, and a change that is suspected is not given up
+            expected, spread = max(float(np.dot(self._calm, features)), _SHORTEST), 0.0
+        factor = self._watch.observe(seconds, expected, spread)
         if factor is None:
+            if self._watch.calm:
+                self._calm, self._calm_load = self._coefficients.copy(), load
             return False
-        self._age(factor, factor * expected, outcome)
+        # What got faster has taken along what is predicted.
+        now = max(float(np.dot(self._coefficients, features)), _SHORTEST)
+        self._age(factor * expected / now if factor < 1.0 else factor, factor * expected, outcome)
         self.samples = 0
         return True
+
+    def _scale_others(self, cell: StepCell, factor: float) -> None:
+        """Scale all that was timed but this cell, which is not in the equations now."""
+        if factor == 1.0:
+            return
+        for each in self._cells.values():
+            if each is not cell:
+                each.seconds *= factor
+        self._moment *= factor
+        self._pulled_to *= factor
+        self._coefficients *= factor
 
     def _age(self, factor: float, seconds: float, outcome: StepOutcome) -> None:
         """Scale all that was timed, and let it count for little. `seconds` of such a step."""
@@ -264,12 +290,10 @@ class CostModel:
         return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
-        features = np.zeros(SIZE)
-        features[0] = 1.0
-        tokens = self._pad(outcome.batch_tokens)
-        segment = min(bisect_right(KNOTS, tokens), len(KNOTS)) - 1
-        features[1 : 1 + segment] = 1.0
-        features[1 + segment] = (tokens - KNOTS[segment]) / WIDTHS[segment]
+        tokens = self._padding.of(outcome.batch_tokens)
+        segment = bisect_right(KNOTS, tokens) - 1
+        features = [1.0] * (1 + segment) + [0.0] * (SIZE - 1 - segment)
+        features[1 + segment] = (tokens - KNOTS[segment]) / _WIDTHS[segment]
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
         features[REQUEST] = outcome.batch_size
         features[CONTEXT] = outcome.context_tokens
@@ -279,7 +303,7 @@ class CostModel:
         if outcome.batch_tokens > outcome.batch_size:
             features[ANY_DRAFT] = 1.0
             features[ANY_DRAFT_REQUEST] = outcome.batch_size
-        return features
+        return np.array(features, dtype=np.float64)
 
     def _weight_of(self, cell: StepCell) -> float:
         """Steps' evidence over squared seconds.
@@ -315,21 +339,3 @@ class CostModel:
         slope = float(self._coefficients[PREFILL])
         self._moment[1 : 1 + len(self._pull)] += self._pull * (slope - self._pulled_to)
         self._pulled_to = slope
-
-    def _padded_tokens(self, batch_size: int) -> FloatArray:
-        tokens = self._tokens_of_batch.get(batch_size)
-        if tokens is None:
-            if len(self._tokens_of_batch) >= _CACHED_BATCHES:
-                self._tokens_of_batch.clear()
-            count = batch_size * (self._capability.max_draft_tokens + 1)
-            tokens = np.arange(batch_size, count + 1, dtype=np.float64)
-            buckets = np.array(self._capability.token_buckets, dtype=np.float64)
-            if buckets.size:
-                place = np.searchsorted(buckets, tokens)
-                inside = place < buckets.size
-                tokens[inside] = buckets[place[inside]]
-            self._tokens_of_batch[batch_size] = tokens
-        return tokens
-
-    def _pad(self, tokens: int) -> float:
-        return float(next((b for b in self._capability.token_buckets if b >= tokens), tokens))

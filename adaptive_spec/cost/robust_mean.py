@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from adaptive_spec.step import FloatArray
 
 MOST_EVIDENCE = 32
@@ -19,38 +21,50 @@ class StepCell:
         seconds: their duration.
         count: how many they were.
         weight: the cell's weight in a fit; whoever fits keeps it here.
+        moved: logarithm by which the last step has moved the mean.
         settled: features, seconds and relative spread after the first steps, which do not follow
             the later ones; None before.
     """
 
-    __slots__ = ("_first", "_spread", "count", "features", "seconds", "settled", "weight")
+    __slots__ = ("_first", "_spread", "count", "features", "moved", "seconds", "settled", "weight")
 
     def __init__(self, features: FloatArray, seconds: float) -> None:
         self.features = features
         self.seconds = seconds
         self.count = 1
-        self.weight = 0.0
+        self.weight = self.moved = 0.0
         self.settled: tuple[FloatArray, float, float] | None = None
         self._spread = 0.1 * seconds
         self._first = [seconds]
 
-    def add(self, features: FloatArray, seconds: float) -> None:
-        """Take up another step."""
+    def add(self, features: FloatArray, seconds: float, expected: float) -> None:
+        """Take up another step.
+
+        Args:
+            features: of the step.
+            seconds: that it took.
+            expected: seconds by which it is expected to differ from the mean, by its features.
+        """
         self.count += 1
         rate = 1.0 / min(self.count, MOST_EVIDENCE)
         self.features = self.features + rate * (features - self.features)
+        # A prediction that is wrong must not leave steps of no length.
+        expected = min(max(expected, -0.5 * self.seconds), 0.5 * min(self.seconds, seconds))
+        # Its time with the mean features, and where the mean goes because these have moved.
+        alike, shift = seconds - expected, rate * expected
         if self.count <= _MEDIAN_OF:
-            self._first.append(seconds)
-            self._first.sort()
+            self._first = sorted(each + shift for each in (*self._first, alike))
             # The lower middle: what disturbs a step makes it longer, never shorter.
             self.seconds = self._first[(self.count - 1) // 2]
             self._spread = max(self.seconds - self._first[0], 0.02 * self.seconds)
             return
-        error = seconds - self.seconds
+        error = alike - self.seconds
         bound = 3.0 * self._spread
         # A step that is far off moves the mean by at most the bound; if it was no accident, the
         # spread grows and the next ones move it further.
-        self.seconds += max(rate, 0.05) * min(max(error, -bound), bound)
+        moved = max(rate, 0.05) * min(max(error, -bound), bound)
+        self.seconds += shift + moved
+        self.moved = math.log(self.seconds / (self.seconds - moved))
         limit = 6.0 * self._spread
         self._spread += 0.1 * (min(abs(error), limit) - self._spread)
         self._spread = max(self._spread, 0.005 * self.seconds)

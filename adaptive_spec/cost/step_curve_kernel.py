@@ -11,27 +11,28 @@ from adaptive_spec.step import FloatArray
 def _step_curve_loop(
     tokens: FloatArray,
     knots: FloatArray,
-    heights: FloatArray,
+    rises: FloatArray,
     last_slope: float,
     fixed: float,
     any_draft: float,
 ) -> FloatArray:
     curve = np.empty(len(tokens), np.float64)
+    height = 0.0
     last = len(knots) - 1
     segment = 0
     slope = 0.0
     entered = -1
     for m in range(len(tokens)):
         while segment < last and tokens[m] >= knots[segment + 1]:
+            height += rises[segment]
             segment += 1
         if segment != entered:
             entered = segment
             slope = last_slope
             if segment < last:
-                slope = (heights[segment + 1] - heights[segment]) / (
-                    knots[segment + 1] - knots[segment]
-                )
-        seconds = slope * (tokens[m] - knots[segment]) + heights[segment] + fixed
+                # Not the rise itself, which differs in the last bit.
+                slope = (height + rises[segment] - height) / (knots[segment + 1] - knots[segment])
+        seconds = slope * (tokens[m] - knots[segment]) + height + fixed
         if m > 0:
             seconds += any_draft
         curve[m] = 1e-6 if seconds < 1e-6 else seconds
@@ -45,7 +46,7 @@ def _step_curve_loop(
 def step_curve(
     tokens: FloatArray,
     knots: FloatArray,
-    heights: FloatArray,
+    rises: FloatArray,
     last_slope: float,
     fixed: float,
     any_draft: float,
@@ -55,11 +56,13 @@ def step_curve(
     Args:
         tokens: [M + 1] ascending, from the first knot on.
         knots: [S] ascending.
-        heights: [S] of the curve at the knots.
+        rises: [S - 1] of the curve from knot to knot; it begins at 0.
         last_slope: per token past the last knot.
         fixed: seconds on top.
         any_draft: more seconds from one draft on.
     """
+    heights = np.zeros(len(knots))
+    np.cumsum(rises, out=heights[1:])
     slopes = np.append(np.diff(heights) / np.diff(knots), last_slope)
     segment = np.searchsorted(knots, tokens, side="right") - 1
     curve: FloatArray = slopes[segment] * (tokens - knots[segment]) + heights[segment]

@@ -6,12 +6,14 @@ only if nobody else can write there; otherwise each process compiles anew.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 _LOG = logging.getLogger(__name__)
@@ -21,17 +23,18 @@ def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]
     """Return the loop compiled for these types; from the disk cache if it is there."""
     import numba
 
+    called = _called(loop)
     folder = cache_folder()
     if folder is not None:
         before = numba.config.CACHE_DIR
         try:
-            numba.config.CACHE_DIR = str(folder / _source_digest(loop))
-            return _compiled(loop, signature, cache=True)
+            numba.config.CACHE_DIR = str(folder / _source_digest(loop, *called.values()))
+            return _compiled(_calling(loop, called), signature, cache=True)
         except Exception as error:  # a cache that cannot be read or written is no reason to fail
             _LOG.debug("adaptive_spec: compiling without the disk cache: %s", error)
         finally:
             numba.config.CACHE_DIR = before
-    return _compiled(loop, signature, cache=False)
+    return _compiled(_calling(loop, called), signature, cache=False)
 
 
 def _compiled(loop: Callable[..., Any], signature: str, *, cache: bool) -> Callable[..., Any]:
@@ -43,9 +46,32 @@ def _compiled(loop: Callable[..., Any], signature: str, *, cache: bool) -> Calla
     return compiled
 
 
-def _source_digest(loop: Callable[..., Any]) -> str:
-    """Digest of the file of a loop; numba compares time and size, which images may hold fixed."""
-    return hashlib.sha256(Path(loop.__code__.co_filename).read_bytes()).hexdigest()[:16]
+def _called(loop: Any) -> dict[str, Any]:
+    """Loops of the kernels that a loop calls, by the name it calls them."""
+    values = {name: loop.__globals__.get(name) for name in loop.__code__.co_names}
+    return {name: value.loop for name, value in values.items() if hasattr(value, "reference")}
+
+
+def _calling(loop: Any, called: dict[str, Any]) -> Callable[..., Any]:
+    """Return the loop with these loops in place of the kernels that it calls."""
+    for each in called.values():
+        _make_callable(each)
+    if not called:
+        return loop  # type: ignore[no-any-return]
+    return FunctionType(loop.__code__, {**loop.__globals__, **called}, loop.__name__)
+
+
+@functools.cache
+def _make_callable(loop: Callable[..., Any]) -> None:
+    from numba.extending import register_jitable
+
+    register_jitable(loop)
+
+
+def _source_digest(*loops: Any) -> str:
+    """Digest of the files of loops; numba compares time and size, which images may hold fixed."""
+    files = sorted({loop.__code__.co_filename for loop in loops})
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:16]
 
 
 def cache_folder() -> Path | None:

@@ -82,6 +82,14 @@ def kernel(signature: str, loop: Callable[_P, _R]) -> Callable[[Callable[_P, _R]
     return lambda reference: Kernel(reference, loop, signature)
 
 
+def kernel_of_kernels(signature: str) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
+    """Declare a function that calls other kernels a kernel, itself in both forms.
+
+    It is compiled with the loops of those; the disk cache goes by their files, too.
+    """
+    return lambda both: Kernel(both, both, signature)
+
+
 def numba_available() -> bool:
     """Whether numba is installed; numba is not imported."""
     return importlib.util.find_spec("numba") is not None

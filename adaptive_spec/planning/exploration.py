@@ -2,8 +2,9 @@
 
 A K that has shrunk stops observing deeper positions and would stay small for ever. So one request
 in eight verifies one draft more, every eighth step until that position is well known and every
-64th afterwards, or where it would not pay even if such drafts were accepted more often than is
-known, by as much as the observations leave open. Drafts that fill padding are free and come first.
+64th afterwards. It is rarer where the deeper pass costs more than a share of the gain that the
+observations leave open, and every 64th step where they leave none open. Drafts that fill padding
+are free and come first.
 Where nobody speculates, the first draft in a step is dear (see `adaptive_spec.cost.model`) and the
 others are cheap: then half of the requests explore together, and a new position less often. (Half,
 because steps with K = 1 for all do not tell the price of the first draft from that of the others.)
@@ -13,6 +14,7 @@ recorded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -27,6 +29,8 @@ _EARLY_PERIOD = 8
 LATE_PERIOD = 64
 """Steps between explorations of a position that is well known."""
 _KNOWN_AFTER = 500
+_WORTH = 4.0
+"""Times that the gain left open exceeds the cost of explorations, spread over their period."""
 
 
 class Explorer:
@@ -43,7 +47,7 @@ class Explorer:
         observations: IntArray,
         *,
         nobody: bool,
-        may_pay: Callable[[], bool] = lambda: True,
+        may_gain: Callable[[], float] = lambda: math.inf,
     ) -> bool:
         """Should the position after `depth` be explored in the step after this one?
 
@@ -52,12 +56,16 @@ class Explorer:
             depth: draft depth that is planned.
             observations: [Kmax] times each position has been seen.
             nobody: no request is to speculate.
-            may_pay: it could be worth its time, by all that is known.
+            may_gain: what it may gain at most, by all that is known, over what it costs.
         """
         if depth >= self._capability.max_draft_tokens or step % _EARLY_PERIOD:
             return False
-        known = observations[depth] >= _KNOWN_AFTER or not may_pay()
-        period = LATE_PERIOD if known else _EARLY_PERIOD
+        period = LATE_PERIOD
+        if observations[depth] < _KNOWN_AFTER:
+            # Where nobody speculates nothing else tells whether it pays.
+            gain, least, period = may_gain(), 0.0 if nobody else _WORTH, _EARLY_PERIOD
+            while period < LATE_PERIOD and gain * period <= least:
+                period *= 2
         # As often per request, whatever the fraction; a uniform engine explores with all.
         if self._capability.level is Level.UNIFORM:
             period = int(period / FRACTION)

@@ -80,7 +80,7 @@ class Exploring:
             depth,
             observations,
             nobody=not np.logical_or.reduce(verify),
-            may_pay=lambda: forecast.deeper_may_pay(
+            may_gain=lambda: forecast.deeper_may_gain(
                 planned, depth, explorer.deeper(depth), int(observations[depth])
             ),
         )

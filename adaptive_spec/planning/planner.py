@@ -75,7 +75,7 @@ def best_admission(
     is what an engine offers one step later, both together are the optimum over every plan.
     """
     search = _Search(values, weights, verify_seconds, draft_seconds, capability)
-    depths = _depths(capability) if depth is None else np.array([depth])
+    depths = depths_of(capability) if depth is None else np.array([depth])
     if capability.level is Level.UNIFORM:
         depth = search.uniform(possible, depths).draft_depth
         return search.uniform(available, np.array([depth]))
@@ -173,7 +173,8 @@ def is_ragged(verify: IntArray) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _depths(capability: Capability) -> IntArray:
+def depths_of(capability: Capability) -> IntArray:
+    """Return the D that the engine may be told, ascending."""
     if not capability.steers_depth:
         return np.array([capability.max_draft_tokens], dtype=np.int64)
     return np.array(capability.uniform_values, dtype=np.int64)

@@ -9,15 +9,18 @@ import numpy as np
 
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.planning.admission_kernels import value_of
+from adaptive_spec.planning.best_plan_kernel import best_plan
 from adaptive_spec.planning.on_off.break_even import Prospect, prospect
-from adaptive_spec.planning.planner import Admission, best_admission, is_ragged
+from adaptive_spec.planning.planner import Admission, best_admission, depths_of, is_ragged
 from adaptive_spec.planning.throughput_weights import token_worth
-from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 _HOPELESS = 0.7
 """Goodput, relative to the best plan's, below which a K is not worth timing."""
 _ERRORS = 1.0
 """Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
+_LEAST_COST = 1e-6
+"""Of a draft pass, relative to a step; looked-up drafts have none."""
 
 
 class Ahead(NamedTuple):
@@ -50,8 +53,34 @@ def forecast_step(
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
-    verify_seconds = cost.verify_seconds(context.batch_size, int(context.context_tokens.sum()), 0)
+    total_context = int(np.add.reduce(context.context_tokens))
+    verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
     draft_seconds = cost.draft_seconds(context.batch_size)
+    capability = context.capability
+    uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
+    if ahead is None and not uniform:
+        each = np.ones(context.batch_size)
+        verify, depth, value, seconds, tokens, by_worth = best_plan(
+            survival,
+            each.copy() if weights is None else weights,
+            context.draft_possible,
+            context.draft_available,
+            verify_seconds,
+            draft_seconds,
+            depths_of(capability),
+            capability.steers_depth,
+            each,
+        )
+        return StepForecast(
+            context,
+            survival,
+            each if by_worth else weights,
+            verify_seconds,
+            draft_seconds,
+            cost.prefill_seconds(context.prefill_tokens),
+            Admission(verify, int(depth), float(value), float(seconds)),
+            float(tokens),
+        )
 
     def admission(weights: FloatArray | None) -> Admission:
         depth = None
@@ -64,7 +93,7 @@ def forecast_step(
                 context.draft_possible,
                 verify_seconds,
                 draft_seconds,
-                context.capability,
+                capability,
             ).draft_depth
         return best_admission(
             survival if weights is None else survival * weights,
@@ -73,18 +102,18 @@ def forecast_step(
             context.draft_available,
             verify_seconds,
             draft_seconds,
-            context.capability,
+            capability,
             depth,
         )
 
     best: Admission | None = None
     if context.batch_size > 1:
-        worth = token_worth(survival, verify_seconds, draft_seconds, context.capability)
+        worth = token_worth(survival, verify_seconds, draft_seconds, capability)
         worth = worth if weights is None else worth * weights
         best = admission(worth)
         # Whether to speculate at all is decided by the step itself: costs that all requests share
         # are not part of these weights.
-        if best.verify.any() or (best.draft_depth and context.capability.steers_depth):
+        if best.verify.any() or (best.draft_depth and capability.steers_depth):
             weights = worth
         else:
             best = None
@@ -192,8 +221,12 @@ class StepForecast(NamedTuple):
         goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
         return k > 0 and goodput < _HOPELESS * self.best_tokens / self.best.seconds
 
-    def deeper_may_pay(self, verify: IntArray, depth: int, deeper: int, observations: int) -> bool:
-        """Drafts from `depth` to `deeper` of some requests may raise goodput, by what is known.
+    def deeper_may_gain(
+        self, verify: IntArray, depth: int, deeper: int, observations: int
+    ) -> float:
+        """Most goodput that drafts to `deeper` may add, over the cost of drafting to it.
+
+        Both relative, to the goodput and to the seconds of the step; 0 where they cannot pay.
 
         Args:
             verify: [B] K_i.
@@ -212,9 +245,13 @@ class StepForecast(NamedTuple):
         order = np.argsort(-won, kind="stable")
         tokens = self.tokens_of(verify)
         drafts = int(verify.sum())
-        seconds = self.verify_seconds[drafts + np.cumsum(room[order])]
-        goodput = (tokens + np.cumsum(won[order])) / (seconds + self._drafting_seconds(deeper))
-        return bool(goodput.max(initial=0.0) * self.seconds_of(drafts, depth) > tokens)
+        verifying = self.verify_seconds[drafts + np.cumsum(room[order])]
+        drafting = self._drafting_seconds(deeper)
+        goodput = (tokens + np.cumsum(won[order])) / (verifying + drafting)
+        seconds = self.seconds_of(drafts, depth)
+        gain = float(goodput.max(initial=0.0)) * seconds / tokens - 1.0
+        cost = (drafting - self._drafting_seconds(depth)) / seconds
+        return max(gain, 0.0) / max(cost, _LEAST_COST)
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""

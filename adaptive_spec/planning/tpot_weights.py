@@ -28,10 +28,10 @@ class LatencyWeights:
 
     def weights(self, context: StepContext) -> FloatArray | None:
         """Return w_i >= 1, [B]; None if all are 1."""
-        if self._strength <= 0.0 or not self._some_target(context):
+        slots, target = context.slots, context.tpot_target
+        if self._strength <= 0.0 or not np.minimum.reduce(target, initial=np.inf) < np.inf:
             return None
         self._used = True
-        slots, target = context.slots, context.tpot_target
         began = self._began[slots]
         began = np.where(np.isnan(began), context.now, began)
         self._began[slots] = began
@@ -39,10 +39,6 @@ class LatencyWeights:
         deficit = np.where(np.isfinite(target), per_token / target - 1.0, 0.0)
         result: FloatArray = 1.0 + self._strength * np.clip(deficit, 0.0, _LARGEST_DEFICIT)
         return result
-
-    @staticmethod
-    def _some_target(context: StepContext) -> bool:
-        return bool(np.minimum.reduce(context.tpot_target, initial=np.inf) < np.inf)
 
     def emitted(self, slots: IntArray, tokens: IntArray) -> None:
         """Count tokens [B] that reached these requests."""

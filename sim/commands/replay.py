@@ -169,11 +169,8 @@ def replay(
         choice.require_at_most(scenario.engine.max_draft_tokens)
     if mismatch := scenario.acceptance_mismatch():
         print(f"warning: {mismatch}", file=sys.stderr)
-    asked = oracles == "always" or (
-        oracles == "auto" and scenario.tokens is not None and scenario.tokens <= ORACLE_TOKENS
-    )
-    left_out = ORACLE_TOKENS if oracles == "auto" and not asked else None
-    seen, results = _run(scenario, choices, trace, seeds=seeds, with_oracles=asked)
+    seen, results = _run(scenario, choices, trace, seeds=seeds, oracles=oracles)
+    left_out = ORACLE_TOKENS if oracles == "auto" and not seen else None
     if json:
         _print_json(results, timeline=timeline)
     else:
@@ -208,7 +205,7 @@ def _run(
     trace: Path | None,
     *,
     seeds: int,
-    with_oracles: bool,
+    oracles: Literal["auto", "always", "never"],
 ) -> tuple[list[Oracles], list[Result]]:
     """The oracles by seed, and the results by policy and seed; traces are those of the first."""
     import msgspec
@@ -217,10 +214,11 @@ def _run(
     from adaptive_spec.sim.scenario import simulate, traced
 
     results: list[list[Result]] = [[] for _ in choices]
-    oracles = []
-    per_seed = len(choices) + with_oracles * (scenario.engine.max_draft_tokens + 2)
+    seen: list[Oracles] = []
+    per_oracle = scenario.engine.max_draft_tokens + 2
+    wanted = oracles != "never"
     with progress_bar() as progress:
-        task = progress.add_task("", total=seeds * per_seed)
+        task = progress.add_task("", total=seeds * (len(choices) + wanted * per_oracle))
         for seed in range(scenario.seed, scenario.seed + seeds):
             of_seed = msgspec.structs.replace(scenario, seed=seed)
             for number, choice in enumerate(choices):
@@ -230,12 +228,16 @@ def _run(
                     folder = trace / f"{number}-{choice.name.replace(':', '.')}"
                 results[number].append(simulate(traced(of_seed, folder), choice))
                 progress.advance(task)
-            if with_oracles:
+            if oracles == "auto" and seed == scenario.seed:  # a file's length is known only now
+                emitted = max(runs[-1].tokens for runs in results)
+                wanted = min(emitted, scenario.tokens or emitted) <= ORACLE_TOKENS
+                progress.update(task, total=seeds * (len(choices) + wanted * per_oracle))
+            if wanted:
                 progress.update(task, description="oracles")
-                oracles.append(consult(of_seed, progress=lambda: progress.advance(task)))
+                seen.append(consult(of_seed, progress=lambda: progress.advance(task)))
                 for runs in results:
-                    runs[-1] = oracles[-1].held_against(runs[-1])
-    return oracles, [run for runs in results for run in runs]
+                    runs[-1] = seen[-1].held_against(runs[-1])
+    return seen, [run for runs in results for run in runs]
 
 
 def _print_json(results: list[Result], *, timeline: bool) -> None:

@@ -62,20 +62,21 @@ class DecodeBatch:
 
     def leave(self, leaving: NDArray[np.bool_]) -> list[Running]:
         """Take out the requests of a mask [B]; returns them, their `emitted` brought up to date."""
-        emitted, left = self.emitted, []
+        emitted, gone = self.emitted, []
         for i in np.flatnonzero(leaving).tolist():
             member = self.members[i]
             member.emitted = int(emitted[i])
             member.stale = bool(self.stale[i])
-            left.append(member)
+            gone.append(member)
         kept = np.flatnonzero(~leaving)
         self.members = [self.members[i] for i in kept.tolist()]
         self.ids = [self.ids[i] for i in kept.tolist()]
-        self._whole, self._floats = self._whole[:, kept], self._floats[:, kept]
+        self._whole = self._whole.take(kept, axis=1)
+        self._floats = self._floats.take(kept, axis=1)
         self.left, self.drafted = self.left[kept], self.drafted[kept]
         self.stale = self.stale[kept]
         self._changed()
-        return left
+        return gone
 
     @property
     def emitted(self) -> IntArray:

@@ -50,8 +50,8 @@ def drafts_made(
 
 @lru_cache(maxsize=1024)
 def _all(batch_size: int, depth: int) -> IntArray:
-    """[B] the same depth for all."""
-    return np.full(batch_size, depth, dtype=np.int64)
+    """[B] the same depth for all, read-only."""
+    return np.broadcast_to(np.int64(depth), batch_size)
 
 
 def _until_stopped(

@@ -200,22 +200,15 @@ class _Piece(NamedTuple):
 
     now: float
     elapsed: float
-    steps: int
+    steps: float
     requests: float
     verified: float
     emitted: float
     off: float
 
     def joined(self, later: _Piece) -> _Piece:
-        return _Piece(
-            later.now,
-            self.elapsed + later.elapsed,
-            self.steps + later.steps,
-            self.requests + later.requests,
-            self.verified + later.verified,
-            self.emitted + later.emitted,
-            self.off + later.off,
-        )
+        pairs = zip(self[1:], later[1:], strict=True)
+        return _Piece(later.now, *(first + second for first, second in pairs))
 
 
 def _percentiles(values: array[float], scale: float) -> Percentiles:

@@ -23,11 +23,9 @@ class RecordChooser:
         self._temperatures = data.temperatures
         self._random = random
         everything: IntArray = np.arange(data.records)
-        self._by_task: dict[str, IntArray] = {"": everything}
         labels = np.array(data.labels)
-        for label in sorted(set(data.labels)):
-            self._by_task[label] = everything[labels == label]
-        self._by_task[""] = everything
+        by_task = {label: everything[labels == label] for label in set(data.labels)}
+        self._by_task = by_task | {"": everything}
         self._left: dict[str, list[int]] = {}
 
     def admit(self, request: Request) -> Running:

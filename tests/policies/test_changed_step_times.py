@@ -31,6 +31,13 @@ def test_the_new_best_k_is_found_within_200_steps(batch: int, old: World, new: W
     assert found["after 200"] >= 0.97
 
 
+@pytest.mark.parametrize("coefficient", ["token", "draft"])
+def test_k_that_moves_before_a_fall_is_noticed_does_not_stay_there(coefficient: str) -> None:
+    new = ISSUE._replace(**{coefficient: getattr(ISSUE, coefficient) / 5})
+    found: dict[str, Any] = change(16, ISSUE, new, seed=1)
+    assert found["after 200"] >= 0.97
+
+
 class WithoutPass(World):
     """A world whose drafter does nothing where nothing is drafted."""
 

@@ -150,7 +150,7 @@ def watched(signal: str, *, at_hand: bool = False) -> tuple[Any, list[SpecPlan]]
             prefill_tokens=0,
             draft_depth=plan.draft_depth,
             ragged=False,
-            seconds=0.1 + 0.003 * int(plan.verify.sum()),
+            seconds=0.1 + 0.0028 * int(plan.verify.sum()),
             now=0.1 * step + 0.1,
             confidence=confidence,
         )

@@ -89,9 +89,18 @@ def test_a_long_path_of_a_load_does_not_widen_the_table(tmp_path):
 
 
 def test_oracles_that_are_left_out_are_mentioned_with_the_way_to_run_them():
-    short = ("--acceptance", "model:good", "--policy", "off", "--seconds", 0.2)
-    assert "run them with --oracles always" in replay(*short, "--tokens", 300_001).stdout
-    assert "oracles" not in replay(*short, "--tokens", 300_001, "--oracles", "never").stdout
+    long = ("--acceptance", "model:good", "--policy", "static:k=3", "--load", "closed:256")
+    long = (*long, "--tokens", 300_001, "--seeds", 1)
+    assert "run them with --oracles always" in replay(*long).stdout
+    assert "oracles" not in replay(*long, "--oracles", "never").stdout
+
+
+def test_a_short_file_is_held_against_the_oracles_without_being_asked(tmp_path):
+    load = tmp_path / "arrivals.csv"
+    load.write_text("arrival_s,input_tokens,output_tokens\n" + "0,10,40\n" * 20)
+    common = ("--load", load, "--acceptance", "model:good", "--policy", "static:k=2", "--kmax", 2)
+    assert results(*common)[0]["regret"]["of_best_static"] > 0
+    assert results(*common, "--oracles", "never")[0]["regret"] is None
 
 
 def test_with_one_k_for_the_batch_foresight_is_no_bound_and_left_out():

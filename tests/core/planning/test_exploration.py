@@ -46,6 +46,18 @@ def test_it_slows_down_once_a_position_is_known() -> None:
     assert not any(explorer.due(step, 4, new, nobody=False) for step in range(640))
 
 
+def test_it_costs_no_more_than_a_share_of_what_it_may_gain() -> None:
+    explorer, new = Explorer(FULL, seed=0), np.zeros(4, dtype=np.int64)
+
+    def times(gain: float, *, nobody: bool = False) -> int:
+        return sum(
+            explorer.due(step, 2, new, nobody=nobody, may_gain=lambda: gain) for step in range(640)
+        )
+
+    assert [times(gain) for gain in (1.0, 0.3, 0.1, 0.0)] == [80, 40, 10, 10]
+    assert times(0.1, nobody=True) == times(1.0, nobody=True) == 20
+
+
 def test_a_uniform_engine_explores_with_the_next_rung() -> None:
     uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
     explorer = Explorer(uniform, seed=0)

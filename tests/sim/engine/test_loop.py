@@ -54,7 +54,10 @@ class Watched:
             last = engine.now
             held = int(((engine.batch.context + 15) // 16).sum()) + engine.prompts.blocks
             assert held <= engine.pool.blocks
-            assert (engine.batch.left >= 0).all()
+            batch = engine.batch
+            assert (batch.left >= 0).all()
+            for rows in (batch.slots, batch.task, batch.tpot_target, batch.temperature):
+                assert rows.flags.c_contiguous  # as the contract of a step's context says
 
         engine.step = checked
         return engine.run()

@@ -1,0 +1,38 @@
+"""Verified tokens as the engine runs them: padded to the next captured size."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.step import Capability, FloatArray
+
+_CACHED_BATCHES = 1024
+
+
+class Padding:
+    """Padded numbers of verified tokens."""
+
+    def __init__(self, capability: Capability) -> None:
+        self._buckets = capability.token_buckets
+        self._kmax = capability.max_draft_tokens
+        self._of_batch: dict[int, FloatArray] = {}
+
+    def of(self, tokens: int) -> float:
+        """The size that a step of so many tokens runs with."""
+        return float(next((b for b in self._buckets if b >= tokens), tokens))
+
+    def of_batch(self, batch_size: int) -> FloatArray:
+        """The same with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
+        tokens = self._of_batch.get(batch_size)
+        if tokens is None:
+            if len(self._of_batch) >= _CACHED_BATCHES:
+                self._of_batch.clear()
+            count = batch_size * (self._kmax + 1)
+            tokens = np.arange(batch_size, count + 1, dtype=np.float64)
+            buckets = np.array(self._buckets, dtype=np.float64)
+            if buckets.size:
+                place = np.searchsorted(buckets, tokens)
+                inside = place < buckets.size
+                tokens[inside] = buckets[place[inside]]
+            self._of_batch[batch_size] = tokens
+        return tokens
