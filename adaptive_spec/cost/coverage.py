@@ -39,6 +39,10 @@ class TimedLoads:
         load = load_bin(batch_size)
         return [k for k in self._ladder if self._by_bin.get((load, k), 0) < wanted]
 
+    def timed(self, batch_size: int, k: int) -> bool:
+        """Steps of this load have been timed with this K."""
+        return (load_bin(batch_size), k) in self._by_bin
+
     def complete(self, wanted: int) -> int:
         """Loads that have been timed with every K of the ladder so often."""
         counts = self._by_bin

@@ -269,6 +269,10 @@ class CostModel:
         few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
         return self._timed.missing(batch_size, _SAMPLES if few else _SAMPLES_LATER)
 
+    def timed(self, batch_size: int, k: int) -> bool:
+        """Steps of this load have been measured with this K."""
+        return self._timed.timed(batch_size, k)
+
     def missing_beside(self, batch_size: int, k: float) -> list[int]:
         """Likewise the K next to this mean K, of batches of about this size."""
         return self._timed.missing_beside(batch_size, k, _SAMPLES_BESIDE)

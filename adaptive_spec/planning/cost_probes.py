@@ -84,8 +84,13 @@ class CostProbes:
         """
         if context.step % _PERIOD or _measures_prompts(context):
             return None
-        least = _smallest(context.capability)
-        worthwhile = None if forecast is None else lambda k: k == least or not forecast.hopeless(k)
+        least, batch_size = _smallest(context.capability), context.batch_size
+
+        def hopeful(k: int) -> bool:
+            assert forecast is not None
+            return k == least or not forecast.hopeless(k, timed=self._cost.timed(batch_size, k))
+
+        worthwhile = None if forecast is None else hopeful
         self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)
         if self._drafted is None and forecast is not None and forecast.best.verify.any():
             self._drafted = self._beside(forecast)

@@ -15,8 +15,8 @@ from adaptive_spec.planning.planner import Admission, best_admission, depths_of,
 from adaptive_spec.planning.throughput_weights import token_worth
 from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
-_HOPELESS = 0.7
-"""Goodput, relative to the best plan's, below which a K is not worth timing."""
+_HOPELESS, _HOPELESS_AGAIN = 0.7, 0.8
+"""Goodput, relative to the best plan's, below which a K is not worth timing, or timing again."""
 _ERRORS = 1.0
 """Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
 _LEAST_COST = 1e-6
@@ -215,11 +215,12 @@ class StepForecast(NamedTuple):
             mean[1:] / mean[:-1],
         )
 
-    def hopeless(self, k: int) -> bool:
+    def hopeless(self, k: int, *, timed: bool = False) -> bool:
         """K = k for all would be far worse than the best plan, by all that is known."""
         verify = np.minimum(self.context.draft_possible, k)
         goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
-        return k > 0 and goodput < _HOPELESS * self.best_tokens / self.best.seconds
+        least = _HOPELESS_AGAIN if timed else _HOPELESS
+        return k > 0 and goodput < least * self.best_tokens / self.best.seconds
 
     def deeper_may_gain(
         self, verify: IntArray, depth: int, deeper: int, observations: int

@@ -128,6 +128,23 @@ def test_of_what_looks_hopeless_the_smallest_k_is_timed_all_the_same() -> None:
     assert offered == {0, 1}
 
 
+def test_a_k_that_was_timed_and_is_a_quarter_worse_is_not_timed_again() -> None:
+    batch, cost = 8, CostModel(FULL)
+    one = Exploring(Explorer(FULL, 0), CostProbes(cost))
+
+    def drafts(step: int) -> int | None:
+        now = context(step, [4] * batch)
+        plan = one.timed(now, forecast(now, slope=0.005))
+        return None if plan is None else plan.draft_depth
+
+    for k in (0, 0, 0, 1, 1, 1, 2, 2, 2):
+        cost.learn(step_of(batch, k, k, 0.1))
+    assert drafts(4) == 4
+    one.timed(context(5, [4] * batch), None)
+    cost.learn(step_of(batch, 4, 4, 0.1))
+    assert drafts(8) is None
+
+
 @pytest.mark.parametrize("penalty", [0.0, 0.05])
 def test_the_smallest_k_is_timed_for_all_and_for_a_quarter_in_turns(penalty: float) -> None:
     capability = msgspec.structs.replace(FULL, ragged_penalty=penalty)
