@@ -170,7 +170,7 @@ def effective_samples(columns: Columns, kind: DrawKind) -> float:
 
 
 def effective_blocks(columns: Columns, block: IntArray) -> float:
-    """Effective number of blocks by their weights: few if a handful of draws carries the estimate."""
+    """Effective number of blocks by weight: few if a handful of draws carries the estimate."""
     weights = np.bincount(block, weights=columns["weights"])
     total = float(weights @ weights)
     return float(weights.sum()) ** 2 / total if total else 0.0
