@@ -41,9 +41,9 @@ from benchmarks.two_sources_text.sample import KINDS, Sample
 
 KMAX = 8
 DEPTH, LEAST_PROBABILITY = 32, 0.1
-"""Of the suffix trees, as in the adapter."""
+"""Depth of the suffix trees and least probability of a draft: the adapter's."""
 REQUESTS = 36
-"""Of each kind."""
+"""Number of requests of each kind."""
 PROMPT_TOKENS, ANSWER_TOKENS, LEAST_TOKENS = 1_024, 320, 24
 WINDOW, STRIDE = 256, 64
 """Tokens that the drafter reads at once, its longest in training; the last so many are scored."""

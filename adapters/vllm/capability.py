@@ -168,7 +168,7 @@ def _has_state(model: Any) -> bool:
 
 
 def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
-    """Of what this vLLM's source lacks, the features that this model and runner have a use for."""
+    """Features that this vLLM's source lacks and this model and runner would use."""
     model = vllm_config.model_config
     without = _OF_RUNNER["V1" if runner == "V2" else "V2"]
     if not _has_state(model):

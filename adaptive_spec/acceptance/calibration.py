@@ -31,7 +31,7 @@ _MEMORY_STEPS = 2000.0
 _FADES_EVERY = 64
 _KEPT = math.exp(-_FADES_EVERY / _MEMORY_STEPS)
 _LEAST_OBSERVED = 50.0
-"""Of accepted and of rejected drafts together, before anything is said."""
+"""Drafts, accepted and rejected together, before anything is said."""
 
 
 def _tally_loop(

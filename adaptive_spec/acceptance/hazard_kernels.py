@@ -73,7 +73,7 @@ def logits_to_hazards(logits: FloatArray) -> None:
 
 
 def negated_to_hazards(logits: FloatArray) -> None:
-    """The same of negated logits."""
+    """Turn negated logits into hazards, in place."""
     np.exp(logits, out=logits)  # numpy's for both forms: another exp differs in the last bit
     odds_to_hazards(logits)
 

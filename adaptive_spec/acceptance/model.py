@@ -72,7 +72,7 @@ class AcceptanceModel:
         self.drafts = HazardModel(max_draft_tokens, prior_hazard)
         self.confidence = ConfidenceEffect(max_draft_tokens)
         self.lookup = LookupModel(max_draft_tokens)
-        """Of drafts that the drafter did not make."""
+        """Hazards of the drafts that were looked up."""
         self.quality = HazardQuality(max_draft_tokens)
         """How well the hazards of the observed drafts were predicted."""
         self._shown = False

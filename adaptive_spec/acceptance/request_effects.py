@@ -14,7 +14,7 @@ from adaptive_spec.per_request import floats
 from adaptive_spec.step import FloatArray, IntArray
 
 DISCOUNT = 0.75
-"""Of a request's evidence, per step."""
+"""Share of a request's evidence that a step leaves."""
 _FIRST_VARIANCE = 0.3
 """Variance of u_i between requests before any has ended, in logits."""
 _VARIANCE_RANGE = (0.05, 3.0)

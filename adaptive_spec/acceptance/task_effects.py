@@ -16,7 +16,7 @@ from adaptive_spec.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 _VARIANCE = 0.5
-"""Of v_t between labels, in logits."""
+"""Variance of v_t between labels, in logits."""
 _EVIDENCE_LIMIT = 300.0
 MOST_TASKS = 1024
 """Places for labels, far more than are in use at a time."""

@@ -274,7 +274,7 @@ class CostModel:
         return self._timed.timed(batch_size, k)
 
     def missing_beside(self, batch_size: int, k: float) -> list[int]:
-        """Likewise the K next to this mean K, of batches of about this size."""
+        """The K next to this mean K that batches of about this size lack, ascending."""
         return self._timed.missing_beside(batch_size, k, _SAMPLES_BESIDE)
 
     def profile(self) -> CostProfile | None:

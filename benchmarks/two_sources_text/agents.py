@@ -40,7 +40,7 @@ def sessions(packages: dict[str, list[Module]], random_: random.Random) -> Itera
 def turns(
     modules: list[Module], module: Module, edit: Edit, random_: random.Random
 ) -> Iterator[tuple[str, str]]:
-    """What the agent writes, and what a tool answers."""
+    """Yield each text that the agent writes, with the answer of the tool."""
     folder, path = module.path.rpartition("/")[0], edit.path
     last = edit.first + len(edit.old) - 1
     start = max(0, min(modules.index(module) - LISTED // 2, len(modules) - LISTED))

@@ -9,7 +9,7 @@ KINDS = ("prose", "code", "edit", "quote", "agent", "json")
 
 @dataclass(frozen=True)
 class Sample:
-    """What a request would read and write.
+    """The text that a request reads, and the text that it writes.
 
     Attributes:
         kind: one of `KINDS`.

@@ -36,7 +36,7 @@ class LookedUp:
     match: NDArray[np.uint8] | None = None
 
     def at(self, positions: IntArray) -> LookedUp:
-        """The same of these positions."""
+        """Return the look-ups of these positions."""
         return LookedUp(
             self.right[positions],
             None if self.proposed is None else self.proposed[positions],

@@ -97,7 +97,7 @@ def _print_validity(console: Console, scenario: Scenario, results: list[Result])
 class _Column(NamedTuple):
     name: str
     text: Callable[[list[Result]], str]
-    """Of all seeds of a policy."""
+    """Text of the column for the results of all seeds of a policy."""
     always: bool = True
     """Also in a terminal of 80 characters."""
 

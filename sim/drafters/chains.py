@@ -24,7 +24,7 @@ class NoDrafter(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     depth_follows: ClassVar[bool] = False
 
     def shape(self, data: AcceptanceData, random: np.random.Generator) -> AcceptanceData:
-        """The same records, without a draft."""
+        """Return the records with nothing drafted."""
         nothing = np.zeros(len(data.accepted), dtype=np.uint8)
         return replace(data, proposed=nothing, tree_sizes=None, confidence=None)
 

@@ -14,7 +14,7 @@ class PromptStep(NamedTuple):
     tokens: int
     """Prompt tokens that run."""
     context_tokens: int
-    """For each of them, the tokens before it, summed: what attention reads."""
+    """Tokens that attention reads: those before each prompt token, summed."""
     ended: list[Running]
     """Requests whose prompt is complete; they emit a token in this step."""
 

@@ -30,7 +30,7 @@ def hardware(name: str) -> Hardware:
 
 
 def hardware_profile(name: str) -> HardwareProfile:
-    """The same, as a profile."""
+    """Return the named hardware as a profile."""
     form, _, rest = name.partition(":")
     if form == "roofline" and rest:
         gpu, model, parallel, precision, engine = _parts(name, rest)

@@ -64,7 +64,7 @@ class PieceText(_Strict, frozen=True, kw_only=True):
 
     @property
     def piece(self) -> Piece:
-        """The same as a `Piece`."""
+        """This load as a `Piece`."""
         if self.at is not None:
             return Piece(self.seconds, self.at, self.at)
         assert self.start is not None

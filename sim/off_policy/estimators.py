@@ -101,7 +101,7 @@ class Estimates(NamedTuple):
     """Tokens per second by each estimator; None where nothing matched."""
 
     logged: Linearised
-    """Of what ran, in the same way."""
+    """Tokens per second of the policy that ran, linearised in the same way."""
 
     ips: Linearised | None
     snips: Linearised | None
@@ -170,7 +170,7 @@ def effective_samples(columns: Columns, kind: DrawKind) -> float:
 
 
 def effective_blocks(columns: Columns, block: IntArray) -> float:
-    """The same of the blocks' weights: few if a handful of draws carries the estimate."""
+    """Effective number of blocks by weight: few if a handful of draws carries the estimate."""
     weights = np.bincount(block, weights=columns["weights"])
     total = float(weights @ weights)
     return float(weights.sum()) ** 2 / total if total else 0.0

@@ -19,7 +19,7 @@ _SMOOTHNESS = 0.3
 _RIDGE = 1e-4
 """Both in units of one step's squared relative error."""
 _PREFILL = 1 + len(_KNOTS) + 2
-"""Where the features have the prompt tokens."""
+"""Place of the prompt tokens among the features."""
 _TRUSTED_AFTER = 30
 _CLIPPED_BEYOND = 5.0
 

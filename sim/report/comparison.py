@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Name of the comparison in a report."""
         parts = [self.acceptance, self.drafter, self.hardware]
         return " · ".join(parts if self.engine == "default" else [*parts, self.engine])
 

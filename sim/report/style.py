@@ -38,7 +38,7 @@ class Look:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """For matplotlib."""
+        """Keyword arguments of matplotlib's `plot`."""
         return {
             "color": self.colour,
             "marker": self.marker,

@@ -38,7 +38,7 @@ class CellName(msgspec.Struct, frozen=True, order=True):
 
     @property
     def text(self) -> str:
-        """For people and as a key."""
+        """Name of the cell: shown, and its key in results."""
         parts = (self.acceptance, self.drafter, self.hardware, self.engine, self.load)
         return " / ".join((*parts, f"seed {self.seed}"))
 

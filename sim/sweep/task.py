@@ -43,7 +43,7 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Name of the task in messages."""
         return f"{self.cell.text} / {self.policy or 'oracles'}"
 
 
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Name of the task in messages."""
         return f"{self.cell.text} / {self.policy or 'oracles'}"
 
 

@@ -25,9 +25,8 @@ def unspeculated(shelf: Any) -> list[list[tuple[int, ...]]]:
     return sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
 
 
-@pytest.mark.parametrize(
-    "draft_sampling", [pytest.param("greedy", marks=pytest.mark.long), "probabilistic"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("draft_sampling", ["greedy", "probabilistic"])
 def test_distribution_at_temperature(
     unspeculated: list[list[tuple[int, ...]]],
     shelf: Any,

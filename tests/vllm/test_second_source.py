@@ -36,8 +36,8 @@ def copying(count: int) -> list[Job]:
 @pytest.mark.parametrize(
     ("method", "others", "asynchronous"),
     [
-        ("draft_model", True, False),
         ("draft_model", True, True),
+        pytest.param("draft_model", True, False, marks=pytest.mark.long),
         pytest.param("draft_model", False, False, marks=pytest.mark.long),
         pytest.param("eagle", True, False, marks=pytest.mark.long),
         pytest.param("eagle", False, True, marks=pytest.mark.long),

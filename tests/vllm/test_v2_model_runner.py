@@ -190,7 +190,7 @@ OTHER_TRAFFIC = ("crowded", "with_logprobs", "with_aborts", "with_stops")
 
 @pytest.fixture(scope="module")
 def other_answers(v2: V2Engines) -> dict[str, dict[str, Answer]]:
-    """What the other traffic is answered without speculation."""
+    """The answers to the other traffic without speculation."""
     return {name: v2.run(shortened(SCENARIOS[name]())).answers for name in OTHER_TRAFFIC}
 
 

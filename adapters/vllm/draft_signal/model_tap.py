@@ -185,7 +185,7 @@ def _in_slices(logits: Any, distribution: Any, *, only_confidence: bool = False)
 
 
 def _confidence(logits: Any, distribution: Any) -> Any:
-    """As `_certainty`, entropy unknown."""
+    """Return what `_certainty` returns, with the entropy unknown."""
     import torch
 
     values = logits.new_full((2, len(logits)), torch.nan, dtype=torch.float32)

@@ -166,7 +166,7 @@ class Round:
     ready: Any
 
     def signals(self) -> DraftSignals | None:
-        """For a step that is not planned yet."""
+        """Read the values for a step that is not planned yet."""
         return self._read(verified=False)
 
     def verified_signals(self) -> DraftSignals | None:

@@ -35,9 +35,9 @@ class ProbeTest:
         self._most = most_samples
         self._break_even = self._worthwhile = 0.5
         self.samples = self.accepted = 0
-        """Of this probe."""
+        """First drafts of this probe, and those of them that were accepted."""
         self.pooled_samples = self._pooled_accepted = 0.0
-        """Of all probes since `reset`, older ones fading."""
+        """The same counts over all probes since `reset`; older ones fade."""
 
     def begin(self, outlook: Prospect) -> None:
         """A probe starts, at this load."""

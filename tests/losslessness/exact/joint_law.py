@@ -37,7 +37,7 @@ class _Class(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """What a request verifies."""
+    """The drafts that a request verifies: their number and their source."""
 
     k: int
     copied: bool
@@ -70,7 +70,7 @@ class _Node:
         self._after: dict[tuple[object, ...], _Node] = {}
 
     def decided(self, classes: tuple[_Class, ...]) -> tuple[_Choice, ...]:
-        """What the requests alive verify."""
+        """Return what each living request verifies."""
         if classes not in self._decided:
             server = self.server.copy()
             verify, copied = server.decide(_said(classes))
