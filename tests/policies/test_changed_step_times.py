@@ -57,6 +57,16 @@ def test_passes_that_became_cheap_while_none_ran_are_timed_again_once_some_run()
     assert trace.score(then + 600, then + 1000) >= 0.99
 
 
+@pytest.mark.long
+def test_a_gain_too_small_for_one_probe_to_show_is_found_over_several() -> None:
+    old, then = WithoutPass(0.0071, 2.1e-5, 5.3e-4, hazard=0.02), 800
+    new = old._replace(hazard=0.15)  # 3 % at K = 1
+    cold = Capability(level=Level.FULL, max_draft_tokens=6, off_pass=False, cold_off=True)
+    world_at = {False: old, True: new}
+    trace = run(goodput(0), lambda step: world_at[step >= then], lambda _: 16, 7000, 0, cold)
+    assert trace.score(then, 7000) >= 0.98
+
+
 def test_half_a_draft_on_average_is_not_taken_for_the_best_because_one_was_never_timed() -> None:
     world = GPUS["H100, 8B, poor drafts"]
     assert world.best(128)[1] == 1
