@@ -140,8 +140,6 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         entropy: [B, Kmax] entropy of the draft distribution in nats; nan and None as above.
         waiting: requests in the queue.
         prefill_tokens: prompt tokens that share this step.
-        prompts_fill: they take all the tokens that the step has room for, so that what is left of
-            them runs in the next one.
         kv_free_tokens: free tokens of the KV pool.
         kv_total_tokens: size of the KV pool in tokens.
         kv_draft_limit: [B] drafts for which the engine finds KV blocks in this step without
@@ -170,7 +168,6 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     entropy: FloatArray | None = None
     waiting: int = 0
     prefill_tokens: int = 0
-    prompts_fill: bool = False
     kv_free_tokens: int = 1 << 40
     kv_total_tokens: int = 1 << 40
     kv_draft_limit: IntArray | None = None

@@ -133,8 +133,6 @@ class ContextBuilder:
         if under_way is None:
             most = available if found is None else np.maximum(available, found.available)
             limit = self._blocks.draft_limit(requests, most.tolist(), prompt_left)
-        free = pool.get_num_free_blocks() * scheduler.block_size
-        prefill_tokens, prompts_fill = self._prompts(len(ids), prompt_left, free)
         context = StepContext(
             step=step,
             capability=self._capability,
@@ -150,9 +148,8 @@ class ContextBuilder:
             confidence=None if shown is None else shown[0],
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
-            prefill_tokens=prefill_tokens,
-            prompts_fill=prompts_fill,
-            kv_free_tokens=free,
+            prefill_tokens=self._prefill_tokens(len(ids), prompt_left),
+            kv_free_tokens=pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
             kv_draft_limit=limit,
             lookup_available=None if found is None else found.available,
@@ -204,11 +201,10 @@ class ContextBuilder:
             return self._kmax
         return int(table[min(max(batch_size, 1), len(table) - 1)])
 
-    def _prompts(self, decoding: int, prompt_left: int, kv_free: int) -> tuple[int, bool]:
-        """Prompt tokens expected in the step, and whether they take all of its budget.
+    def _prefill_tokens(self, decoding: int, prompt_left: int) -> int:
+        """Prompt tokens expected in the step: chunks under way and admissions, within budget.
 
-        They are chunks under way and admissions, and an estimate: prefix-cache hits are not known
-        before vLLM looks them up.
+        An estimate: prefix-cache hits are not known before vLLM looks them up.
         """
         scheduler = self._scheduler
         budget = int(scheduler.max_num_scheduled_tokens) - decoding
@@ -218,8 +214,7 @@ class ContextBuilder:
                 if prompt_left >= budget:
                     break
                 prompt_left += request.num_tokens - request.num_computed_tokens
-        budget = max(budget, 0)
-        return min(prompt_left, budget), min(prompt_left, kv_free) >= budget > 0
+        return max(min(prompt_left, budget), 0)
 
 
 def escapes_the_grammar(request: Any) -> bool:

@@ -52,11 +52,9 @@ def forecast_step(
         ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
-    # this step alone it would make drafts look cheap. But where prompts fill the step, there are as
-    # many such steps as the prompts need, and what is emitted in them saves steps afterwards.
-    own_prompts = context.prefill_tokens if context.prompts_fill else 0
+    # this step alone it would make drafts look cheap.
     total_context = int(np.add.reduce(context.context_tokens))
-    verify_seconds = cost.verify_seconds(context.batch_size, total_context, own_prompts)
+    verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
     draft_seconds = cost.draft_seconds(context.batch_size)
     capability = context.capability
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
@@ -79,7 +77,7 @@ def forecast_step(
             each if by_worth else weights,
             verify_seconds,
             draft_seconds,
-            cost.prefill_seconds(context.prefill_tokens - own_prompts),
+            cost.prefill_seconds(context.prefill_tokens),
             Admission(verify, int(depth), float(value), float(seconds)),
             float(tokens),
         )
@@ -127,7 +125,7 @@ def forecast_step(
         weights,
         verify_seconds,
         draft_seconds,
-        cost.prefill_seconds(context.prefill_tokens - own_prompts),
+        cost.prefill_seconds(context.prefill_tokens),
         best,
         context.batch_size + value_of(survival, best.verify),
     )
@@ -162,7 +160,7 @@ class StepForecast(NamedTuple):
     draft_seconds: FloatArray
     """[Kmax + 1]"""
     prefill_seconds: float
-    """Time of the prompts that share the step, unless they fill it; not part of the other times."""
+    """Time of the prompts that share the step; not part of the other times."""
     best: Admission
     best_tokens: float
     """Tokens that the best plan is expected to emit, each counted as one."""

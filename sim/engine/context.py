@@ -37,11 +37,6 @@ def step_context(
     copied, match = accepted.looked_up(batch, room)  # needs no state of the drafter
     used = batch.context_total + batch_size * (pool.block_tokens - 1)
     used += prompts.blocks * pool.block_tokens
-    prefill_tokens, prompts_fill = prompts.expected(
-        options.max_batch_tokens - batch_size,
-        (pool.tokens - used) // pool.block_tokens,
-        options.max_running - batch_size - len(prompts.running),
-    )
     confidence = None
     if not options.late_confidence:
         confidence = accepted.confidence(batch, batch.drafted)
@@ -60,8 +55,7 @@ def step_context(
         confidence=confidence,
         entropy=None if confidence is None else modelled_entropy(confidence),
         waiting=len(prompts.waiting),
-        prefill_tokens=prefill_tokens,
-        prompts_fill=prompts_fill,
+        prefill_tokens=prompts.expected_tokens(options.max_batch_tokens - batch_size),
         kv_free_tokens=max(pool.tokens - used, 0),
         kv_total_tokens=pool.tokens,
         lookup_available=copied,

@@ -33,28 +33,14 @@ class PromptQueue:
         self.blocks = 0
         """KV blocks held by the running prompts."""
 
-    def expected(self, room: int, free_blocks: int, free_places: int) -> tuple[int, bool]:
-        """Prompt tokens the next step is likely to run, and whether they take all the room.
-
-        Args:
-            room: tokens left in the step.
-            free_blocks: KV blocks left, those of the running prompts not counted.
-            free_places: requests that may still be admitted.
-        """
+    def expected_tokens(self, room: int) -> int:
+        """Prompt tokens the next step is likely to run: of admitted prompts, and the next one."""
         if not self.running and not self.waiting:
-            return 0, False
+            return 0
         pending = sum(each.to_prefill - each.prefilled for each in self.running)
-        for prompt in self.waiting:
-            free_places -= 1
-            free_blocks -= self._blocks_of(prompt)
-            if pending >= room or free_places < 0 or free_blocks < 0:
-                break
-            pending += prompt.to_prefill
-        return max(min(pending, room), 0), pending >= room
-
-    def _blocks_of(self, prompt: Running) -> int:
-        """KV blocks for its tokens, and one token more: the first it emits."""
-        return (prompt.to_prefill + self._block) // self._block
+        if self.waiting:
+            pending += self.waiting[0].to_prefill
+        return max(min(pending, room), 0)
 
     def arrive(self, request: Running) -> None:
         """A new request joins the end of the queue."""
@@ -95,7 +81,8 @@ class PromptQueue:
             tokens += chunk
         while self.waiting and free_places > 0 and tokens < budget:
             prompt = self.waiting[0]
-            blocks = self._blocks_of(prompt)
+            # One token more: the first it emits.
+            blocks = (prompt.to_prefill + self._block) // self._block
             if blocks > free_blocks:
                 break
             self.waiting.popleft()
