@@ -62,7 +62,6 @@ _SAMPLES = 3
 _SAMPLES_LATER = 1
 _KNOWN_LOADS = 2
 """So many, all timed, tell what a step has of its own and by request."""
-_SAMPLES_BESIDE = 2
 
 _LIKE_PROMPTS = 1.0
 """Strength of that penalty, in units of one step's squared relative error."""
@@ -273,9 +272,9 @@ class CostModel:
         """Steps of this load have been measured with this K."""
         return self._timed.timed(batch_size, k)
 
-    def missing_beside(self, batch_size: int, k: float) -> list[int]:
-        """The K next to this mean K that batches of about this size lack, ascending."""
-        return self._timed.missing_beside(batch_size, k, _SAMPLES_BESIDE)
+    def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
+        """K next to this mean K that batches of about this size lack, ascending."""
+        return self._timed.missing_beside(batch_size, k, wanted)
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""

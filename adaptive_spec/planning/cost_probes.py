@@ -27,6 +27,8 @@ _PERIOD = 4
 _SHARE = 4
 """Of so many requests, one drafts in a step that times few drafts."""
 _ATTEMPTS = 5
+_SAMPLES_BESIDE = ((2, 0.7), (5, 0.97))
+"""Steps to be timed with a K next to the best, if its goodput is at least so much of the best's."""
 _WITHOUT_DRAFTING = 3
 """Steps for each doubling of the load."""
 _MOSTLY_PROMPTS = 4
@@ -114,11 +116,12 @@ class CostProbes:
     def _beside(self, forecast: StepForecast) -> int | None:
         batch_size = forecast.context.batch_size
         load, best = near_bin(batch_size), float(forecast.best.verify.mean())
-        for k in self._cost.missing_beside(batch_size, best):
-            offered = self._offered_beside.get((load, k), 0)
-            if offered < _ATTEMPTS and not forecast.hopeless(k):
-                self._offered_beside[load, k] = offered + 1
-                return k
+        for samples, least in _SAMPLES_BESIDE:
+            for k in self._cost.missing_beside(batch_size, best, samples):
+                offered = self._offered_beside.get((load, k), 0)
+                if offered < samples + _ATTEMPTS and forecast.of_best(k) >= least:
+                    self._offered_beside[load, k] = offered + 1
+                    return k
         return None
 
 

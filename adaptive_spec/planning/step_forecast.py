@@ -217,10 +217,14 @@ class StepForecast(NamedTuple):
 
     def hopeless(self, k: int, *, timed: bool = False) -> bool:
         """K = k for all would be far worse than the best plan, by all that is known."""
+        least = _HOPELESS_AGAIN if timed else _HOPELESS
+        return k > 0 and self.of_best(k) < least
+
+    def of_best(self, k: int) -> float:
+        """Goodput of K = k for all, relative to the best plan's."""
         verify = np.minimum(self.context.draft_possible, k)
         goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
-        least = _HOPELESS_AGAIN if timed else _HOPELESS
-        return k > 0 and goodput < least * self.best_tokens / self.best.seconds
+        return goodput * self.best.seconds / self.best_tokens
 
     def deeper_may_gain(
         self, verify: IntArray, depth: int, deeper: int, observations: int

@@ -38,6 +38,12 @@ def test_k_that_moves_before_a_fall_is_noticed_does_not_stay_there(coefficient: 
     assert found["after 200"] >= 0.97
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_two_k_that_look_alike_neither_wins_by_the_noise_of_two_steps(seed: int) -> None:
+    found: dict[str, Any] = change(64, ISSUE, ISSUE._replace(fixed=0.3), seed=seed)
+    assert found["after 200"] >= 0.99  # 0.95 with K = 5, where 6 is best
+
+
 class WithoutPass(World):
     """A world whose drafter does nothing where nothing is drafted."""
 

@@ -189,20 +189,24 @@ def test_where_the_depth_is_fixed_a_few_steps_of_each_load_leave_drafting_out(
     assert left_out(3) == times
 
 
-def test_once_the_ladder_is_timed_the_k_beside_the_best_are() -> None:
+@pytest.mark.parametrize(("best_tokens", "times"), [(14.0, 2), (11.5, 5)])
+def test_once_the_ladder_is_timed_the_k_beside_the_best_are_the_oftener_the_better_they_look(
+    best_tokens: float, times: int
+) -> None:
     cost = CostModel(FULL)
     one = Exploring(Explorer(FULL, 0), CostProbes(cost))
-    for k in (0, 1, 2, 4) * 3:  # the ladder of Kmax 4
+    for k in (0, 1, 2, 4) * 5:  # the ladder of Kmax 4
         cost.learn(measured(8, k))
     best = Admission(np.full(8, 3), 3, 20.0, 0.1)
     offered = []
     for step in range(0, 200, 4):
         now = context(step, [4] * 8)
-        of = forecast(now)._replace(best=best)
+        of = forecast(now)._replace(best=best, best_tokens=best_tokens)
         if (plan := one.timed(now, of)) is not None:
             offered.append(plan.draft_depth)
             cost.learn(measured(8, plan.draft_depth))
-    assert offered == [3, 3]
+    assert set(offered) == {3}
+    assert times <= len(offered) <= times + 1  # the last is verified a step after it is offered
 
 
 def measured(batch: int, k: int) -> StepOutcome:
