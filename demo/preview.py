@@ -77,4 +77,5 @@ def simulated_server() -> Engine:
         hardware("h100-llama-8b"),
         build_policy("goodput"),
         EngineOptions(max_draft_tokens=KMAX),
+        counts=True,
     )

@@ -180,7 +180,7 @@ class Counters:
 
 
 class FaultCounters(Counters):
-    """Counters of faults and events alone, for a simulator, which shows no others."""
+    """Counters of faults and events alone, for simulations that show no others."""
 
     def plan(self, context: StepContext, plan: SpecPlan) -> None:
         """Ignore a decision."""

@@ -66,6 +66,7 @@ class Engine:
         seed: of everything random in the engine.
         limits: TTFT and TPOT for goodput.
         trace_directory: where to write a step trace, in the format of the adapters.
+        counts: the controller's status counts steps and tokens, as in a server; else faults alone.
         shaped: all acceptance data has been through `drafter.shape` already.
         phases: (seconds, what would be accepted from then on), ascending.
         changes: seconds at which the load changes and recovery is measured, phases apart.
@@ -85,6 +86,7 @@ class Engine:
         seed: int = 0,
         limits: Limits | None = None,
         trace_directory: str | None = None,
+        counts: bool = False,
         shaped: bool = False,
         phases: Sequence[tuple[float, AcceptanceData]] = (),
         changes: Sequence[float] = (),
@@ -106,8 +108,9 @@ class Engine:
             trace=Trace(directory=trace_directory, max_segments=1 << 20),
             fail_open=FailOpen(max_decision_ms=math.inf),
         )
+        counters = None if counts else FaultCounters()
         self.controller = Controller(
-            policy, self.capability, config, counters=FaultCounters(), logger=_LOG
+            policy, self.capability, config, counters=counters, logger=_LOG
         )
         if not shaped:
             random = np.random.default_rng(shape_seed)
