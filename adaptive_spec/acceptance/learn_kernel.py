@@ -10,6 +10,9 @@ from adaptive_spec.step import FloatArray, IntArray
 EVIDENCE_LIMIT = 1000.0
 """Fisher information at which the memory of a position is capped."""
 _LEAST_INFORMATION = 0.02
+_DAMPING = 0.25
+"""A step moves a position by less than 1 / 0.25 logits. From a hazard near 0 or 1 Newton's own step
+would go past what was observed, and the next one back by more."""
 
 
 def _learn_loop(
@@ -61,7 +64,7 @@ def _learn_loop(
         surprise += sums[0, j]
         variance += sums[1, j]
         position_evidence[j] = min(position_evidence[j], EVIDENCE_LIMIT) + sums[3, j]
-        position_effect[j] += sums[2, j] / position_evidence[j]
+        position_effect[j] += sums[2, j] / (position_evidence[j] + _DAMPING * abs(sums[2, j]))
     return surprise, variance, observed, unknown_sums
 
 
@@ -115,7 +118,8 @@ def learn(
     position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + sum_in_order(
         (unknown * information).T
     )
-    position_effect += sum_in_order((unknown * residual).T) / position_evidence
+    surplus = sum_in_order((unknown * residual).T)
+    position_effect += surplus / (position_evidence + _DAMPING * np.abs(surplus))
     position_count += np.count_nonzero(seen, axis=1)
     gradient = sum_in_order(residual)
     kept = request_information[slots] * discount + sum_in_order(information)

@@ -44,10 +44,29 @@ def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
     assert count.tolist() == [2, 2, 0]
     assert (surprise, variance, observed) == (1.0, 1.0, 4)
     assert trust.tolist() == [1.5, 1.5, 1.0]
-    assert position.tolist() == pytest.approx([1.0 / 1.5, 0.0, 0.0])
+    assert position.tolist() == pytest.approx([1.0 / 1.75, 0.0, 0.0])
     assert effect.tolist() == pytest.approx([1.0 / 1.5, 0.0, 0.0, 0.0, 0.0])
     assert evidence.tolist() == [0.5, 0.0, 0.0, 0.0, 0.5]
     assert by_request.tolist() == [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("first", [0.01, 0.3, 0.99])
+@pytest.mark.usefixtures("each_form")
+def test_a_large_batch_takes_a_wrong_hazard_to_the_rate_it_shows_and_not_past_it(
+    first: float,
+) -> None:
+    position, trust, count = np.array([np.log(first / (1 - first))]), np.full(1, 2.0), np.zeros(1)
+    verified, accepted = np.ones(256, dtype=np.int64), np.arange(256) % 3 % 2
+    rate, slots = float(accepted.mean()), np.arange(256)
+    for _ in range(6):
+        hazard = 1.0 / (1.0 + np.exp(-position))
+        learn(
+            np.repeat(hazard[:, None], 256, axis=1), slots, verified, accepted, position, trust,
+            count.astype(np.int64), np.zeros(256), np.zeros(256), 1e-9, 0.75,
+        )  # fmt: skip
+        after = float(1.0 / (1.0 + np.exp(-position[0])))
+        assert (after - rate) * (first - rate) > -0.05, "past the rate"
+    assert after == pytest.approx(rate, abs=0.05)
 
 
 @pytest.mark.usefixtures("each_form")
@@ -61,4 +80,5 @@ def test_requests_that_are_known_tell_little_of_the_others() -> None:
     # With a prior variance of 2 the share of it that is left is 1 / (1 + 2 * 1.5).
     assert by_request.tolist() == [[0.5, 0.5 / 4], [0.25, 0.25 / 4]]
     assert trust.tolist() == pytest.approx([1.25 + 0.25 / 4])
-    assert position.tolist() == pytest.approx([(0.5 + 0.5 / 4) / (1.25 + 0.25 / 4)])
+    surplus = 0.5 + 0.5 / 4
+    assert position.tolist() == pytest.approx([surplus / (1.25 + 0.25 / 4 + 0.25 * surplus)])
