@@ -32,7 +32,7 @@ PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Rates:
-    """What a run comes to, measured or simulated."""
+    """Figures of one run, measured or simulated."""
 
     tokens_per_second: float
     tokens_per_step: float

@@ -1,4 +1,4 @@
-"""What a step's forecast charges for a draft, by its position."""
+"""Tests of the price that a step's forecast has for each draft."""
 
 from __future__ import annotations
 
