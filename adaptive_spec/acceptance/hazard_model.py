@@ -117,7 +117,7 @@ class HazardModel:
     ) -> None:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects = self.effects
-        self.surprise, self.expected_variance, self.observed, unknown = learn(
+        self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
             hazard,
             slots,
             verified,
@@ -130,6 +130,7 @@ class HazardModel:
             effects.prior_variance,
             DISCOUNT,
         )
+        effects.learn_variance(slope, curvature)
         if task is not None:
             self.tasks.learn(task, unknown[0], unknown[1])
 

@@ -27,11 +27,13 @@ def _learn_loop(
     request_information: FloatArray,
     prior_variance: float,
     discount: float,
-) -> tuple[float, float, int, FloatArray]:
+) -> tuple[float, float, int, float, float, FloatArray]:
     kmax, batch = hazard.shape
     sums = np.zeros((4, kmax), np.float64)
     unknown_sums = np.empty((2, batch), np.float64)
     observed = 0
+    slope = 0.0
+    curvature = 0.0
     for i in range(batch):
         slot = slots[i]
         gradient = 0.0
@@ -53,6 +55,9 @@ def _learn_loop(
             fisher += h * (1.0 - h)
         unknown_sums[0, i] = unknown * gradient
         unknown_sums[1, i] = unknown * fisher
+        by_log_variance = unknown * request_effect[slot]
+        slope += by_log_variance * gradient
+        curvature += by_log_variance * by_log_variance * total
         information = request_information[slot] * discount + total
         effect = request_effect[slot] + gradient / (1.0 / prior_variance + information)
         forgets = (0.5 if verified[i] > 0 else 1.0) * (1.0 - discount)
@@ -65,12 +70,13 @@ def _learn_loop(
         variance += sums[1, j]
         position_evidence[j] = min(position_evidence[j], EVIDENCE_LIMIT) + sums[3, j]
         position_effect[j] += sums[2, j] / (position_evidence[j] + _DAMPING * abs(sums[2, j]))
-    return surprise, variance, observed, unknown_sums
+    return surprise, variance, observed, slope, curvature, unknown_sums
 
 
 @kernel(
-    "Tuple((float64, float64, int64, float64[:, ::1]))(float64[:, :], int64[:], int64[:], int64[:],"
-    " float64[::1], float64[::1], int64[::1], float64[::1], float64[::1], float64, float64)",
+    "Tuple((float64, float64, int64, float64, float64, float64[:, ::1]))(float64[:, :], int64[:],"
+    " int64[:], int64[:], float64[::1], float64[::1], int64[::1], float64[::1], float64[::1],"
+    " float64, float64)",
     _learn_loop,
 )
 def learn(
@@ -85,7 +91,7 @@ def learn(
     request_information: FloatArray,
     prior_variance: float,
     discount: float,
-) -> tuple[float, float, int, FloatArray]:
+) -> tuple[float, float, int, float, float, FloatArray]:
     """One step's update of the position and request effects, in place.
 
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
@@ -106,8 +112,10 @@ def learn(
         prior_variance: of request effects.
         discount: of a request's information, per step.
 
-    Returns the sum of all residuals, of their Fisher information, the number of observations, and
-    [2, B] both sums by request, times the share of its prior variance that was left.
+    Returns the sum of all residuals, of their Fisher information, and the number of observations;
+    slope and curvature of the outcomes' log-likelihood in the logarithm of the prior variance v
+    (du_i / d log v is u_i times the share of v that was left); and [2, B] the first two sums by
+    request, times that share.
     """
     position = np.arange(len(hazard))[:, None]
     seen = position < np.minimum(accepted + 1, verified)
@@ -122,7 +130,11 @@ def learn(
     position_effect += surplus / (position_evidence + _DAMPING * np.abs(surplus))
     position_count += np.count_nonzero(seen, axis=1)
     gradient = sum_in_order(residual)
-    kept = request_information[slots] * discount + sum_in_order(information)
+    total = sum_in_order(information)
+    by_log_variance = unknown * request_effect[slots]
+    slope = sum_in_order((by_log_variance * gradient)[:, None])
+    curvature = sum_in_order((by_log_variance * by_log_variance * total)[:, None])
+    kept = request_information[slots] * discount + total
     effect = request_effect[slots] + gradient / (1.0 / prior_variance + kept)
     # The discounted evidence no longer supports the whole effect: it shrinks towards the prior.
     forgets = np.where(verified > 0, 0.5, 1.0) * (1.0 - discount)
@@ -133,5 +145,7 @@ def learn(
         float(sums[0]),
         float(sums[1]),
         int(np.count_nonzero(seen)),
+        float(slope[0]),
+        float(curvature[0]),
         np.stack((unknown * gradient, unknown * sum_in_order(fisher))),
     )

@@ -135,7 +135,7 @@ class AcceptanceModel:
         self.history.learn(by_history, slots, verified, accepted, task)
 
     def forget(self, slots: IntArray) -> None:
-        """Learn from ended requests how much requests differ, then clear their rows."""
+        """Clear the rows of ended requests."""
         self.history.effects.forget(slots)
         self.drafts.effects.forget(slots)
         self.lookup.forget(slots)

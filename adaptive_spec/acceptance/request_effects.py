@@ -8,7 +8,7 @@ mean of all requests. Without that, nobody would try a request again that was ba
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from adaptive_spec.per_request import floats
 from adaptive_spec.step import FloatArray, IntArray
@@ -16,12 +16,11 @@ from adaptive_spec.step import FloatArray, IntArray
 DISCOUNT = 0.75
 """Share of a request's evidence that a step leaves."""
 _FIRST_VARIANCE = 0.3
-"""Variance of u_i between requests before any has ended, in logits."""
-_VARIANCE_RANGE = (0.05, 3.0)
-_VARIANCE_RATE = 0.02
-_LEAST_INFORMATION = 0.32
-"""Fisher information from which a request tells something about the variance; about a quarter of
-what a request can gather with this discount."""
+"""Variance of u_i between requests before anything is seen, in logits."""
+_VARIANCE_RANGE = (0.02, 3.0)
+_FIRST_CURVATURE, _CURVATURE_LIMIT = 1.0, 100.0
+"""Evidence behind the first variance, and at which its memory is capped; a standard deviation of
+its logarithm is one over the root of that."""
 
 
 class RequestEffects:
@@ -33,7 +32,7 @@ class RequestEffects:
 
     def __init__(self) -> None:
         self.prior_variance = _FIRST_VARIANCE
-        self._ended = 0
+        self._curvature = _FIRST_CURVATURE
         self.effect, self.evidence = floats(0.0), floats(0.0)
         """u_i by slot, and the Fisher information behind it."""
 
@@ -56,20 +55,22 @@ class RequestEffects:
         effect = self.effect[slots] + residual / (1.0 / self.prior_variance + total)
         self.effect[slots], self.evidence[slots] = effect, total
 
+    def learn_variance(self, slope: float, curvature: float) -> None:
+        """Move the prior variance to where the effects would have predicted a step's outcomes best.
+
+        A Newton step on the error of one-step predictions (recursive prediction errors: Ljung and
+        Söderström, "Theory and practice of recursive identification", chapter 3).
+
+        Args:
+            slope: of the outcomes' log-likelihood in the logarithm of the variance.
+            curvature: of the same, expected; at least 0.
+        """
+        self._curvature = min(self._curvature, _CURVATURE_LIMIT) + curvature
+        step = slope / (self._curvature + abs(slope))
+        low, high = _VARIANCE_RANGE
+        self.prior_variance = min(max(self.prior_variance * math.exp(step), low), high)
+
     def forget(self, slots: IntArray) -> None:
-        """Learn from ended requests how much requests differ, then clear their rows."""
-        information = self.evidence[slots]
-        known = information > _LEAST_INFORMATION
-        if known.any():
-            # EM step for the variance of u: E[u^2] = estimate^2 + posterior variance.
-            posterior = 1.0 / (1.0 / self.prior_variance + information[known])
-            second_moment = float(np.mean(self.effect[slots][known] ** 2 + posterior))
-            ended = int(np.count_nonzero(known))
-            self._ended += ended
-            # An average over the first requests, a slow mean afterwards.
-            rate = min(max(_VARIANCE_RATE, 1.0 / (self._ended + 10)) * ended, 0.5)
-            self.prior_variance += rate * (second_moment - self.prior_variance)
-            low, high = _VARIANCE_RANGE
-            self.prior_variance = min(max(self.prior_variance, low), high)
+        """Clear the rows of ended requests."""
         self.effect.reset(slots)
         self.evidence.reset(slots)

@@ -59,7 +59,7 @@ def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: fl
     settings = [msgspec.structs.replace(scenario(128, **options), seed=seed) for seed in range(3)]
     ratios = [throughput(setting) / history_only(setting) for setting in settings]
     assert np.mean(ratios) > gain
-    assert min(ratios) > 0.995
+    assert min(ratios) > 0.99
 
 
 def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:

@@ -85,7 +85,7 @@ def test_it_learns_how_much_requests_differ(low: float, high: float) -> None:
         feed(model, hazards, 30, "random", seed)
         model.forget(np.arange(8))
     if low == high:
-        assert model.history.effects.prior_variance < 0.3
+        assert model.history.effects.prior_variance < 0.1
     else:
         assert model.history.effects.prior_variance > 1.0
 
