@@ -29,7 +29,7 @@ def ready(
     policy = adaspec(folder, cost, **(options or {}))
     machine = TinyEngine(policy, seconds=linear(**(cost or COST)), **engine)
     machine.run(60)
-    policy._sum, policy._count = 0.0, 0  # what was accepted until now is no probability
+    policy.total, policy.drafts = 0.0, 0  # what was accepted until now is no probability
     machine.confidence = np.full((machine.batch, machine.capability.max_draft_tokens), np.nan)
     return machine
 
