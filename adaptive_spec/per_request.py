@@ -27,6 +27,8 @@ class RequestSlots:
         self._slot_of: dict[str, int] = {}
         self._free: deque[int] = deque()
         self._size = 0
+        self.released = 0
+        """Slots that have been freed so far."""
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -65,6 +67,7 @@ class RequestSlots:
         slot = self._slot_of.pop(request_id, None)
         if slot is not None:
             self._free.append(slot)
+            self.released += 1
         return slot
 
 

@@ -38,7 +38,7 @@ def plan_fault(plan: object, context: StepContext) -> str:
         if looked_up.shape != verify.shape:
             return f"plan.from_lookup has the wrong shape: {looked_up.shape}"
         limit = np.where(looked_up, context.lookup_available, limit)
-    if verify.size and (np.minimum.reduce(verify) < 0 or np.logical_or.reduce(verify > limit)):
+    if verify.size and np.minimum.reduce((verify, limit - verify), axis=None) < 0:
         return "plan.verify leaves 0..draft_available"
     if context.capability.level is Level.UNIFORM and verify.size:
         k = int(verify.max())
