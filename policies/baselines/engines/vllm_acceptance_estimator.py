@@ -21,11 +21,10 @@ vLLM 0.32; pull request 52228 for the other form.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.log_odds import sigmoid
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.step import FloatArray, IntArray
@@ -93,24 +92,6 @@ class VllmAcceptanceEstimator:
             else:
                 self._refit_per_position()
             self._begin_round()
-
-    def state(self) -> dict[str, Any]:
-        """Return the coefficients."""
-        return {"slope": self.slope.tolist(), "intercept": self.intercept.tolist()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Load saved coefficients. Raises PolicyError if they do not fit."""
-        try:
-            slope = np.asarray(state["slope"], dtype=np.float64)
-            intercept = np.asarray(state["intercept"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"acceptance estimator's state does not fit: {error!r}") from error
-        shape = self.slope.shape
-        if slope.shape != shape or intercept.shape != shape:
-            raise PolicyError(f"acceptance estimator's state is not for Kmax {shape[0]}")
-        if not (np.isfinite(slope).all() and np.isfinite(intercept).all()) or (slope < 0).any():
-            raise PolicyError("acceptance estimator's state: finite values, slopes >= 0 expected")
-        self.slope, self.intercept = slope, intercept
 
     def _refit_shared(self) -> None:
         """Take a Newton step on (w, b_1..b_K); b is eliminated, as only w couples the others."""

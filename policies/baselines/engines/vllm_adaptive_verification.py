@@ -28,7 +28,6 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
     Form,
     VllmAcceptanceEstimator,
@@ -39,7 +38,7 @@ from adaptive_spec.policies.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
 
 
@@ -71,7 +70,6 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         del seed
         super().__init__(options.profile)
         self._form: Form = options.estimator
-        self._restored: State | None = None
         self._tables: tuple[CostCurve, CostCurve] | None = None
 
     def begin(self, capability: Capability) -> None:
@@ -80,8 +78,6 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens, self._form)
         if self._profile is not None:
             self._tables = profiled_curves(self._profile, capability)
-        if self._restored is not None:
-            self._estimator.restore(self._restored)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """Return the estimator's acceptance."""
@@ -106,22 +102,3 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         seconds = verify.at(batch + context.prefill_tokens + drafts)
         seconds += draft.at(np.array([batch]))[0]
         return np.maximum(seconds, 1e-9, out=seconds)
-
-    def state(self) -> State:
-        """Return the estimator's coefficients."""
-        if self._capability is None:
-            return self._restored or {}
-        return self._estimator.state()
-
-    def restore(self, state: State) -> None:
-        """Load saved coefficients; their Kmax must be the engine's."""
-        if not state:
-            return
-        if set(state) != {"slope", "intercept"}:
-            raise PolicyError("vllm_adaptive_verification state: `slope` and `intercept` expected")
-        if not all(isinstance(values, list) and values for values in state.values()):
-            raise PolicyError("vllm_adaptive_verification state: lists of numbers expected")
-        VllmAcceptanceEstimator(len(state["slope"]), self._form).restore(state)
-        self._restored = state
-        if self._capability is not None:
-            self._estimator.restore(state)
