@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from operator import add
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,10 +14,7 @@ from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
-from adaptive_spec.step import Capability, IntArray, Level, StepContext
-
-_END, _TOKENS, _ON_WAY = 1, 2, 4
-"""Rows of `ContextBuilder._columns`."""
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):
@@ -35,6 +33,23 @@ class Batch(NamedTuple):
     ending: list[Any]
     structured: list[Any]
     found: LookedUp | None = None
+
+
+class _Rows(NamedTuple):
+    """What stays while the same requests decode, kept from step to step; arrays [B].
+
+    Attributes:
+        version: of the request table.
+        cap: most drafts of a request, 0..Kmax.
+    """
+
+    ids: list[str]
+    version: int
+    slots: IntArray
+    cap: IntArray
+    tpot_target: FloatArray
+    task: IntArray
+    temperature: FloatArray
 
 
 class ContextBuilder:
@@ -57,6 +72,7 @@ class ContextBuilder:
         self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
+        self._rows: _Rows | None = None
 
     def stops_no_more(self) -> None:
         """The drafter is not ended early any more."""
@@ -96,38 +112,47 @@ class ContextBuilder:
         if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
-        columns = self._columns(requests)
-        left = columns[_END] - columns[_TOKENS]
-        left -= 1 if under_way is not None else columns[_ON_WAY] > 0
-        if left.size and left.min() <= 0:
-            decode = np.flatnonzero(left > 0)
-            requests = [requests[row] for row in decode.tolist()]
-            columns, left = np.ascontiguousarray(columns[:, decode]), left[decode]
-        slots, _, tokens, computed, on_way = columns
-        ids = [request.request_id for request in requests]
+        # Lists until there is something to limit: they cost less than arrays of a few requests.
+        ahead = under_way is not None
+        tokens = [request.num_tokens for request in requests]
+        on_way = [request.num_output_placeholders for request in requests]
+        left = [
+            r.num_prompt_tokens + r.max_tokens - end - (ahead or coming > 0)
+            for r, end, coming in zip(requests, tokens, on_way, strict=True)
+        ]
+        if left and min(left) <= 0:
+            decode = [row for row, to_go in enumerate(left) if to_go > 0]
+            requests, tokens, on_way, left = (
+                [values[row] for row in decode] for values in (requests, tokens, on_way, left)
+            )
+        rows = self._rows_of(requests)
+        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
         structured = [request for request in requests if request.use_structured_output]
         ending: list[Any] = []
-        drafted: IntArray | int
-        filled = tokens + on_way
+        room = possible = available = rows.cap
+        # Requests about to end would make every uniform batch ragged, and cost it its graph.
+        if requests and self._capability.level is not Level.UNIFORM:
+            filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
+            free = scheduler.max_model_len - max(filled) - kmax - 1
+            if min(free, *left) < near:  # else nothing but its cap limits a request
+                end_at: IntArray = np.array(filled, dtype=np.int64)
+                if ahead:
+                    ending = [r for r, to_go in zip(requests, left, strict=True) if to_go < near]
+                    end_at = np.maximum(end_at, computed + 1)
+                least = np.minimum(left, scheduler.max_model_len - end_at)
+                room = np.minimum(rows.cap, least - 1)
+                available = np.maximum(room, 0)
+                possible = np.maximum(np.minimum(rows.cap, least - 2), 0)
         if under_way is None:
-            drafted = self._drafts_of(requests, structured)
-        else:
-            drafted, filled = under_way, np.maximum(filled, computed + 1)
-        if self._capability.level is Level.UNIFORM:
-            # Requests about to end would make every batch ragged, and cost it its graph.
-            left = np.full_like(left, kmax + 2)
-        else:
-            if under_way is not None:
-                ending = [requests[row] for row in np.flatnonzero(left < 2 * kmax + 3).tolist()]
-            left = np.minimum(left, scheduler.max_model_len - filled)
-        table = self._table
-        cap = np.minimum(table.draft_cap[slots], kmax)
-        room = np.minimum(cap, left - 1)
-        available = np.maximum(np.minimum(room, drafted), 0)
+            available = np.minimum(available, self._drafts_of(requests, structured))
+        elif under_way < kmax:
+            available = np.minimum(available, max(under_way, 0))
         found = None
         if self._lookup is not None:
-            found = self._lookup.find(requests, room, computed + 1 - tokens)
-        shown = None if signals is None else signals.take(ids)
+            found = self._lookup.find(
+                requests, room, computed + 1 - np.array(tokens, dtype=np.int64)
+            )
+        shown = None if signals is None else signals.take(rows.ids)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None
         if under_way is None:
@@ -136,19 +161,19 @@ class ContextBuilder:
         context = StepContext(
             step=step,
             capability=self._capability,
-            request_ids=ids,
-            slots=slots,
+            request_ids=rows.ids,
+            slots=rows.slots,
             context_tokens=computed,
             draft_available=available,
-            draft_possible=np.maximum(np.minimum(cap, left - 2), 0),
-            engine_k=self._engine_k(len(ids) + prefilling),
-            tpot_target=table.tpot_target[slots],
-            task=table.task[slots],
-            temperature=table.temperature[slots],
+            draft_possible=possible,
+            engine_k=self._engine_k(len(requests) + prefilling),
+            tpot_target=rows.tpot_target,
+            task=rows.task,
+            temperature=rows.temperature,
             confidence=None if shown is None else shown[0],
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
-            prefill_tokens=self._prefill_tokens(len(ids), prompt_left),
+            prefill_tokens=self._prefill_tokens(len(requests), prompt_left),
             kv_free_tokens=pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
             kv_draft_limit=limit,
@@ -158,8 +183,23 @@ class ContextBuilder:
         )
         return Batch(requests, context, ending, structured, found)
 
-    def _columns(self, requests: list[Any]) -> IntArray:
-        """[5, B]: slot, tokens at the end, tokens, computed tokens, tokens on their way."""
+    def _rows_of(self, requests: list[Any]) -> _Rows:
+        ids, table, rows = [request.request_id for request in requests], self._table, self._rows
+        if rows is not None and rows.version == table.version and rows.ids == ids:
+            return rows
+        slots = self._slots_of(requests)
+        self._rows = rows = _Rows(
+            ids,
+            table.version,
+            slots,
+            np.minimum(table.draft_cap[slots], self._kmax),
+            table.tpot_target[slots],
+            table.task[slots],
+            table.temperature[slots],
+        )
+        return rows
+
+    def _slots_of(self, requests: list[Any]) -> IntArray:
         slot_of, enter = self._slots.get, self._table.enter
         slots = [slot_of(request.request_id) for request in requests]
         if None in slots:
@@ -167,17 +207,7 @@ class ContextBuilder:
                 enter(request.request_id, request) if slot is None else slot
                 for slot, request in zip(slots, requests, strict=True)
             ]
-        columns: IntArray = np.array(
-            (
-                slots,
-                [request.num_prompt_tokens + request.max_tokens for request in requests],
-                [request.num_tokens for request in requests],
-                [request.num_computed_tokens for request in requests],
-                [request.num_output_placeholders for request in requests],
-            ),
-            dtype=np.int64,
-        )
-        return columns
+        return np.array(slots, dtype=np.int64)
 
     @staticmethod
     def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:

@@ -166,7 +166,10 @@ class CopiesV1(Copies):
             return type(runner)._get_spec_decode_draft_probs(runner, metadata)
         row_of = {name: row for row, name in enumerate(names)}
         drafts = metadata.draft_token_ids.long()[:, None]
-        found = made.new_zeros(len(drafts), made.shape[-1]).scatter_(1, drafts, 1.0)
+        # vLLM fills up an admitted request's drafts with -1, which no distribution has.
+        weight = (drafts >= 0).to(made.dtype)
+        found = made.new_zeros(len(drafts), made.shape[-1])
+        found.scatter_(1, drafts.clamp(min=0), weight)
         start = 0
         for name, count in zip(runner.input_batch.req_ids, metadata.num_draft_tokens, strict=False):
             row, taken = row_of.get(name), self._taken.get(name, False)

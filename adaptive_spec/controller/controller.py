@@ -90,18 +90,18 @@ class Controller:
         self.missing = dict(missing or {})
         self.policy = policy
         self.slots = RequestSlots()
-        self.counters = Counters() if counters is None else counters
+        self._counters = Counters() if counters is None else counters
         self.mode = self.config.mode
         self._log = logger
-        self._faults = Faults(self.config.fail_open, self.counters, logger)
+        self._faults = Faults(self.config.fail_open, self._counters, logger)
         self._in_flight = StepsInFlight()
         self._live_stops = LiveStops()
         self._operator = OperatorRequests(
-            self.config, capability, only_watch, self.counters, logger
+            self.config, capability, only_watch, self._counters, logger
         )
-        self._trace = StepTrace(self.config.trace, self.counters, logger)
-        self._status = StatusFile.from_config(self.config.status_file, self.counters, logger)
-        self._saved = SavedState.from_config(self.config, identity, self.counters, logger)
+        self._trace = StepTrace(self.config.trace, self._counters, logger)
+        self._status = StatusFile.from_config(self.config.status_file, self._counters, logger)
+        self._saved = SavedState.from_config(self.config, identity, self._counters, logger)
         self._saved.take_up(policy, self.config)
         self.decides_since = 0
         """Number of changes of mode, policy or learned state; a plan made before one is void."""
@@ -150,10 +150,8 @@ class Controller:
         began, began_cpu = time.perf_counter(), time.thread_time() if limited else 0.0
         seen = context
         try:
-            if self._guards_memory(context):
-                seen = limit_to_memory(context)
-            if seen is not context:
-                self.counters.event("steps_cut_for_memory")
+            if self._guards_memory(context) and (seen := limit_to_memory(context)) is not context:
+                self._counters.event("steps_cut_for_memory")
             seen = with_engine_k_that_runs(seen)
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
@@ -164,7 +162,7 @@ class Controller:
         if fault:
             wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
-        self.counters.decision_seconds(elapsed + self._live_stops.take_seconds())
+        self._counters.decision_seconds(elapsed + self._live_stops.take_seconds())
         if not fault and limited:
             fault = lateness(self.config.fail_open, time.thread_time() - began_cpu, elapsed)
         if fault:
@@ -174,12 +172,17 @@ class Controller:
         ran = engine_plan(context, mode=Mode.SHADOW) if self.mode == "shadow" else wanted
         return self._decided(StepInFlight(context, ran, seen, wanted))
 
+    @property
+    def counters(self) -> Counters:
+        """Counters, with all steps counted so far."""
+        self._counters.count()
+        return self._counters
+
     def _guards_memory(self, context: StepContext) -> bool:
         """Whether the KV memory guard applies.
 
-        Without per-request limits, the guard shares the pool evenly, so the limit of one request
-        depends on the drafts kept of the others. After live stops, those drafts depend on live
-        signals; only per-request limits may cut then.
+        Without per-request limits, the limit of one request depends on the drafts kept of the
+        others. After live stops, those depend on live signals; only per-request limits may cut.
         """
         shared = context.kv_draft_limit is None
         return self.config.memory_guard and not (shared and self._live_stops.stopped)
@@ -225,7 +228,7 @@ class Controller:
             if impossible:
                 self._faults.left_out(f"impossible outcome: {impossible}")
             else:
-                self.counters.outcome(outcome, None if step is None else step.plan)
+                self._counters.outcome(outcome, None if step is None else step.plan)
                 if step is not None:
                     self._learn(step, outcome)
             self._status.refresh(outcome.now, self.status)
@@ -236,8 +239,7 @@ class Controller:
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
             finished = finished_step(step.seen, step.to_learn_from, outcome)
-            self.counters.tasks(finished.context.task, finished.outcome)
-            self.counters.sources(finished)
+            self._counters.finished(finished)
             self.policy.observe(finished)
         except Exception as error:
             self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
@@ -297,7 +299,7 @@ class Controller:
             self._saved.drop()
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:
-            self.counters.failed("start over")
+            self._counters.failed("start over")
             self._log.warning(
                 "adaptive_spec: policy %s keeps its learned state: %s: %s",
                 self.policy.name,
@@ -323,7 +325,7 @@ class Controller:
             "hazards": figures_of(self.policy, "hazard_quality"),
             "estimates": figures_of(self.policy, "estimates"),
             "trace_directory": self.config.trace.directory,
-            **self.counters.snapshot(),
+            **self._counters.snapshot(),
         }
 
     def fault(self, what: str, now: float | None = None) -> None:
@@ -343,6 +345,6 @@ class Controller:
         self._trace.close(self._now)
 
     def _decided(self, step: StepInFlight) -> SpecPlan:
-        self.counters.plan(step.context, step.plan)
+        self._counters.plan(step.context, step.plan)
         self._in_flight.add(step)
         return step.plan

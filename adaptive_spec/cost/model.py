@@ -50,7 +50,7 @@ from adaptive_spec.cost.coefficients import (
     weak_guess,
 )
 from adaptive_spec.cost.coverage import TimedLoads, load_bin
-from adaptive_spec.cost.normal_equations import absorb, descend
+from adaptive_spec.cost.normal_equations import absorb, exchange
 from adaptive_spec.cost.padding import Padding
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.cost.robust_mean import MOST_EVIDENCE, StepCell
@@ -173,7 +173,8 @@ class CostModel:
         if not self._unit and self._profile is None:
             self._begin(guess_from_scale(seconds, outcome))
             self._unit = 1.0 / seconds**2
-        seconds -= self._ragged_share(outcome, seconds, cold=cold)
+        if outcome.ragged:
+            seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if self._doubted:
             self._doubted = False
@@ -191,27 +192,35 @@ class CostModel:
         passes = -1 if cold else outcome.draft_depth
         key = (load, kind, passes, outcome.prefill_tokens.bit_length())
         cell = self._cells.get(key)
-        changed = self._changed(cell, features, outcome, seconds)
+        changed = self._changed(cell, features, outcome, load, seconds)
+        was = features, 0.0, 0.0
         if cell is not None:
-            self._absorb(cell, -cell.weight)
+            was = cell.features, cell.seconds, cell.weight
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
             cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
-            if cell.settled is not None:
-                self._scale_others(cell, self._watch.follow(cell.moved))
+            factor = 1.0 if cell.settled is None else self._watch.follow(cell.moved)
+            if factor != 1.0:
+                absorb(self._gram, self._moment, *was[:2], -was[2])
+                was = features, 0.0, 0.0
+                self._scale_others(cell, factor)
         cell.weight = self._weight_of(cell)
-        self._absorb(cell, cell.weight)
-        descend(self._gram, self._moment, self._coefficients, self._least)
+        now = cell.features, cell.seconds, cell.weight
+        exchange(self._gram, self._moment, self._coefficients, self._least, *was, *now)
         if self._pull.size:
             self._follow_prompts()
         return changed
 
     def _changed(
-        self, cell: StepCell | None, features: FloatArray, outcome: StepOutcome, seconds: float
+        self,
+        cell: StepCell | None,
+        features: FloatArray,
+        outcome: StepOutcome,
+        load: int,
+        seconds: float,
     ) -> bool:
         """Whether steps have changed. If so, all that was timed is scaled, and ages."""
-        load = load_bin(outcome.batch_size)
         if cell is not None and cell.settled is not None:
             before, expected, spread = cell.settled
             moved = float(np.dot(self._coefficients, features - before))
@@ -235,8 +244,6 @@ class CostModel:
 
     def _scale_others(self, cell: StepCell, factor: float) -> None:
         """Scale all that was timed but this cell, which is not in the equations now."""
-        if factor == 1.0:
-            return
         for each in self._cells.values():
             if each is not cell:
                 each.seconds *= factor
@@ -254,7 +261,7 @@ class CostModel:
         for each in self._cells.values():
             each.age(factor)
             each.weight = _AGED / each.seconds**2
-            self._absorb(each, each.weight)
+            absorb(self._gram, self._moment, each.features, each.seconds, each.weight)
         self._timed = TimedLoads(self._capability)
         self._profile = None
         self.changes += 1
@@ -265,8 +272,11 @@ class CostModel:
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """The K that steps of this load have not been measured with often enough, ascending."""
+        missing = self._timed.missing(batch_size, _SAMPLES)
+        if not missing:
+            return missing
         few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
-        return self._timed.missing(batch_size, _SAMPLES if few else _SAMPLES_LATER)
+        return missing if few else self._timed.missing(batch_size, _SAMPLES_LATER)
 
     def timed(self, batch_size: int, k: int) -> bool:
         """Steps of this load have been measured with this K."""
@@ -285,7 +295,7 @@ class CostModel:
     def _ragged_share(self, outcome: StepOutcome, seconds: float, *, cold: bool) -> float:
         """Seconds that a ragged batch took longer; the planner adds them to ragged plans."""
         penalty = self._capability.ragged_penalty
-        if not outcome.ragged or penalty <= 0.0:
+        if penalty <= 0.0:
             return 0.0
         drafting = 0.0
         if not cold:
@@ -318,10 +328,6 @@ class CostModel:
         prompts = float(self._coefficients[PREFILL] * cell.features[PREFILL])
         wrong = _PROMPT_ERROR * min(prompts / cell.seconds, 1.0)
         return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
-
-    def _absorb(self, cell: StepCell, weight: float) -> None:
-        """Add a cell to the normal equations; a negative weight takes it out again."""
-        absorb(self._gram, self._moment, cell.features, cell.seconds, weight)
 
     def _begin(self, guess: Guess) -> None:
         self._coefficients = guess.coefficients.copy()

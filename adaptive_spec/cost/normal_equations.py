@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.kernels import kernel
+from adaptive_spec.kernels import kernel, kernel_of_kernels
 from adaptive_spec.step import FloatArray
 
 
@@ -75,3 +75,25 @@ def descend(
         if updated != coefficients[p]:
             gradient -= (updated - coefficients[p]) * gram[p]
             coefficients[p] = updated
+
+
+@kernel_of_kernels(
+    "void(float64[:, ::1], float64[::1], float64[::1], float64[::1],"
+    " float64[::1], float64, float64, float64[::1], float64, float64)"
+)
+def exchange(
+    gram: FloatArray,
+    moment: FloatArray,
+    coefficients: FloatArray,
+    least: FloatArray,
+    old: FloatArray,
+    old_target: float,
+    old_weight: float,
+    new: FloatArray,
+    new_target: float,
+    new_weight: float,
+) -> None:
+    """Take an observation out of the normal equations, add another, and `descend`, in place."""
+    absorb(gram, moment, old, old_target, -old_weight)
+    absorb(gram, moment, new, new_target, new_weight)
+    descend(gram, moment, coefficients, least)

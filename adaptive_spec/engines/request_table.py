@@ -60,7 +60,13 @@ class RequestTable:
         self.temperature = floats(0.0)
         self.prompt_tokens = integers(0)
         self.most_output = integers(NO_CAP)
+        self._stops = 0
         self._own_columns: list[SlotArray[np.int64]] = []
+
+    @property
+    def version(self) -> int:
+        """Number that changes before a live request's slot or constants do."""
+        return self._slots.released + self._stops
 
     def add_column(self, fill: int) -> SlotArray[np.int64]:
         """Add and return an adapter's own column, which starts at `fill` for each new request."""
@@ -98,4 +104,5 @@ class RequestTable:
         """Cap these requests at no drafts until they end; return how many had a cap above 0."""
         stopped = int(np.count_nonzero(self.draft_cap[slots]))
         self.draft_cap[slots] = 0
+        self._stops += 1
         return stopped

@@ -24,6 +24,8 @@ _REFRESH_SECONDS = 1.0
 DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 """Upper bounds of the decision-time histogram (seconds); one more bucket takes longer times."""
 
+_MOST_UNCOUNTED = 16
+"""Most plans, and most outcomes, that wait to be counted (steps)."""
 _MOST_REASONS = 32
 _MOST_TASKS = 64
 LOOKUP_COUNTS = ("found", "agreed", "verified", "accepted")
@@ -35,9 +37,16 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Counters:
-    """Counters since start-up."""
+    """Counters since start-up.
+
+    Plans and outcomes are counted sixteen at a time, because code runs many times faster while it
+    is in the caches. `count` brings the attributes up to date.
+    """
 
     def __init__(self) -> None:
+        self._plans: list[tuple[IntArray, SpecPlan]] = []
+        self._outcomes: list[tuple[StepOutcome, SpecPlan | None]] = []
+        self._finished: list[FinishedStep] = []
         self.steps = 0
         self.drafted = 0
         self.verified = 0
@@ -62,25 +71,57 @@ class Counters:
 
     def plan(self, context: StepContext, plan: SpecPlan) -> None:
         """Count a decision and its available drafts."""
-        self.steps += 1
-        self.drafted += int(np.add.reduce(context.draft_available))
-        mode = plan.mode.value
-        self.modes[mode] += 1
-        self.reasons[mode, self._reason(plan.reason)] += 1
-        self._last = plan
+        self._plans.append((context.draft_available, plan))
+        if len(self._plans) >= _MOST_UNCOUNTED:
+            self._count_plans()
 
     def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
         """Count a step's results; `plan` is the plan that ran, None if unknown."""
-        self.verified += int(np.add.reduce(outcome.verified))
-        self.accepted += int(np.add.reduce(outcome.accepted))
-        self.emitted += int(np.add.reduce(outcome.emitted))
-        for k, count in enumerate(np.bincount(outcome.verified).tolist()):
-            if count:
-                self.verified_k[k] += count
-        if plan is not None:
-            self.predictions.finished(plan, outcome)
+        self._outcomes.append((outcome, plan))
+        if len(self._outcomes) >= _MOST_UNCOUNTED:
+            self._count_outcomes()
 
-    def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
+    def finished(self, step: FinishedStep) -> None:
+        """Count the same by task label and source of drafts."""
+        self._finished.append(step)
+        if len(self._finished) >= _MOST_UNCOUNTED:
+            self._count_finished()
+
+    def count(self) -> None:
+        """Count the plans and outcomes that have come since the last time."""
+        self._count_plans()
+        self._count_outcomes()
+        self._count_finished()
+
+    def _count_plans(self) -> None:
+        plans, self._plans = self._plans, []
+        for available, plan in plans:
+            self.steps += 1
+            self.drafted += int(np.add.reduce(available))
+            mode = plan.mode.value
+            self.modes[mode] += 1
+            self.reasons[mode, self._reason(plan.reason)] += 1
+            self._last = plan
+
+    def _count_outcomes(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        for outcome, plan in outcomes:
+            self.verified += int(np.add.reduce(outcome.verified))
+            self.accepted += int(np.add.reduce(outcome.accepted))
+            self.emitted += int(np.add.reduce(outcome.emitted))
+            for k, count in enumerate(np.bincount(outcome.verified).tolist()):
+                if count:
+                    self.verified_k[k] += count
+            if plan is not None:
+                self.predictions.finished(plan, outcome)
+
+    def _count_finished(self) -> None:
+        finished, self._finished = self._finished, []
+        for step in finished:
+            self._tasks(step.context.task, step.outcome)
+            self._sources(step)
+
+    def _tasks(self, task: IntArray, outcome: StepOutcome) -> None:
         """Count verified and accepted drafts by task label; nothing without labels."""
         if np.maximum.reduce(task, initial=-1) >= 0:
             each = zip(
@@ -95,7 +136,7 @@ class Counters:
             while len(self.by_task) > _MOST_TASKS:  # numbers of labels grow without end
                 del self.by_task[next(iter(self.by_task))]
 
-    def sources(self, step: FinishedStep) -> None:
+    def _sources(self, step: FinishedStep) -> None:
         """Count the drafts of the look-up; nothing where drafts have one source."""
         found, agreed = step.context.lookup_available, step.outcome.lookup_agreed
         if found is None or agreed is None:
@@ -149,6 +190,7 @@ class Counters:
 
     def snapshot(self) -> dict[str, Any]:
         """Return a JSON-compatible copy."""
+        self.count()
         last = self._last
         decisions = sum(self._decision_buckets)
         by_mode: dict[str, dict[str, int]] = {}
@@ -188,11 +230,8 @@ class FaultCounters(Counters):
     def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
         """Ignore a step's results."""
 
-    def tasks(self, task: IntArray, outcome: StepOutcome) -> None:
-        """Ignore task labels."""
-
-    def sources(self, step: FinishedStep) -> None:
-        """Ignore the drafts of the look-up."""
+    def finished(self, step: FinishedStep) -> None:
+        """Ignore task labels and sources of drafts."""
 
     def decision_seconds(self, seconds: float) -> None:
         """Ignore the time of a decision."""

@@ -221,17 +221,18 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         if self._cost.learn(outcome, cold=cold):
             self._exploring.costs_changed()
             self._modes.costs_changed()
-        self._modes.scored(
-            samples=int(np.count_nonzero(outcome.verified)),
-            accepted=int(np.count_nonzero(outcome.accepted)),
-        )
+        if self._modes.probing:
+            self._modes.scored(
+                samples=int(np.count_nonzero(outcome.verified)),
+                accepted=int(np.count_nonzero(outcome.accepted)),
+            )
         self._latency.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         if plan.mode is not Mode.ON and outcome.verified.any() and plan.predicted_seconds > 0.0:
             error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
             self._probe_error = min(self._probe_error, error)
-        as_planned = plan.mode is Mode.ON and bool((outcome.verified == plan.verify).all())
-        if as_planned and predicted > 0.0 and outcome.slots.size:
+        heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0
+        if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
             self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
 
     def forget(self, slots: IntArray) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -220,6 +222,35 @@ def test_the_worker_is_told_of_every_draft_that_its_drafter_did_not_sample(
     assert copied == before
 
 
+def test_drafts_that_vllm_fills_up_for_an_admitted_request_weigh_nothing() -> None:
+    """vLLM puts -1 in their place, and its sampler draws in theirs from the target."""
+    import torch
+
+    class Runner:
+        num_spec_tokens = 2
+        _draft_token_ids = draft_token_ids_cpu = None
+        _draft_probs = torch.tensor([[[0.5, 0.5, 0.0]] * 2] * 2)
+        _draft_prob_req_ids = ("copies", "drafts")
+        input_batch = SimpleNamespace(req_ids=("copies", "drafts", "admitted"))
+
+        def propose_draft_token_ids(self) -> None: ...
+
+        def _get_spec_decode_draft_probs(self, metadata: Any) -> None: ...
+
+    runner = Runner()
+    copies = copied_drafts.copies_for(runner)
+    copies.before(copied_drafts.Copied(["copies"], [], []))
+    scheduled = SimpleNamespace(
+        draft_token_ids=torch.tensor([2, 1, 0, 1, -1, -1]), num_draft_tokens=[2, 2, 2]
+    )
+    found: Any = runner._get_spec_decode_draft_probs(scheduled)
+    assert found.tolist() == [
+        *([0, 0, 1], [0, 1, 0]),
+        *([0.5, 0.5, 0], [0.5, 0.5, 0]),
+        *([0, 0, 0], [0, 0, 0]),
+    ]
+
+
 def test_what_the_setup_does_not_allow_is_said_and_left_out(
     shelf: Any, random_policy: dict[str, Any], said: Callable[[], list[str]]
 ) -> None:
@@ -261,6 +292,32 @@ def test_a_look_up_that_fails_is_left_out_counted_and_said_once(
     lookup.forget(["a"])
     assert events == ["lookup_failed"]
     assert sum("not looked up" in line for line in said()) == 1
+
+
+@pytest.mark.parametrize(("cost", "served"), [(0.00005, 200), (0.02, 0)])
+def test_a_large_batch_is_looked_up_as_far_as_the_time_goes_and_slow_look_ups_pause(
+    cost: float, served: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arctic_inference.suffix_decoding import SuffixDecodingCache
+
+    speculate, seconds = SuffixDecodingCache.speculate, 0.0
+
+    def costly(*given: Any, **named: Any) -> Any:
+        nonlocal seconds
+        seconds += cost
+        return speculate(*given, **named)
+
+    monkeypatch.setattr(time, "thread_time", lambda: seconds)
+    monkeypatch.setattr(SuffixDecodingCache, "speculate", costly)
+    events: list[str] = []
+    lookup = LookUp(SecondSource(), events.append)
+    requests = [Request(str(row), [1, 2, 3, 4, 1, 2], [3]) for row in range(300)]
+    lookup.take_up(requests)
+    for _ in range(2):
+        found = lookup.find(requests, np.full(300, KMAX), np.zeros(300, dtype=np.int64))
+        count = 0 if found is None else int(np.count_nonzero(found.available))
+        assert served <= count <= served + 1
+    assert events == ([] if served else ["lookup_slow"])
 
 
 def test_drafts_agree_up_to_the_first_wrong_one_or_the_end_of_what_was_emitted() -> None:

@@ -208,13 +208,18 @@ class ModeMachine:
                 probe_cost=self._schedule.probe_cost,
             )
 
+    @property
+    def heeds_surplus(self) -> bool:
+        """`emitted` has an effect."""
+        return self.mode is Mode.ON and not self._has_state
+
     def emitted(self, surplus: float) -> None:
         """Take up how many tokens per request a step emitted beyond its prediction.
 
         Long matches come in bursts that the prediction of a typical step lacks; the credit of a
         drafter that copies text counts them as they were measured.
         """
-        if self.mode is Mode.ON and not self._has_state:
+        if self.heeds_surplus:
             self._lost.credit += surplus * self._off_seconds
 
     def scored(self, *, samples: int, accepted: int) -> None:

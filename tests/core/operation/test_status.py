@@ -5,16 +5,35 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from adaptive_spec.controller.engine_plan import engine_plan
 from adaptive_spec.operation.status import Counters
-from tests.core.controller.test_controller import outcome
+from adaptive_spec.step import FinishedStep
+from tests.core.controller.answers import context, outcome
 
 
 def test_drafts_are_counted_for_the_task_labels_used_last() -> None:
     counters = Counters()
-    finished = msgspec.structs.replace(outcome(0), slots=np.arange(3))
+    seen, finished = context(0), outcome(0)
+    plan = engine_plan(seen)
     for label in range(1000):
-        counters.tasks(np.array([label, 5, -1]), finished)
+        labels = msgspec.structs.replace(seen, task=np.array([label, 5, -1]))
+        counters.finished(FinishedStep(labels, plan, finished))
     counted = counters.snapshot()["drafts_by_task"]
     assert len(counted) == 64
     assert counted["999"] == [3, 1]
     assert counted["5"] == [2000 + 3, 2000 + 1]
+
+
+def test_a_status_has_all_steps_however_many_have_come_since_the_last() -> None:
+    counters, counted = Counters(), 0
+    for more in (1, 0, 64, 130):
+        for step in range(counted, counted + more):
+            plan = engine_plan(context(step))
+            counters.plan(context(step), plan)
+            counters.outcome(outcome(step), plan)
+        counted += more
+        status = counters.snapshot()
+        assert status["steps"] == status["steps_by_mode"]["engine"] == counted
+        assert status["drafted_tokens"] == 6 * counted
+        assert status["verified_tokens"] == 5 * counted
+        assert status["requests_by_k"] == {"0": counted, "2": counted, "3": counted}
