@@ -87,7 +87,7 @@ class SlotArray(Generic[_Number]):
         try:
             rows: NDArray[_Number] = self._rows[slots]
         except IndexError:
-            self._reach(slots)
+            self._reach(highest_of(slots))
             rows = self._rows[slots]
         return rows
 
@@ -95,12 +95,12 @@ class SlotArray(Generic[_Number]):
         try:
             self._rows[slots] = values
         except IndexError:
-            self._reach(slots)
+            self._reach(highest_of(slots))
             self._rows[slots] = values
 
-    def reaching(self, slots: IntArray) -> NDArray[_Number]:
-        """Return the array behind, long enough for these slots; it is replaced as it grows."""
-        self._reach(slots)
+    def reaching(self, highest: int) -> NDArray[_Number]:
+        """Return the array behind, long enough for this slot; it is replaced as it grows."""
+        self._reach(highest)
         return self._rows
 
     @property
@@ -112,11 +112,16 @@ class SlotArray(Generic[_Number]):
         """Reset these slots to the array's fill or to the given one."""
         self[slots] = self._fill if fill is None else fill
 
-    def _reach(self, slots: IntArray) -> None:
-        missing = int(np.maximum.reduce(slots, initial=-1)) + 1 - len(self._rows)
+    def _reach(self, highest: int) -> None:
+        missing = highest + 1 - len(self._rows)
         if missing > 0:
             shape = (max(missing, len(self._rows)), *self._rows.shape[1:])
             self._rows = np.concatenate((self._rows, np.full(shape, self._fill)))
+
+
+def highest_of(slots: IntArray) -> int:
+    """The highest slot; -1 without any."""
+    return max(slots.tolist(), default=-1)
 
 
 def floats(fill: float, *shape: int) -> SlotArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Base class of policies that learn nothing."""
+"""Base class of policies that save nothing for the next start."""
 
 from __future__ import annotations
 

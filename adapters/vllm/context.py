@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from operator import add
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,9 +15,6 @@ from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
-
-_FAR = 1 << 40
-"""Tokens that a batch of nobody has to go."""
 
 
 class Batch(NamedTuple):
@@ -114,39 +112,46 @@ class ContextBuilder:
         if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
+        # Lists until there is something to limit: they cost less than arrays of a few requests.
+        ahead = under_way is not None
+        tokens = [request.num_tokens for request in requests]
+        on_way = [request.num_output_placeholders for request in requests]
+        left = [
+            r.num_prompt_tokens + r.max_tokens - end - (ahead or coming > 0)
+            for r, end, coming in zip(requests, tokens, on_way, strict=True)
+        ]
+        if left and min(left) <= 0:
+            decode = [row for row, to_go in enumerate(left) if to_go > 0]
+            requests, tokens, on_way, left = (
+                [values[row] for row in decode] for values in (requests, tokens, on_way, left)
+            )
         rows = self._rows_of(requests)
-        columns = self._columns(requests)
-        left = columns[0] - columns[1]
-        left -= 1 if under_way is not None else columns[3] > 0
-        least = int(np.minimum.reduce(left, initial=_FAR))
-        if least <= 0:
-            decode = np.flatnonzero(left > 0)
-            requests = [requests[row] for row in decode.tolist()]
-            rows = self._rows_of(requests)
-            columns, left = np.ascontiguousarray(columns[:, decode]), left[decode]
-        _, tokens, computed, on_way = columns
+        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
         structured = [request for request in requests if request.use_structured_output]
         ending: list[Any] = []
         room = possible = available = rows.cap
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
-        if self._capability.level is not Level.UNIFORM:
-            filled, longest, near = tokens + on_way, scheduler.max_model_len, 2 * kmax + 3
-            free = longest - int(np.maximum.reduce(filled, initial=0)) - kmax - 1
-            if min(least, free) < near:  # else nothing but its cap limits a request
-                if under_way is not None:
-                    ending = [requests[row] for row in np.flatnonzero(left < near).tolist()]
-                    filled = np.maximum(filled, computed + 1)
-                left = np.minimum(left, longest - filled)
-                room = np.minimum(rows.cap, left - 1)
+        if requests and self._capability.level is not Level.UNIFORM:
+            filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
+            free = scheduler.max_model_len - max(filled) - kmax - 1
+            if min(free, *left) < near:  # else nothing but its cap limits a request
+                end_at: IntArray = np.array(filled, dtype=np.int64)
+                if ahead:
+                    ending = [r for r, to_go in zip(requests, left, strict=True) if to_go < near]
+                    end_at = np.maximum(end_at, computed + 1)
+                least = np.minimum(left, scheduler.max_model_len - end_at)
+                room = np.minimum(rows.cap, least - 1)
                 available = np.maximum(room, 0)
-                possible = np.maximum(np.minimum(rows.cap, left - 2), 0)
+                possible = np.maximum(np.minimum(rows.cap, least - 2), 0)
         if under_way is None:
             available = np.minimum(available, self._drafts_of(requests, structured))
         elif under_way < kmax:
             available = np.minimum(available, max(under_way, 0))
         found = None
         if self._lookup is not None:
-            found = self._lookup.find(requests, room, computed + 1 - tokens)
+            found = self._lookup.find(
+                requests, room, computed + 1 - np.array(tokens, dtype=np.int64)
+            )
         shown = None if signals is None else signals.take(rows.ids)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None
@@ -203,20 +208,6 @@ class ContextBuilder:
                 for slot, request in zip(slots, requests, strict=True)
             ]
         return np.array(slots, dtype=np.int64)
-
-    @staticmethod
-    def _columns(requests: list[Any]) -> IntArray:
-        """[4, B]: tokens at the end, tokens, computed tokens, tokens on their way."""
-        columns: IntArray = np.array(
-            (
-                [request.num_prompt_tokens + request.max_tokens for request in requests],
-                [request.num_tokens for request in requests],
-                [request.num_computed_tokens for request in requests],
-                [request.num_output_placeholders for request in requests],
-            ),
-            dtype=np.int64,
-        )
-        return columns
 
     @staticmethod
     def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:

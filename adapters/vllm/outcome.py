@@ -108,7 +108,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     names, rows = context.request_ids, None
     tokens = [scheduled.get(name, 0) for name in names]
     batch_size, batch_tokens = len(names), sum(tokens)
-    context_tokens = int(np.add.reduce(context.context_tokens))
+    context_tokens = sum(context.context_tokens.tolist())
     verified = [len(drafts.get(name, ())) for name in names]
     if 0 in tokens:
         ran = [row for row, count in enumerate(tokens) if count]
@@ -144,8 +144,11 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         if rows is not None:
             copies = [copies[row] for row in rows]
         agreed = agreement(copies, [sampled[place] for place in places])
-    k_i: IntArray = np.array(verified, dtype=np.int64)
-    accepted = np.minimum(np.array(counts, dtype=np.int64) - 1, k_i)
+    right = [k if count > k else count - 1 for count, k in zip(counts, verified, strict=True)]
+    columns: IntArray = np.array(
+        (verified, right, [len(sampled[place]) for place in places]), dtype=np.int64
+    )
+    k_i, accepted, emitted = columns
     copies_of = step.plan.from_lookup
     if agreed is not None and copies_of is not None:
         taken = copies_of if rows is None else copies_of[rows]
@@ -159,7 +162,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         slots=context.slots if rows is None else context.slots[np.array(rows, dtype=np.int64)],
         verified=k_i,
         accepted=accepted,
-        emitted=np.array([len(sampled[place]) for place in places], dtype=np.int64),
+        emitted=emitted,
         batch_size=batch_size,
         batch_tokens=batch_tokens,
         context_tokens=context_tokens,

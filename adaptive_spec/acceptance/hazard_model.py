@@ -26,6 +26,7 @@ from adaptive_spec.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
 from adaptive_spec.acceptance.request_effects import DISCOUNT, RequestEffects
 from adaptive_spec.acceptance.task_effects import MOST_TASKS, TaskEffects
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import highest_of
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 _LARGEST_LOGIT = 50.0
@@ -116,7 +117,7 @@ class HazardModel:
         task: IntArray | None = None,
     ) -> None:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
-        effects = self.effects
+        effects, highest = self.effects, highest_of(slots)
         self.surprise, self.expected_variance, self.observed, unknown = learn(
             hazard,
             slots,
@@ -125,8 +126,8 @@ class HazardModel:
             self.position_effect,
             self._position_evidence,
             self.observations,
-            effects.effect.reaching(slots),
-            effects.evidence.reaching(slots),
+            effects.effect.reaching(highest),
+            effects.evidence.reaching(highest),
             effects.prior_variance,
             DISCOUNT,
         )

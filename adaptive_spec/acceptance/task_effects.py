@@ -107,7 +107,7 @@ class TaskEffects:
 
     def learn(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums [B] of y - h and h (1 - h) over the drafts of each request."""
-        highest = int(np.maximum.reduce(task, initial=-1))
+        highest = max(task.tolist(), default=-1)
         if highest < 0:
             return
         more = min(highest + 1, MOST_TASKS) - len(self.effect)

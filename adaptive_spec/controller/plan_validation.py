@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import gt
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def plan_fault(plan: object, context: StepContext) -> str:
         if looked_up.shape != verify.shape:
             return f"plan.from_lookup has the wrong shape: {looked_up.shape}"
         limit = np.where(looked_up, context.lookup_available, limit)
-    if verify.size and np.minimum.reduce((verify, limit - verify), axis=None) < 0:
+    wanted = verify.tolist()
+    if wanted and (min(wanted) < 0 or any(map(gt, wanted, limit.tolist()))):
         return "plan.verify leaves 0..draft_available"
     if context.capability.level is Level.UNIFORM and verify.size:
         k = int(verify.max())

@@ -24,7 +24,7 @@ _REFRESH_SECONDS = 1.0
 DECISION_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 """Upper bounds of the decision-time histogram (seconds); one more bucket takes longer times."""
 
-_MOST_UNCOUNTED = 64
+_MOST_UNCOUNTED = 16
 """Most plans, and most outcomes, that wait to be counted (steps)."""
 _MOST_REASONS = 32
 _MOST_TASKS = 64
@@ -39,8 +39,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 class Counters:
     """Counters since start-up.
 
-    Plans and outcomes are counted some dozen at a time: code that has just run takes a tenth of
-    what it takes a step later. `count` brings the attributes up to date.
+    Plans and outcomes are counted sixteen at a time, because code runs many times faster while it
+    is in the caches. `count` brings the attributes up to date.
     """
 
     def __init__(self) -> None:

@@ -79,7 +79,7 @@ class Exploring:
             context.step,
             depth,
             observations,
-            nobody=not np.logical_or.reduce(verify),
+            nobody=not any(verify.tolist()),
             may_gain=lambda: forecast.deeper_may_gain(
                 planned, depth, explorer.deeper(depth), int(observations[depth])
             ),

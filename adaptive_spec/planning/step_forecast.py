@@ -53,7 +53,7 @@ def forecast_step(
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
-    total_context = int(np.add.reduce(context.context_tokens))
+    total_context = sum(context.context_tokens.tolist())
     verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
     draft_seconds = cost.draft_seconds(context.batch_size)
     capability = context.capability
@@ -306,9 +306,13 @@ class StepForecast(NamedTuple):
         memo: str | None = None,
     ) -> SpecPlan:
         """A plan with its prediction: of these tokens and passes, where more is known of them."""
-        passes = depth if expected_depth is None else expected_depth
-        ragged = is_ragged(verify)
-        seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=ragged)
+        passes, best = depth if expected_depth is None else expected_depth, self.best
+        if verify is best.verify and passes == best.draft_depth and mode is Mode.ON:
+            seconds = best.seconds
+        else:
+            seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=is_ragged(verify))
+        if tokens is None:
+            tokens = self.best_tokens if verify is best.verify else self.tokens_of(verify)
         return SpecPlan(
             step=self.context.step,
             verify=verify,
@@ -316,7 +320,7 @@ class StepForecast(NamedTuple):
             mode=mode,
             reason=reason,
             propensity=propensity,
-            predicted_tokens=self.tokens_of(verify) if tokens is None else tokens,
+            predicted_tokens=tokens,
             predicted_seconds=seconds + self.prefill_seconds,
             memo=memo,
         )

@@ -22,8 +22,8 @@ from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 from adaptive_spec.sim.hardware.speculation import TENSORRT_LLM, VLLM_SYNC
-from adaptive_spec.sim.hardware.table_files import read_table
 from benchmarks.validation.row import Row, compared
+from benchmarks.validation.table_files import read_table
 
 _SILICON = "aiconfigurator_silicon_agg_ttft_tpot.csv.gz"
 _CHUNK = 8192

@@ -19,9 +19,9 @@ import msgspec
 
 from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.hardware.table_files import read_table
 from benchmarks.validation.arms import Arms, Batches, one_per_record
 from benchmarks.validation.row import Check, Row, cells_within, compared
+from benchmarks.validation.table_files import read_table
 
 TITLE = "vLLM, H100, Llama-3.1-8B, EAGLE-3, gsm8k: speed-up by K and batch"
 FILE = "unlicensed/validation_pramodjella_h100_llama8b_eagle3_k_x_batch.csv"

@@ -39,10 +39,10 @@ from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 from adaptive_spec.sim.hardware.speculation import VLLM_SYNC
-from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import ClosedLoad
 from benchmarks.validation.arms import Arms, one_per_record
 from benchmarks.validation.row import Check, Row, cells_within, compared, mean_within
+from benchmarks.validation.table_files import numbers, read_table
 
 TITLE = "EAGLE-3 paper, Llama-3.1-8B, MT-Bench: throughput ratio by batch size"
 FILE = "validation/eagle3_paper_table3_table5_speedup_vs_batch.csv"

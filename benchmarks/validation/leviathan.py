@@ -11,10 +11,10 @@ from pathlib import Path
 
 from adaptive_spec.sim.drafters.chains import DraftModel
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
-from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
 from benchmarks.validation.arms import Arms, one_per_record
 from benchmarks.validation.row import Row, compared
+from benchmarks.validation.table_files import numbers, read_table
 
 TITLE = "Leviathan et al., expected speed-up, T5-XXL, one request"
 FILE = "validation/leviathan2023_table2_table4.csv"

@@ -19,13 +19,13 @@ from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 from adaptive_spec.sim.hardware.speculation import EngineOverhead
-from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Percentiles
 from adaptive_spec.step import FloatArray
 from benchmarks.validation.arms import simulated
 from benchmarks.validation.row import Row, compared
+from benchmarks.validation.table_files import numbers, read_table
 
 
 class RequestReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

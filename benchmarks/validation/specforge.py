@@ -14,9 +14,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.hardware.table_files import numbers, read_table
 from benchmarks.validation.arms import Arms, like_requests
 from benchmarks.validation.row import Row, compared
+from benchmarks.validation.table_files import numbers, read_table
 
 TITLE = "For information: SpecForge on H200, and accepted length by K (InferenceX)"
 FILE = "validation/specforge_sglang_h200_eagle3.csv"

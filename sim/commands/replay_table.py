@@ -157,14 +157,6 @@ def _pair(runs: list[Result], name: str) -> str:
     return f"{number(p50)} {number(p99)}"
 
 
-def _accepted(result: Result) -> float:
-    return result.accepted_per_step
-
-
-def _decision(result: Result) -> float | None:
-    return result.decision_us.p50
-
-
 def _goodput(result: Result) -> float | None:
     return result.goodput_req_s
 

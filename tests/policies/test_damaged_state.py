@@ -11,35 +11,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from adaptive_spec import PolicyError
 from adaptive_spec.policy import Policy, build_policy
 from tests.policies.closed_loop import LAPTOP, mixed, run
 
-ARMS: list[tuple[str, dict[str, Any]]] = [
-    ("acceptance_adaptive_k", {"window": 16}),
-    ("adaspec", {}),
-    ("banditspec_exp3", {}),
-    ("banditspec_ucb", {}),
-    ("disco", {}),
-    ("dsde", {}),
-    ("dspark", {}),
-    ("hf_confidence", {}),
-    ("hf_heuristic", {}),
-    ("nightjar", {}),
-    ("regression", {}),
-    ("sglang_ema", {}),
-    ("sglang_throughput", {}),
-    ("turbospec", {}),
-    ("vllm_adaptive_verification", {}),
-    ("vllm_dynamic", {}),
-]
-STATES: dict[str, dict[str, Any]] = {
-    # These two learn from confidences only, which the run here doesn't have.
-    "dspark": {"temperature": [0.8, 1.0, 1.2, 1.0]},
-    "vllm_adaptive_verification": {"slope": [0.5] * 4, "intercept": [-0.2, 0.0, 0.1, 0.0]},
-}
 WRONG: list[Any] = [None, "x", -1, math.nan, math.inf, [], {}]
 GONE = object()
 
@@ -89,18 +64,14 @@ def refusal(policy: Policy, state: dict[str, Any]) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("name", "options"), ARMS)
-def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm(
-    name: str, options: dict[str, Any]
-) -> None:
-    policy = build_policy(name, options, seed=1)
-    policy.restore(STATES.get(name, {}))
+def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm() -> None:
+    policy = build_policy("regression", {}, seed=1)
     short_run(policy, 40)
     state = json.loads(json.dumps(policy.state()))
     assert state
     for place in places(state):
         for wrong in (*WRONG, GONE):
-            fresh = build_policy(name, options, seed=1)
+            fresh = build_policy("regression", {}, seed=1)
             before = fresh.state()
             refused = refusal(fresh, damaged(state, place, wrong))
             if refused:

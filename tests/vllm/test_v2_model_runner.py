@@ -35,13 +35,13 @@ PATIENT = {"max_decision_ms": 60_000}
 """The machine may be busy; how long a decision takes is tested elsewhere."""
 
 CONFIGURATIONS = [
-    ("draft_model", False),
-    ("draft_model", True),
-    ("eagle", False),
-    ("eagle", True),
+    pytest.param(("draft_model", False), id="draft_model-sync"),
+    pytest.param(("draft_model", True), id="draft_model-async", marks=pytest.mark.long),
+    pytest.param(("eagle", False), id="eagle-sync", marks=pytest.mark.long),
+    pytest.param(("eagle", True), id="eagle-async"),
 ]
-"""(method, asynchronous). ngram's kernel does not run in the interpreter."""
-IDS = [f"{method}-{'async' if ahead else 'sync'}" for method, ahead in CONFIGURATIONS]
+"""(method, asynchronous). `test_v2_draft_signal.py` compares tokens in all four each time; ngram's
+kernel does not run in the interpreter."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def unspeculated(v2: V2Engines) -> Observed:
     return observed
 
 
-@pytest.fixture(scope="module", params=CONFIGURATIONS, ids=IDS)
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
 def configuration(
     request: pytest.FixtureRequest, random_policy: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:

@@ -21,15 +21,15 @@ The fork leaves the threshold to the user; its own tests use 0.4.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.engines.batch_table import BatchTableOptions, BatchTablePolicy
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -106,7 +106,7 @@ class PositionRates:
         return len(self.rates)
 
 
-class AcceptanceAdaptiveKPolicy:
+class AcceptanceAdaptiveKPolicy(StatelessPolicy):
     """Policy that drafts the positions with an acceptance rate above a threshold."""
 
     name: ClassVar[str] = "acceptance_adaptive_k"
@@ -123,7 +123,6 @@ class AcceptanceAdaptiveKPolicy:
         self._options = options
         self._rounds = BatchRounds()
         self._positions = PositionRates(0, options)
-        self._restored: State = {}
         self._steps = 0
         self._cap: BatchTablePolicy | None = None
         if options.table is not None:
@@ -134,7 +133,6 @@ class AcceptanceAdaptiveKPolicy:
         kmax = context.capability.max_draft_tokens
         if len(self._positions.rates) != kmax:
             self._positions = PositionRates(kmax, self._options)
-            self._take_up()
         self._steps += 1
         k, reason = self._choose(kmax)
         if self._cap is not None:
@@ -146,36 +144,6 @@ class AcceptanceAdaptiveKPolicy:
         outcome = step.outcome
         self._positions.record(outcome.verified, outcome.accepted)
 
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return rates, counts and enabled positions."""
-        if not self._positions.rates:
-            return self._restored
-        return {
-            "rates": self._positions.rates,
-            "counts": self._positions.counts,
-            "enabled": self._positions.enabled,
-            "drafts": self._positions.drafts,
-        }
-
-    def restore(self, state: State) -> None:
-        """Load a saved state. Raises PolicyError if the state does not fit."""
-        if not state:
-            return
-        try:
-            rates = [float(rate) for rate in state["rates"]]
-            lengths = {len(rates), len(state["counts"]), len(state["enabled"])}
-            fits = len(lengths) == 1 and all(0.0 <= rate <= 1.0 for rate in rates)
-            fits = fits and min([int(state["drafts"]), *map(int, state["counts"])]) >= 0
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"acceptance_adaptive_k state does not fit: {error!r}") from error
-        if not fits:
-            raise PolicyError("acceptance_adaptive_k state: one rate in 0..1 and count by position")
-        self._restored = state
-        self._take_up()
-
     def _choose(self, kmax: int) -> tuple[int, str]:
         options = self._options
         if self._positions.drafts < options.window:
@@ -183,12 +151,3 @@ class AcceptanceAdaptiveKPolicy:
         if options.probe_interval and self._steps % options.probe_interval == 0:
             return kmax, "probe"
         return min(max(self._positions.leading(), options.min_k), kmax), "accepted often enough"
-
-    def _take_up(self) -> None:
-        saved: Any = self._restored
-        positions = self._positions
-        if saved and len(saved["rates"]) == len(positions.rates):
-            positions.rates = [float(rate) for rate in saved["rates"]]
-            positions.counts = [int(count) for count in saved["counts"]]
-            positions.enabled = [bool(enabled) for enabled in saved["enabled"]]
-            positions.drafts = int(saved["drafts"])

@@ -36,15 +36,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import nearest_allowed
-from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, SpecPlan, StepContext
+from adaptive_spec.policy import Provenance
+from adaptive_spec.step import Capability, FinishedStep, Level, SpecPlan, StepContext
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -167,8 +167,12 @@ class EmaTiers:
         return self.slots[max(bisect_right(self.sizes, batch_size) - 1, 0)]
 
 
-class SGLangEmaPolicy:
-    """Policy of one K per batch-size tier, moved by the average of accepted drafts."""
+class SGLangEmaPolicy(StatelessPolicy):
+    """Policy of one K per batch-size tier, moved by the average of accepted drafts.
+
+    Attributes:
+        tiers: K and average of each tier; None before the first plan.
+    """
 
     name: ClassVar[str] = "sglang_ema"
     summary: ClassVar[str] = "K by accepted drafts within batch-size tiers, SGLang's adaptive steps"
@@ -183,18 +187,16 @@ class SGLangEmaPolicy:
         del seed
         self._options = options
         self._rounds = BatchRounds()
-        self._tiers: EmaTiers | None = None
-        self._restored: State = {}
+        self.tiers: EmaTiers | None = None
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan the K of this batch's tier."""
-        tiers = self._tiers
+        tiers = self.tiers
         if tiers is None:
             initial = self._options.initial_steps
             if initial is None:
                 initial = context.engine_k
-            tiers = self._tiers = EmaTiers(self._options, context.capability, initial)
-            self._take_up(tiers)
+            tiers = self.tiers = EmaTiers(self._options, context.capability, initial)
         slot = tiers.slot(max(context.batch_size, 1))
         return self._rounds.next_round(context, slot.k, f"{slot.ema:.2f} accepted, K = {slot.k}")
 
@@ -202,48 +204,8 @@ class SGLangEmaPolicy:
         """Update the average of this batch's tier."""
         outcome = step.outcome
         k = step.plan.memo
-        if self._tiers is None or outcome.slots.size == 0:
+        if self.tiers is None or outcome.slots.size == 0:
             return
-        slot = self._tiers.slot(outcome.batch_size)
+        slot = self.tiers.slot(outcome.batch_size)
         if k == slot.k:
             slot.record(float(outcome.accepted.sum()) / outcome.slots.size)
-
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return K, average and count of each tier."""
-        if self._tiers is None:
-            return self._restored
-        pairs = zip(self._tiers.sizes, self._tiers.slots, strict=True)
-        return {
-            "tiers": [
-                {"batch_size": size, "k": slot.k, "ema": slot.ema, "batches": slot.batches}
-                for size, slot in pairs
-            ]
-        }
-
-    def restore(self, state: State) -> None:
-        """Load the tiers' K and averages. Raises PolicyError for a state of other tiers."""
-        if not state:
-            return
-        rows: Any = state.get("tiers")
-        sizes = [tier.batch_size for tier in self._options.tiers]
-        try:
-            fits = [int(row["batch_size"]) for row in rows] == sizes and all(
-                math.isfinite(row["ema"])
-                and all(type(row[name]) is int and row[name] >= 0 for name in ("k", "batches"))
-                for row in rows
-            )
-        except (KeyError, TypeError, ValueError, OverflowError):
-            fits = False
-        if not fits:
-            raise PolicyError(f"sglang_ema state is not of tiers that begin at {sizes}")
-        self._restored = state
-        if self._tiers is not None:
-            self._take_up(self._tiers)
-
-    def _take_up(self, tiers: EmaTiers) -> None:
-        for slot, row in zip(tiers.slots, self._restored.get("tiers", ()), strict=False):
-            if row["k"] in slot.candidates:
-                slot.k, slot.ema, slot.batches = row["k"], float(row["ema"]), row["batches"]

@@ -38,11 +38,11 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import nearest_allowed
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 _PROFILED_CONTEXT = 128
@@ -119,8 +119,12 @@ class PositionWindows:
         return 1.0 + sum(rates) if rates else None
 
 
-class SGLangThroughputPolicy:
-    """Policy that picks the candidate with the most expected tokens per profiled second."""
+class SGLangThroughputPolicy(StatelessPolicy):
+    """Policy that picks the candidate with the most expected tokens per profiled second.
+
+    Attributes:
+        windows: recent acceptance by position.
+    """
 
     name: ClassVar[str] = "sglang_throughput"
     summary: ClassVar[str] = "the K with the most tokens per second, SGLang's throughput_aware"
@@ -136,7 +140,7 @@ class SGLangThroughputPolicy:
         self._options = options
         self._rounds = BatchRounds()
         self._times = StartUpProfile(options.profile)
-        self._windows = PositionWindows(0, options.window_size)
+        self.windows = PositionWindows(0, options.window_size)
         self._candidates: list[list[int]] = []
         self._sizes = [size for size, _ in options.candidates]
         self._k: int | None = None
@@ -168,37 +172,8 @@ class SGLangThroughputPolicy:
         if not k or self._k is None or outcome.slots.size == 0:
             return
         # Positions above the present K were just cleared, or belong to profiling.
-        self._windows.record(outcome.verified, outcome.accepted, min(k, self._k))
+        self.windows.record(outcome.verified, outcome.accepted, min(k, self._k))
         self._batches += k == self._k
-
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return present K, windows and the cost table."""
-        return {
-            "k": self._k,
-            "windows": [list(window) for window in self._windows.windows],
-            "profile": self._times.state(),
-        }
-
-    def restore(self, state: State) -> None:
-        """Load a saved state. Raises PolicyError if the state does not fit."""
-        if not state:
-            return
-        try:
-            k = None if state["k"] is None else int(state["k"])
-            rates = [[float(rate) for rate in window] for window in state["windows"]]
-            profile = state["profile"]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"sglang_throughput state does not fit: {error!r}") from error
-        if not all(0.0 <= rate <= 1.0 for window in rates for rate in window):
-            raise PolicyError("sglang_throughput state: rates must be within 0..1")
-        self._times.restore(profile)
-        self._k = k
-        self._windows = PositionWindows(len(rates), self._options.window_size)
-        for window, saved in zip(self._windows.windows, rates, strict=True):
-            window.extend(saved)
 
     def _start(self, context: StepContext) -> None:
         self._times.start(context.capability)
@@ -208,8 +183,8 @@ class SGLangThroughputPolicy:
             fallback = nearest_allowed(candidates[0], tuple(allowed)) if allowed else 0
             self._candidates.append(runnable or [fallback])
         deepest = max(max(candidates) for candidates in self._candidates)
-        if len(self._windows.windows) != deepest:
-            self._windows = PositionWindows(deepest, self._options.window_size)
+        if len(self.windows.windows) != deepest:
+            self.windows = PositionWindows(deepest, self._options.window_size)
             self._k = None
         known = {k for candidates in self._candidates for k in candidates}
         if self._k is None:
@@ -219,11 +194,11 @@ class SGLangThroughputPolicy:
 
     def _switch(self, k: int) -> None:
         if self._k is not None and k < self._k:
-            self._windows.clear_above(k)
+            self.windows.clear_above(k)
         self._k = k
 
     def _evaluate(self, candidates: list[int], batch: int) -> None:
-        if self._k is None or not self._windows.full_to(self._k):
+        if self._k is None or not self.windows.full_to(self._k):
             return
         best, scores = self._best(candidates, batch)
         present = scores.get(self._k)
@@ -242,7 +217,7 @@ class SGLangThroughputPolicy:
         seconds = self._times.round_seconds(size, _PROFILED_CONTEXT * size)
         scores: dict[int, float] = {}
         for k in candidates:
-            tokens = self._windows.expected_tokens(k)
+            tokens = self.windows.expected_tokens(k)
             if tokens is not None:
                 scores[k] = tokens / float(seconds[k])
         best = max(scores, key=lambda k: (scores[k], -k)) if scores else None

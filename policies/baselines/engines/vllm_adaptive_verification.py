@@ -28,9 +28,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
-    Form,
     VllmAcceptanceEstimator,
 )
 from adaptive_spec.policies.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
@@ -39,17 +37,8 @@ from adaptive_spec.policies.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
-
-
-class VllmAdaptiveVerificationOptions(
-    BudgetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """Options of `vllm_adaptive_verification`."""
-
-    estimator: Form = "shared"
-    """`shared`, one slope, as in vLLM 0.32; `per_position`, as first proposed."""
 
 
 class VllmAdaptiveVerificationPolicy(BudgetedVerification):
@@ -57,7 +46,7 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
 
     name: ClassVar[str] = "vllm_adaptive_verification"
     summary: ClassVar[str] = "verifies the drafts that pay, by confidence fitted online, vLLM"
-    Options: ClassVar[type[msgspec.Struct]] = VllmAdaptiveVerificationOptions
+    Options: ClassVar[type[msgspec.Struct]] = BudgetOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="vLLM 0.32, v1/worker/gpu/spec_decode/adaptive_verification.py and "
         "acceptance_estimator.py",
@@ -67,21 +56,17 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
     )
     lag = 1
 
-    def __init__(self, options: VllmAdaptiveVerificationOptions, *, seed: int = 0) -> None:
+    def __init__(self, options: BudgetOptions, *, seed: int = 0) -> None:
         del seed
         super().__init__(options.profile)
-        self._form: Form = options.estimator
-        self._restored: State | None = None
         self._tables: tuple[CostCurve, CostCurve] | None = None
 
     def begin(self, capability: Capability) -> None:
         """Build estimator and cost tables."""
         super().begin(capability)
-        self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens, self._form)
+        self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens)
         if self._profile is not None:
             self._tables = profiled_curves(self._profile, capability)
-        if self._restored is not None:
-            self._estimator.restore(self._restored)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """Return the estimator's acceptance."""
@@ -106,22 +91,3 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         seconds = verify.at(batch + context.prefill_tokens + drafts)
         seconds += draft.at(np.array([batch]))[0]
         return np.maximum(seconds, 1e-9, out=seconds)
-
-    def state(self) -> State:
-        """Return the estimator's coefficients."""
-        if self._capability is None:
-            return self._restored or {}
-        return self._estimator.state()
-
-    def restore(self, state: State) -> None:
-        """Load saved coefficients; their Kmax must be the engine's."""
-        if not state:
-            return
-        if set(state) != {"slope", "intercept"}:
-            raise PolicyError("vllm_adaptive_verification state: `slope` and `intercept` expected")
-        if not all(isinstance(values, list) and values for values in state.values()):
-            raise PolicyError("vllm_adaptive_verification state: lists of numbers expected")
-        VllmAcceptanceEstimator(len(state["slope"]), self._form).restore(state)
-        self._restored = state
-        if self._capability is not None:
-            self._estimator.restore(state)

@@ -31,10 +31,10 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _MEASURED_BATCHES = (1, 4, 16, 64, 256)
@@ -71,8 +71,12 @@ class VllmDynamicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True
                 raise ValueError(f"`itl_ms` needs K = 0 and K = 1 for batch size {batch}")
 
 
-class VllmDynamicPolicy:
-    """Policy that maximises accepted length over inter-token latency."""
+class VllmDynamicPolicy(StatelessPolicy):
+    """Policy that maximises accepted length over inter-token latency.
+
+    Attributes:
+        drafted: drafts by position.
+    """
 
     name: ClassVar[str] = "vllm_dynamic"
     summary: ClassVar[str] = "accepted length over measured latency, vLLM's first dynamic form"
@@ -89,7 +93,7 @@ class VllmDynamicPolicy:
         self._rounds = BatchRounds()
         self._times = StartUpProfile(options.profile)
         self._table: dict[int, tuple[FloatArray, FloatArray]] = {}
-        self._drafted: IntArray = np.zeros(0, dtype=np.int64)
+        self.drafted: IntArray = np.zeros(0, dtype=np.int64)
         self._accepted: IntArray = np.zeros(0, dtype=np.int64)
         self._steps = 0
         for batch in sorted({row[0] for row in options.itl_ms or ()}):
@@ -100,8 +104,8 @@ class VllmDynamicPolicy:
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan the best K for this batch size."""
         kmax = context.capability.max_draft_tokens
-        if len(self._drafted) != kmax:
-            self._drafted = np.zeros(kmax, dtype=np.int64)
+        if len(self.drafted) != kmax:
+            self.drafted = np.zeros(kmax, dtype=np.int64)
             self._accepted = np.zeros(kmax, dtype=np.int64)
         if not self._table:
             self._times.start(context.capability)
@@ -122,48 +126,18 @@ class VllmDynamicPolicy:
         """Count drafts and accepted drafts by position."""
         outcome = step.outcome
         self._times.learn(outcome)
-        positions = np.arange(len(self._drafted))
-        self._drafted += np.count_nonzero(outcome.verified[:, None] > positions, axis=0)
+        positions = np.arange(len(self.drafted))
+        self.drafted += np.count_nonzero(outcome.verified[:, None] > positions, axis=0)
         self._accepted += np.count_nonzero(outcome.accepted[:, None] > positions, axis=0)
-
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return counts by position and the step times."""
-        return {
-            "drafted": self._drafted.tolist(),
-            "accepted": self._accepted.tolist(),
-            "steps": self._steps,
-            "profile": self._times.state(),
-        }
-
-    def restore(self, state: State) -> None:
-        """Load a saved state. Raises PolicyError if the state does not fit."""
-        if not state:
-            return
-        try:
-            drafted = np.array(state["drafted"], dtype=np.int64)
-            accepted = np.array(state["accepted"], dtype=np.int64)
-            steps = int(state["steps"])
-            profile = state["profile"]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"vllm_dynamic state does not fit: {error!r}") from error
-        if drafted.ndim != 1 or drafted.shape != accepted.shape or (accepted > drafted).any():
-            raise PolicyError("vllm_dynamic state: accepted must be within drafted by position")
-        if (accepted < 0).any() or steps < 0:
-            raise PolicyError("vllm_dynamic state: counts must not be negative")
-        self._times.restore(profile)
-        self._drafted, self._accepted, self._steps = drafted, accepted, steps
 
     def _rates(self) -> FloatArray | None:
         """Return r_j [Kmax]; None without data."""
-        if self._steps > self._options.warmup_steps and self._drafted.any():
-            rates: FloatArray = self._accepted / np.maximum(self._drafted, 1)
+        if self._steps > self._options.warmup_steps and self.drafted.any():
+            rates: FloatArray = self._accepted / np.maximum(self.drafted, 1)
             return rates
         if self._options.acceptance is None:
             return None
-        given = np.zeros(len(self._drafted))
+        given = np.zeros(len(self.drafted))
         known = self._options.acceptance[: len(given)]
         given[: len(known)] = known
         return given

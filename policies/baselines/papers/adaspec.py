@@ -40,10 +40,10 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import nearest_allowed, off_mode
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import (
     DraftPass,
     DraftVerdict,
@@ -77,8 +77,12 @@ class AdaSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Skip the drafter at K = 0 where the engine can."""
 
 
-class AdaSpecPolicy:
-    """Policy that drafts while predicted goodput rises, and verifies up to a captured size."""
+class AdaSpecPolicy(StatelessPolicy):
+    """Policy that drafts while predicted goodput rises, and verifies up to a captured size.
+
+    Attributes:
+        total, drafts: sum of the confidences of the drafts so far, and how many they were.
+    """
 
     name: ClassVar[str] = "adaspec"
     summary: ClassVar[str] = "drafts while goodput by draft probability rises (AdaSpec, SpecServe)"
@@ -94,8 +98,8 @@ class AdaSpecPolicy:
         del seed
         self._options = options
         self._times = StartUpProfile(options.profile)
-        self._sum = 0.0
-        self._count = 0
+        self.total = 0.0
+        self.drafts = 0
         self._uses_confidence = False
         self._unanswered = 0
         self._depth: int | None = None
@@ -158,8 +162,8 @@ class AdaSpecPolicy:
         if fell:
             return False
         known = newest[np.isfinite(newest)]
-        self._sum += float(known.sum())
-        self._count += known.size
+        self.total += float(known.sum())
+        self.drafts += known.size
         if done >= len(self._seconds) - 1:
             return False
         value = float(survival.sum() + survival[:, -1].sum() * self._confidence)
@@ -228,36 +232,15 @@ class AdaSpecPolicy:
         outcome = step.outcome
         self._times.learn(outcome)
         if not self._uses_confidence:
-            self._sum += float(outcome.accepted.sum())
-            self._count += int((outcome.accepted + (outcome.accepted < outcome.verified)).sum())
-
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return sum and count of confidences, and the step times."""
-        return {"sum": self._sum, "count": self._count, "profile": self._times.state()}
-
-    def restore(self, state: State) -> None:
-        """Load a saved state. Raises PolicyError if the state does not fit."""
-        if not state:
-            return
-        try:
-            total, count = float(state["sum"]), int(state["count"])
-            profile = state["profile"]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"adaspec state does not fit: {error!r}") from error
-        if not 0.0 <= total <= count:
-            raise PolicyError("adaspec state: the sum of confidences must be within 0..count")
-        self._times.restore(profile)
-        self._sum, self._count = total, count
+            self.total += float(outcome.accepted.sum())
+            self.drafts += int((outcome.accepted + (outcome.accepted < outcome.verified)).sum())
 
     # --------------------------------------------------------------- internals
 
     @property
     def _confidence(self) -> float:
         """c, the mean probability of the drafts so far."""
-        return self._sum / self._count if self._count else self._options.initial_confidence
+        return self.total / self.drafts if self.drafts else self._options.initial_confidence
 
     def _survival(self, confidence: FloatArray) -> FloatArray:
         """Return [B, j] a_ij; c replaces unknown probabilities."""

@@ -40,11 +40,11 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import nearest_allowed
-from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
+from adaptive_spec.policy import Provenance
+from adaptive_spec.step import FinishedStep, FloatArray, Level, SpecPlan, StepContext
 
 _SOURCE = "2505.15141; sail-sg/BanditSpec, generate_utils.py"
 
@@ -83,22 +83,26 @@ class _Chosen(NamedTuple):
     probability: float
 
 
-class _BanditSpecPolicy(ABC):
-    """Rounds and generations; subclasses choose arms and record rewards."""
+class _BanditSpecPolicy(StatelessPolicy, ABC):
+    """Rounds and generations; subclasses choose arms and record rewards.
+
+    Attributes:
+        round: rounds of this generation.
+        emitted: tokens per request of this generation.
+    """
 
     def __init__(self, options: BanditSpecOptions) -> None:
         self._settings = options
         self._rounds = BatchRounds()
         self._arms: tuple[int, ...] = ()
-        self._started = False
         self._pending: tuple[int, float] | None = None
         self._generation = 0
-        self._round = 0
-        self._emitted = 0.0
+        self.round = 0
+        self.emitted = 0.0
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan the arm of this round; a deeper arm is drafted for first."""
-        if not self._started:
+        if not self._arms:
             self._start(context.capability.uniform_values)
         if context.batch_size == 0:
             k = self._arms[-1]
@@ -106,7 +110,7 @@ class _BanditSpecPolicy(ABC):
         if self._pending is not None:
             (arm, probability), self._pending, propensity = self._pending, None, 1.0
         else:
-            self._round += 1
+            self.round += 1
             arm, probability = self._choose()
             propensity = probability
         k = self._arms[arm]
@@ -115,7 +119,7 @@ class _BanditSpecPolicy(ABC):
             chosen = _Chosen(self._generation, arm, probability)
         else:
             self._pending = (arm, probability)
-        plan = self._rounds.this_round(context, k, f"arm {k} in round {self._round}")
+        plan = self._rounds.this_round(context, k, f"arm {k} in round {self.round}")
         return msgspec.structs.replace(
             plan, propensity=np.full(context.batch_size, propensity), memo=chosen
         )
@@ -134,26 +138,20 @@ class _BanditSpecPolicy(ABC):
                 tokens / outcome.batch_size,
                 tokens / outcome.seconds,
             )
-        self._emitted += tokens / outcome.batch_size
+        self.emitted += tokens / outcome.batch_size
         limit = self._settings.generation_tokens
-        if limit and self._emitted >= limit:
+        if limit and self.emitted >= limit:
             self._generation += 1
             self._restart()
 
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
     def _start(self, allowed: tuple[int, ...]) -> None:
-        self._started = True
         runnable = tuple(sorted({k for k in self._settings.arms if k in allowed}))
-        runnable = runnable or (nearest_allowed(min(self._settings.arms), allowed),)
-        if runnable != self._arms:  # else a saved generation goes on
-            self._arms = runnable
-            self._restart()
+        self._arms = runnable or (nearest_allowed(min(self._settings.arms), allowed),)
+        self._restart()
 
     def _restart(self) -> None:
-        self._round = 0
-        self._emitted = 0.0
+        self.round = 0
+        self.emitted = 0.0
         self._pending = None
         self._begin(len(self._arms))
 
@@ -170,29 +168,6 @@ class _BanditSpecPolicy(ABC):
         self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
     ) -> None:
         """Record the result of an arm."""
-
-    def _saved(self, columns: dict[str, FloatArray]) -> State:
-        names = {name: column.tolist() for name, column in columns.items()}
-        return {"arms": list(self._arms), "round": self._round, "emitted": self._emitted, **names}
-
-    def _checked(self, state: State, *names: str) -> list[FloatArray]:
-        """Return the saved columns. Raises PolicyError if they do not fit."""
-        try:
-            arms = tuple(int(arm) for arm in state["arms"])
-            saved_round, emitted = int(state["round"]), float(state["emitted"])
-            columns = [np.array(state[name], dtype=np.float64) for name in names]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"BanditSpec state does not fit: {error!r}") from error
-        fits = all(
-            column.shape == (len(arms),) and np.isfinite(column).all() and (column >= 0).all()
-            for column in columns
-        )
-        if not (fits and saved_round >= 0 and math.isfinite(emitted)):
-            raise PolicyError("BanditSpec state: one finite figure >= 0 for each arm expected")
-        if self._started and arms != self._arms:
-            raise PolicyError(f"BanditSpec state is of arms {arms}, not {self._arms}")
-        self._arms, self._round, self._emitted = arms, saved_round, emitted
-        return columns
 
 
 class BanditSpecUcbPolicy(_BanditSpecPolicy):
@@ -211,39 +186,30 @@ class BanditSpecUcbPolicy(_BanditSpecPolicy):
         del seed
         super().__init__(options)
         self._weight = options.exploration_weight
-        self._means: FloatArray = np.zeros(0)
-        self._counts: FloatArray = np.zeros(0)
-
-    def state(self) -> State:
-        """Return means and counts of this generation."""
-        return self._saved({"means": self._means, "counts": self._counts}) if self._arms else {}
-
-    def restore(self, state: State) -> None:
-        """Resume a saved generation. Raises PolicyError if the state does not fit."""
-        if state:
-            self._means, self._counts = self._checked(state, "means", "counts")
+        self.means: FloatArray = np.zeros(0)
+        self.counts: FloatArray = np.zeros(0)
 
     def _begin(self, arms: int) -> None:
-        self._means, self._counts = np.zeros(arms), np.zeros(arms)
+        self.means, self.counts = np.zeros(arms), np.zeros(arms)
 
     def _choose(self) -> tuple[int, float]:
         arms = len(self._arms)
-        if self._round < 2 * arms:
-            return (self._round - 1) % arms, 1.0
-        evidence: FloatArray = np.full(arms, max(self._counts.sum(), 1.0))
-        means = self._means
+        if self.round < 2 * arms:
+            return (self.round - 1) % arms, 1.0
+        evidence: FloatArray = np.full(arms, max(self.counts.sum(), 1.0))
+        means = self.means
         if self._settings.corrected:
-            if not self._counts.all():
-                return int(np.argmin(self._counts)), 1.0
-            evidence, means = self._counts, means / means.max()
-        bonus = np.sqrt(self._weight * math.log(self._round) / evidence)
+            if not self.counts.all():
+                return int(np.argmin(self.counts)), 1.0
+            evidence, means = self.counts, means / means.max()
+        bonus = np.sqrt(self._weight * math.log(self.round) / evidence)
         return int(np.argmax(means + bonus)), 1.0
 
     def _record(
         self, arm: int, probability: float, tokens_per_request: float, tokens_per_second: float
     ) -> None:
-        self._counts[arm] += 1
-        self._means[arm] += (tokens_per_second - self._means[arm]) / self._counts[arm]
+        self.counts[arm] += 1
+        self.means[arm] += (tokens_per_second - self.means[arm]) / self.counts[arm]
 
 
 class BanditSpecExp3Policy(_BanditSpecPolicy):
@@ -261,26 +227,17 @@ class BanditSpecExp3Policy(_BanditSpecPolicy):
     def __init__(self, options: BanditSpecExp3Options, *, seed: int = 0) -> None:
         super().__init__(options)
         self._random = np.random.default_rng(seed)
-        self._losses: FloatArray = np.zeros(0)
+        self.losses: FloatArray = np.zeros(0)
         self._best = 0.0
 
-    def state(self) -> State:
-        """Return the losses of this generation."""
-        return self._saved({"losses": self._losses}) if self._arms else {}
-
-    def restore(self, state: State) -> None:
-        """Resume a saved generation. Raises PolicyError if the state does not fit."""
-        if state:
-            (self._losses,) = self._checked(state, "losses")
-
     def _begin(self, arms: int) -> None:
-        self._losses = np.zeros(arms)
+        self.losses = np.zeros(arms)
         self._best = 0.0
 
     def _choose(self) -> tuple[int, float]:
         arms = len(self._arms)
-        rate = math.sqrt(math.log(arms) / (arms * self._round))
-        weights = np.exp(-rate * (self._losses - self._losses.min()))
+        rate = math.sqrt(math.log(arms) / (arms * self.round))
+        weights = np.exp(-rate * (self.losses - self.losses.min()))
         probabilities = weights / weights.sum()
         arm = int(self._random.choice(arms, p=probabilities))
         return arm, float(probabilities[arm])
@@ -293,4 +250,4 @@ class BanditSpecExp3Policy(_BanditSpecPolicy):
             loss = 1.0 - tokens_per_second / self._best
         else:
             loss = 1.0 - tokens_per_request / (self._arms[-1] + 1.0)
-        self._losses[arm] += loss / probability
+        self.losses[arm] += loss / probability

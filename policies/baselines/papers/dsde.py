@@ -33,11 +33,11 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import (
     BoolArray,
     FinishedStep,
@@ -69,7 +69,7 @@ class DsdeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Cap K at the batch's mean."""
 
 
-class DsdePolicy:
+class DsdePolicy(StatelessPolicy):
     """Policy of K by the variance of (a stand-in for) the divergence."""
 
     name: ClassVar[str] = "dsde"
@@ -143,18 +143,6 @@ class DsdePolicy:
             array.reset(slots)
         for counts in (self._count, self._k, self._warm, self._most_accepted, self._warm_count):
             counts.reset(slots)
-
-    def state(self) -> State:
-        """Return the running share of accepted drafts."""
-        return {"accepted_share": self._share}
-
-    def restore(self, state: State) -> None:
-        """Load a saved share. Raises PolicyError for anything else."""
-        share = state.get("accepted_share", self._share)
-        number = isinstance(share, (int, float)) and not isinstance(share, bool)
-        if not number or not 0.0 <= share <= 1.0 or set(state) - {"accepted_share"}:
-            raise PolicyError("dsde state: `accepted_share`, a number 0..1, expected")
-        self._share = float(share)
 
     # ---------------------------------------------------------------- internals
 

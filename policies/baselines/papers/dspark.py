@@ -26,14 +26,13 @@ from typing import ClassVar
 
 import msgspec
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.papers.temperature_scaling import TemperatureScaling
 from adaptive_spec.policies.baselines.parts.log_odds import log_odds
 from adaptive_spec.policies.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
 
 
@@ -62,14 +61,11 @@ class DSparkPolicy(BudgetedVerification):
         del seed
         super().__init__(options.profile)
         self._calibrate = options.calibrate
-        self._restored: State | None = None
 
     def begin(self, capability: Capability) -> None:
         """Build the calibration."""
         super().begin(capability)
         self._scaling = TemperatureScaling(capability.max_draft_tokens)
-        if self._restored is not None:
-            self._scaling.restore(self._restored)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """Return confidences at their position's temperature."""
@@ -82,21 +78,3 @@ class DSparkPolicy(BudgetedVerification):
         confidence, outcome = step.context.confidence, step.outcome
         if self._calibrate and confidence is not None:
             self._scaling.learn(log_odds(confidence), outcome.verified, outcome.accepted)
-
-    def state(self) -> State:
-        """Return the temperatures."""
-        if self._capability is None:
-            return self._restored or {}
-        return self._scaling.state()
-
-    def restore(self, state: State) -> None:
-        """Load saved temperatures; their Kmax must be the engine's."""
-        if not state:
-            return
-        values = state.get("temperature")
-        if set(state) != {"temperature"} or not isinstance(values, list) or not values:
-            raise PolicyError("dspark state: `temperature`, a list of numbers, expected")
-        TemperatureScaling(len(values)).restore(state)
-        self._restored = state
-        if self._capability is not None:
-            self._scaling.restore(state)

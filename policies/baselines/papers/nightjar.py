@@ -35,15 +35,15 @@ be drafted for again.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import integers
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _IMAGINED_ROUNDS = 1.0
@@ -126,8 +126,12 @@ class BinGreedy:
         return arm
 
 
-class NightjarPolicy:
-    """Policy with a bandit over K for each pair of batch sizes."""
+class NightjarPolicy(StatelessPolicy):
+    """Policy with a bandit over K for each pair of batch sizes.
+
+    Attributes:
+        contexts: bandit of each pair of batch sizes.
+    """
 
     name: ClassVar[str] = "nightjar"
     summary: ClassVar[str] = "bandit over K by batch size with a switching cost (Nightjar)"
@@ -143,17 +147,15 @@ class NightjarPolicy:
         self._random = np.random.default_rng(seed)
         self._rounds = BatchRounds(cold=options.cold)
         self._arms: tuple[int, ...] = ()
-        self._contexts: dict[int, BinGreedy] = {}
+        self.contexts: dict[int, BinGreedy] = {}
         self._last_k: int | None = None
         self._pending: int | None = None
         self._behind = integers(0)
-        self._restored: State = {}
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan the arm of this batch size's bin; a deeper arm is drafted for first."""
         if not self._arms:
             self._arms = context.capability.uniform_values
-            self._take_up()
         if context.batch_size == 0:
             k = context.engine_k if self._last_k is None else self._last_k
             return self._rounds.this_round(context, k, f"K = {k}, no requests")
@@ -187,53 +189,14 @@ class NightjarPolicy:
         """Reset these slots."""
         self._behind.reset(slots)
 
-    def state(self) -> State:
-        """Return counts and means of each batch size's arms."""
-        if not self._arms:
-            return self._restored
-        return {
-            "arms": list(self._arms),
-            "contexts": [
-                {"pair": pair, "counts": bandit.counts.tolist(), "means": bandit.means.tolist()}
-                for pair, bandit in self._contexts.items()
-            ],
-        }
-
-    def restore(self, state: State) -> None:
-        """Load saved means; blocks and bins start again. Raises PolicyError."""
-        if not state:
-            return
-        try:
-            arms = len(state["arms"])
-            for row in state["contexts"]:
-                counts = np.array(row["counts"], dtype=np.int64)
-                means = np.array(row["means"], dtype=np.float64)
-                fits = counts.shape == means.shape == (arms,) and int(row["pair"]) >= 0
-                if not (fits and (counts >= 0).all() and np.isfinite(means).all()):
-                    raise ValueError(f"batch sizes of pair {row['pair']}")
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"nightjar state does not fit: {error!r}") from error
-        self._restored = state
-        if self._arms:
-            self._take_up()
-
-    def _take_up(self) -> None:
-        saved: Any = self._restored
-        if not saved or list(saved["arms"]) != list(self._arms):
-            return
-        for row in saved["contexts"]:
-            bandit = self._of_pair(int(row["pair"]))
-            bandit.counts = np.array(row["counts"], dtype=np.int64)
-            bandit.means = np.array(row["means"], dtype=np.float64)
-
     def _bandit(self, batch_size: int) -> BinGreedy:
         return self._of_pair(min((batch_size - 1) // _PAIR, self._options.max_contexts - 1))
 
     def _of_pair(self, pair: int) -> BinGreedy:
-        bandit = self._contexts.get(pair)
+        bandit = self.contexts.get(pair)
         if bandit is None:
             inverse = self._options.exploration == "inverse"
-            bandit = self._contexts[pair] = BinGreedy(len(self._arms), inverse=inverse)
+            bandit = self.contexts[pair] = BinGreedy(len(self._arms), inverse=inverse)
         return bandit
 
     def _switch_cost(self, context: StepContext) -> FloatArray:

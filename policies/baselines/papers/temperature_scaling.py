@@ -16,11 +16,9 @@ ours.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.log_odds import sigmoid
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.step import FloatArray, IntArray
@@ -71,22 +69,6 @@ class TemperatureScaling:
         if self._steps >= _REFIT_STEPS:
             self._steps = 0
             self._refit()
-
-    def state(self) -> dict[str, Any]:
-        """Return the temperatures."""
-        return {"temperature": self.temperature.tolist()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Load saved temperatures. Raises PolicyError if they do not fit."""
-        try:
-            temperature = np.asarray(state["temperature"], dtype=np.float64)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"temperatures' state does not fit: {error!r}") from error
-        if temperature.shape != self.temperature.shape:
-            raise PolicyError(f"temperatures' state is not for Kmax {len(self.temperature)}")
-        if not np.isfinite(temperature).all() or (temperature <= 0).any():
-            raise PolicyError("temperatures' state: finite values above 0 expected")
-        self.temperature = temperature
 
     def _refit(self) -> None:
         pooled = _best(self._count.sum(axis=0), self._taken.sum(axis=0), self._sum.sum(axis=0))

@@ -34,11 +34,11 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
-from adaptive_spec.policy import Provenance, State
-from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
+from adaptive_spec.step import FinishedStep, FloatArray, Level, SpecPlan, StepContext
 
 _KEEP = 0.85
 _MEMORY_MARGIN = 1.1
@@ -58,8 +58,12 @@ class TurboSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Skip the drafter at K = 0 where the engine can."""
 
 
-class TurboSpecPolicy:
-    """Policy of the first local maximum of goodput, every 20 steps."""
+class TurboSpecPolicy(StatelessPolicy):
+    """Policy of the first local maximum of goodput, every 20 steps.
+
+    Attributes:
+        acceptance: moving average of the acceptance rate.
+    """
 
     name: ClassVar[str] = "turbospec"
     summary: ClassVar[str] = "goodput of one acceptance rate, first maximum (SmartSpec, TurboSpec)"
@@ -75,7 +79,7 @@ class TurboSpecPolicy:
         self._options = options
         self._rounds = BatchRounds(cold=options.cold)
         self._times = StartUpProfile(options.profile)
-        self._acceptance = options.initial_acceptance
+        self.acceptance = options.initial_acceptance
         self._accepted = 0
         self._judged = 0
         self._step = 0
@@ -92,7 +96,7 @@ class TurboSpecPolicy:
                 self._k = self._first_maximum(context)
             self._step += 1
         k = context.engine_k if self._k is None else self._k
-        return self._rounds.next_round(context, k, f"acceptance {self._acceptance:.2f}, K = {k}")
+        return self._rounds.next_round(context, k, f"acceptance {self.acceptance:.2f}, K = {k}")
 
     def observe(self, step: FinishedStep) -> None:
         """Update the acceptance rate; a step without drafts leaves it unchanged."""
@@ -103,34 +107,7 @@ class TurboSpecPolicy:
             self._judged += judged
             self._accepted += int(outcome.accepted.sum())
             rate = self._accepted / self._judged
-            self._acceptance = _KEEP * self._acceptance + (1.0 - _KEEP) * rate
-
-    def forget(self, slots: IntArray) -> None:
-        """Do nothing: no state is kept per request."""
-
-    def state(self) -> State:
-        """Return acceptance rate, its counts and the step times."""
-        return {
-            "acceptance": self._acceptance,
-            "accepted": self._accepted,
-            "judged": self._judged,
-            "profile": self._times.state(),
-        }
-
-    def restore(self, state: State) -> None:
-        """Load a saved state. Raises PolicyError if the state does not fit."""
-        if not state:
-            return
-        try:
-            acceptance = float(state["acceptance"])
-            accepted, judged = int(state["accepted"]), int(state["judged"])
-            profile = state["profile"]
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise PolicyError(f"turbospec state does not fit: {error!r}") from error
-        if not (0.0 <= acceptance <= 1.0 and 0 <= accepted <= judged):
-            raise PolicyError("turbospec state: acceptance must be within 0..1, counts ascend")
-        self._times.restore(profile)
-        self._acceptance, self._accepted, self._judged = acceptance, accepted, judged
+            self.acceptance = _KEEP * self.acceptance + (1.0 - _KEEP) * rate
 
     def _first_maximum(self, context: StepContext) -> int:
         batch = context.batch_size
@@ -153,5 +130,5 @@ class TurboSpecPolicy:
 
     def _tokens(self, k: int) -> float:
         """Return the expected tokens of a request."""
-        rate = self._acceptance
+        rate = self.acceptance
         return k + 1.0 if rate >= 1.0 else (1.0 - rate ** (k + 1)) / (1.0 - rate)

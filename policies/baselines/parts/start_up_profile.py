@@ -7,15 +7,11 @@ occurs: `unmeasured` returns the next K to run for some steps.
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import numpy as np
 
 from adaptive_spec.cost.model import CostModel
-from adaptive_spec.cost.profile import CostProfile, load_profile
+from adaptive_spec.cost.profile import load_profile
 from adaptive_spec.cost.untimed_depths import UntimedDepths
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.kernels import load_kernels
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
@@ -99,24 +95,3 @@ class StartUpProfile:
         """Learn a step's measured duration."""
         if self._cost is not None:
             self._cost.learn(outcome)
-
-    def state(self) -> dict[str, Any] | None:
-        """Return the profile so far, JSON-compatible; None without data."""
-        profile = self._profile
-        if self._cost is not None and self._cost.samples:
-            profile = self._cost.profile()
-        if profile is None:
-            return None
-        builtins: dict[str, Any] = msgspec.to_builtins(profile)
-        return builtins
-
-    def restore(self, state: object) -> None:
-        """Start from a saved profile; None changes nothing. Raises PolicyError."""
-        if state is None:
-            return
-        try:
-            self._profile = msgspec.convert(state, CostProfile)
-        except (msgspec.ValidationError, ValueError) as error:
-            raise PolicyError(f"saved cost profile: {error}") from error
-        if self._capability is not None:
-            self._cost = CostModel(self._capability, self._profile)

@@ -25,6 +25,7 @@ from adaptive_spec.cost.untimed_depths import UntimedDepths
 from adaptive_spec.kernels import load_kernels
 from adaptive_spec.per_request import SlotArray, floats
 from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.step import (
     Capability,
@@ -50,7 +51,7 @@ class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
 
-class BudgetedVerification(ABC):
+class BudgetedVerification(StatelessPolicy, ABC):
     """Policy of full drafts, a budget from old confidences, and live ranking within it.
 
     Subclasses convert the drafter's confidence to acceptance (`calibrated`), learn from outcomes

@@ -18,12 +18,11 @@ Faults kept: one threshold for all loads; load is ignored; the first draft is al
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.log_odds import log_odds, sigmoid
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.policies.baselines.stopping.live_stopping import (
@@ -31,7 +30,7 @@ from adaptive_spec.policies.baselines.stopping.live_stopping import (
     StoppingOptions,
     Stops,
 )
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 
 _FEATURES = 4
@@ -51,7 +50,11 @@ class DiscoOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class DiscoPolicy(LiveStoppingPolicy):
-    """Policy that drafts while a classifier expects acceptance."""
+    """Policy that drafts while a classifier expects acceptance.
+
+    Attributes:
+        weights: of the classifier.
+    """
 
     name: ClassVar[str] = "disco"
     summary: ClassVar[str] = "drafts until a classifier (confidence, entropy) stops, DISCO"
@@ -69,8 +72,8 @@ class DiscoPolicy(LiveStoppingPolicy):
         del seed
         super().__init__(options.max_drafts)
         self._options = options
-        self._weights: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
-        self._frozen = self._weights
+        self.weights: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
+        self._frozen = self.weights
         self._kmax = 1
         self._begin_round()
 
@@ -82,7 +85,7 @@ class DiscoPolicy(LiveStoppingPolicy):
 
     def freeze(self, slots: IntArray) -> None:
         """Fix the weights for the next drafts."""
-        self._frozen = self._weights
+        self._frozen = self.weights
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan K_i: the available drafts that the classifier keeps."""
@@ -98,31 +101,15 @@ class DiscoPolicy(LiveStoppingPolicy):
         seen, taken = observed(outcome.verified, outcome.accepted, confidence.shape[1])
         seen &= ~(np.isnan(confidence) | np.isnan(entropy))
         features = self._features(confidence, entropy)[seen]
-        expected = sigmoid(features @ self._weights)
+        expected = sigmoid(features @ self.weights)
         weight = expected * (1.0 - expected)
         self._information += features.T @ (weight[:, None] * features)
         self._gradient += features.T @ (taken[seen] - expected)
         self._steps += 1
         if self._steps >= _REFIT_STEPS:
             change = np.linalg.solve(self._information, self._gradient)
-            self._weights = self._weights + np.clip(change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+            self.weights = self.weights + np.clip(change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
             self._begin_round()
-
-    def state(self) -> State:
-        """Return the weights."""
-        return {"weights": self._weights.tolist()}
-
-    def restore(self, state: State) -> None:
-        """Load saved weights. Raises PolicyError if they do not fit."""
-        found: Any = state.get("weights", self._weights)
-        try:
-            weights = np.asarray(found, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            weights = np.zeros(0)
-        fits = weights.shape == (_FEATURES,) and bool(np.isfinite(weights).all())
-        if not fits or set(state) - {"weights"}:
-            raise PolicyError(f"disco state: `weights`, {_FEATURES} finite numbers, expected")
-        self._weights = self._frozen = weights
 
     def _begin_round(self) -> None:
         self._steps = 0

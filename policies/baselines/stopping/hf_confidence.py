@@ -27,14 +27,13 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.policies.baselines.stopping.live_stopping import (
     LiveStoppingPolicy,
     StoppingOptions,
     Stops,
 )
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level
 
 _NEEDED = 5
@@ -57,7 +56,11 @@ class HfConfidenceOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unk
 
 
 class HfConfidencePolicy(LiveStoppingPolicy):
-    """Policy that drafts above a probability threshold, refitted on the ROC curve."""
+    """Policy that drafts above a probability threshold, refitted on the ROC curve.
+
+    Attributes:
+        threshold: of the maximum probability.
+    """
 
     name: ClassVar[str] = "hf_confidence"
     summary: ClassVar[str] = "drafts until below a refitted confidence threshold, transformers"
@@ -75,7 +78,7 @@ class HfConfidencePolicy(LiveStoppingPolicy):
         del seed
         super().__init__(options.max_drafts)
         self._options = options
-        self._threshold = self._frozen = options.threshold
+        self.threshold = self._frozen = options.threshold
         self._shown: FloatArray = np.zeros(0)
         self._taken: BoolArray = np.zeros(0, dtype=np.bool_)
 
@@ -86,7 +89,7 @@ class HfConfidencePolicy(LiveStoppingPolicy):
 
     def freeze(self, slots: IntArray) -> None:
         """Fix the threshold for the next drafts."""
-        self._frozen = self._threshold
+        self._frozen = self.threshold
 
     def observe(self, step: FinishedStep) -> None:
         """Add the judged drafts and refit the threshold."""
@@ -101,19 +104,7 @@ class HfConfidencePolicy(LiveStoppingPolicy):
         self._shown = np.concatenate((self._shown, confidence[seen]))[-window:]
         self._taken = np.concatenate((self._taken, taken[seen]))[-window:]
         if len(self._shown) > _NEEDED and self._taken.any() and not self._taken.all():
-            self._threshold = cheapest_threshold(self._shown, self._taken)
-
-    def state(self) -> State:
-        """Return the threshold."""
-        return {"threshold": self._threshold}
-
-    def restore(self, state: State) -> None:
-        """Load a saved threshold. Raises PolicyError for anything else."""
-        threshold = state.get("threshold", self._threshold)
-        number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
-        if not number or not 0.0 <= threshold <= 1.0 or set(state) - {"threshold"}:
-            raise PolicyError("hf_confidence state: `threshold`, a number 0..1, expected")
-        self._threshold = self._frozen = float(threshold)
+            self.threshold = cheapest_threshold(self._shown, self._taken)
 
 
 def cheapest_threshold(shown: FloatArray, taken: BoolArray) -> float:

@@ -20,10 +20,10 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import integers
 from adaptive_spec.policies.baselines.parts.per_request_plan import per_request_plan
-from adaptive_spec.policy import Provenance, State
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 
@@ -36,7 +36,7 @@ class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Start every request with `initial`."""
 
 
-class HfHeuristicPolicy:
+class HfHeuristicPolicy(StatelessPolicy):
     """Policy of K + 2 after full acceptance, K - 1 otherwise."""
 
     name: ClassVar[str] = "hf_heuristic"
@@ -82,17 +82,6 @@ class HfHeuristicPolicy:
             if begun.size:
                 self._start = int(begun[-1])
         self._k.reset(slots)
-
-    def state(self) -> State:
-        """Return the initial K of a new request."""
-        return {"start": self._start}
-
-    def restore(self, state: State) -> None:
-        """Load a saved K. Raises PolicyError for anything else."""
-        start = state.get("start", self._start)
-        if type(start) is not int or start < 1 or set(state) - {"start"}:
-            raise PolicyError("hf_heuristic state: `start`, a whole number of 1 or more, expected")
-        self._start = start
 
     def _current(self, slots: IntArray) -> IntArray:
         assert self._most is not None

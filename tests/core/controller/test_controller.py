@@ -6,7 +6,7 @@ import itertools
 import logging
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,78 +15,9 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.operation.trace import read_trace
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.step import FinishedStep, StepContext, StepOutcome
-
-FULL = Capability(level=Level.FULL, max_draft_tokens=4)
-
-
-def context(step: int, now: float = 0.0, **changes: Any) -> StepContext:
-    base = StepContext(
-        step=step,
-        capability=FULL,
-        request_ids=["a", "b", "c"],
-        slots=np.arange(3),
-        context_tokens=np.array([10, 20, 30]),
-        draft_available=np.array([4, 2, 0]),
-        draft_possible=np.array([4, 4, 4]),
-        engine_k=3,
-        tpot_target=np.full(3, np.inf),
-        task=np.full(3, -1),
-        temperature=np.zeros(3),
-        now=now,
-    )
-    return msgspec.structs.replace(base, **changes)
-
-
-def outcome(step: int, now: float = 0.0) -> StepOutcome:
-    return StepOutcome(
-        step=step,
-        slots=np.arange(3),
-        verified=np.array([3, 2, 0]),
-        accepted=np.array([1, 2, 0]),
-        emitted=np.array([2, 3, 1]),
-        batch_size=3,
-        batch_tokens=8,
-        context_tokens=60,
-        prefill_tokens=0,
-        draft_depth=3,
-        ragged=True,
-        seconds=0.01,
-        now=now,
-    )
-
-
-class Answer(StatelessPolicy):
-    """Answers with whatever it is given."""
-
-    name: ClassVar[str] = "answer"
-    summary: ClassVar[str] = "test"
-    Options: ClassVar[type[msgspec.Struct]] = StaticOptions
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.asked = 0
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        self.asked += 1
-        return self.answer(context) if callable(self.answer) else self.answer
-
-
-def plan(context: StepContext, **changes: Any) -> SpecPlan:
-    values: dict[str, Any] = {
-        "step": context.step,
-        "verify": np.array([1, 1, 0]),
-        "draft_depth": 2,
-        "mode": Mode.ON,
-        "reason": "test",
-    }
-    return SpecPlan(**{**values, **changes})
-
-
-def controller(answer: Any, **config: Any) -> Controller:
-    return Controller(Answer(answer), FULL, Config(**config))
+from adaptive_spec.step import FinishedStep, StepContext
+from tests.core.controller.answers import FULL, Answer, context, controller, outcome, plan
 
 
 def raises(_: StepContext) -> SpecPlan:
@@ -296,18 +227,6 @@ def test_drafts_are_kept_where_giving_them_up_prevents_no_preemption() -> None:
     assert guarded.plan(queue).verify.tolist() == [4, 2, 0]
 
 
-def test_counters_say_what_happened() -> None:
-    good = controller(plan)
-    good.plan(context(0))
-    good.observe(outcome(0))
-    status = good.status()
-    assert status["verified_tokens"] == 5
-    assert status["accepted_tokens"] == 3
-    assert status["emitted_tokens"] == 6
-    assert status["requests_by_k"] == {"0": 1, "2": 1, "3": 1}
-    assert status["steps_by_mode"] == {"on": 1}
-
-
 def test_a_policy_that_waits_for_the_processor_is_not_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -325,28 +244,6 @@ def test_an_engines_k_that_its_ladder_lacks_is_rounded_for_the_policy() -> None:
         for step in range(5):
             got = cold.plan(context(step, capability=uniform, draft_available=np.full(3, 4)))
             assert got.mode is not Mode.ENGINE, name
-
-
-def test_an_outcome_that_cannot_be_counted_does_not_raise() -> None:
-    good = controller(plan)
-    good.plan(context(0))
-    good.observe(msgspec.structs.replace(outcome(0), verified=np.array([-1, 0, 0])))
-    assert sum(good.counters.failures.values()) == 1
-
-
-def test_status_file_is_written_and_a_bad_disk_is_no_fault(tmp_path: Path) -> None:
-    path = tmp_path / "status-{pid}.json"
-    good = controller(plan, status_file=str(path))
-    good.plan(context(0))
-    good.observe(outcome(0, now=5.0))
-    [written] = tmp_path.glob("status-*.json")
-    assert msgspec.json.decode(written.read_bytes())["steps"] == 1
-    lost = controller(plan, status_file=str(written / "status.json"))
-    lost.plan(context(0))
-    lost.observe(outcome(0, now=5.0))
-    assert lost.status()["steps"] == 1
-    assert lost.status()["fail_opens"] == {}
-    assert lost.status()["output_failures"] == {"status file": 1}
 
 
 def test_uniform_engines_refuse_ragged_plans() -> None:
@@ -370,38 +267,6 @@ def test_where_the_engine_knows_its_blocks_only_those_without_one_are_cut() -> N
     assert guarded.status()["events"] == {"steps_cut_for_memory": 2}
     unguarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config(memory_guard=False))
     assert unguarded.plan(tight).verify.tolist() == [4, 2, 0]
-
-
-PATIENT = FailOpen(max_decision_ms=60_000)
-"""For counts that a slow machine must not change."""
-
-
-def test_reasons_are_counted_without_their_numbers_and_there_are_few() -> None:
-    odd = controller(
-        lambda c: plan(c, reason=f"table {c.step} at {c.step / 7:.2f}"), fail_open=PATIENT
-    )
-    for step in range(300):
-        odd.plan(context(step))
-    assert odd.status()["reasons_by_mode"] == {"on": {"table # at #": 300}}
-    words = controller(
-        lambda c: plan(c, reason="".join(chr(97 + int(d)) for d in str(c.step))), fail_open=PATIENT
-    )
-    for step in range(1000):
-        words.plan(context(step))
-    [reasons] = words.status()["reasons_by_mode"].values()
-    assert sum(reasons.values()) == 1000
-    assert len(reasons) <= 33
-    assert reasons["other"] > 900
-
-
-def test_decision_times_and_drafts_at_hand_are_counted() -> None:
-    good = controller(plan, fail_open=PATIENT)
-    for step in range(3):
-        good.plan(context(step))
-    status = good.status()
-    assert status["drafted_tokens"] == 3 * 6
-    assert sum(status["decisions_by_time"]) == 3
-    assert status["decision_seconds"] > 0
 
 
 @pytest.mark.parametrize(
@@ -428,10 +293,3 @@ def test_a_plan_of_wrong_types_is_the_engines_own_and_counted(changes: dict[str,
     target = Controller(Wrong(StaticOptions(k=1)), FULL)
     assert target.plan(context(0)).mode is Mode.ENGINE
     assert sum(target.counters.failures.values()) == 1
-
-
-def test_there_are_few_kinds_of_faults_whatever_their_texts() -> None:
-    target = Controller(StaticPolicy(StaticOptions(k=1)), FULL)
-    for number in range(100):
-        target.fault(f"hook {number} raised: {number}")
-    assert len(target.counters.failures) <= 33

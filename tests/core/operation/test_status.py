@@ -8,7 +8,7 @@ import numpy as np
 from adaptive_spec.controller.engine_plan import engine_plan
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.step import FinishedStep
-from tests.core.controller.test_controller import context, outcome
+from tests.core.controller.answers import context, outcome
 
 
 def test_drafts_are_counted_for_the_task_labels_used_last() -> None:

@@ -20,7 +20,7 @@ from adaptive_spec.operation.output_file import write_all
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace
 from adaptive_spec.step import StepContext, StepOutcome
-from tests.core.controller.test_controller import context, outcome
+from tests.core.controller.answers import context, outcome
 
 LOG = logging.getLogger("test")
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.planning.tpot_weights import LatencyWeights
-from tests.core.controller.test_controller import context
+from tests.core.controller.answers import context
 
 
 def test_only_requests_behind_their_target_gain_weight() -> None:

@@ -11,7 +11,7 @@ import pytest
 from adaptive_spec import Mode, SpecPlan, check_adapter
 from adaptive_spec.controller.engine_plan import engine_plan
 from adaptive_spec.step import StepContext, StepOutcome
-from tests.core.controller.test_controller import context, outcome
+from tests.core.controller.answers import context, outcome
 
 Record = tuple[StepContext, SpecPlan, StepOutcome | None]
 

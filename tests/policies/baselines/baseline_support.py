@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from adaptive_spec import Capability, Level, build_policy, check_policy
 from adaptive_spec.controller.plan_validation import plan_fault
@@ -220,22 +219,6 @@ def _drive(policy: Policy, capability: Capability) -> list[SpecPlan]:
             slot = slots.release(alive.pop(0))
             policy.forget(np.array([slot]))
     return plans
-
-
-def check_state(name: str, wrong: Sequence[dict[str, Any]], **options: Any) -> None:
-    """What was learned comes back; a state that doesn't fit is a PolicyError of one line."""
-    from adaptive_spec import PolicyError
-
-    policy = make(name, **options)
-    _drive(policy, Capability(level=Level.FULL, max_draft_tokens=KMAX))
-    again = make(name, **options)
-    again.restore(policy.state())
-    again.plan(context(1))
-    assert again.state() == policy.state()
-    for state in wrong:
-        with pytest.raises(PolicyError) as failure:
-            make(name, **options).restore(state)
-        assert "\n" not in str(failure.value)
 
 
 def simulated(

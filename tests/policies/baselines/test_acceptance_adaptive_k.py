@@ -135,21 +135,6 @@ def test_where_depth_is_fixed_a_probe_verifies_kmax() -> None:
     assert engine.verified(32) == [5, *[0] * 15] * 2
 
 
-def test_a_restart_keeps_what_is_enabled() -> None:
-    policy = adaptive(window=8, probe_interval=0)
-    TinyEngine(policy, accepts=2).run(50)
-    again = adaptive(window=8, probe_interval=0)
-    again.restore(policy.state())
-    assert TinyEngine(again, accepts=2).step().draft_depth == 2
-    for broken in (
-        {"x": 1},
-        {**policy.state(), "rates": [2.0] * 5},
-        {**policy.state(), "counts": []},
-    ):
-        with pytest.raises(PolicyError, match="acceptance_adaptive_k state"):
-            again.restore(broken)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

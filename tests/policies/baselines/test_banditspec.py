@@ -66,7 +66,7 @@ def test_every_generation_begins_anew() -> None:
     assert found.count(4) >= 3
     assert Counter(found).most_common(1)[0][0] == 1
     policy = engine.policy
-    assert policy.state()["emitted"] < 100
+    assert policy.emitted < 100
 
 
 def test_a_reward_of_an_earlier_generation_is_not_credited() -> None:
@@ -74,15 +74,13 @@ def test_a_reward_of_an_earlier_generation_is_not_credited() -> None:
     engine = TinyEngine(policy, accepts=0, seconds=COST, delay=2)
     for _ in range(400):
         engine.step()
-        state = policy.state()
-        assert sum(state["counts"]) <= state["round"]
+        assert sum(policy.counts) <= policy.round
 
 
 def test_rewards_are_those_of_clean_rounds() -> None:
     policy = bandit(UCB, generation_tokens=0)
     TinyEngine(policy, accepts=5, seconds=COST).run(60)
-    means = policy.state()["means"]
-    assert means == pytest.approx([4 * (k + 1) / COST(4 * (k + 1), k) for k in (1, 2, 3, 4)])
+    assert policy.means == pytest.approx([4 * (k + 1) / COST(4 * (k + 1), k) for k in (1, 2, 3, 4)])
 
 
 def test_exp3_prefers_the_longest_k_though_time_speaks_against_it() -> None:
@@ -111,28 +109,12 @@ def test_exp3_weighs_a_loss_by_the_probability_of_its_arm() -> None:
             drawn = float(plan.propensity[0])
         if plan.verify.max() == plan.draft_depth:
             losses[plan.draft_depth - 1] += (1 - 2 / 5) / drawn
-        assert policy.state()["losses"] == pytest.approx(losses), step
+        assert policy.losses == pytest.approx(losses), step
 
 
 def test_arms_the_engine_cannot_run_are_left_out() -> None:
     engine = TinyEngine(bandit(UCB), accepts=5, kmax=3, ladder=(0, 1, 3))
     assert set(engine.run(100)) == {1, 3}
-
-
-@pytest.mark.parametrize("name", [UCB, EXP3])
-def test_a_restart_goes_on_with_the_generation(name: str) -> None:
-    policy = bandit(name, generation_tokens=0)
-    TinyEngine(policy, accepts=2, seconds=COST).run(100)
-    again = bandit(name, generation_tokens=0)
-    again.restore(policy.state())
-    assert again.state() == policy.state()
-    TinyEngine(again, accepts=2, seconds=COST).run(3)
-    assert again.state()["round"] > policy.state()["round"]
-    with pytest.raises(PolicyError, match="of arms"):
-        again.restore({**policy.state(), "arms": [1, 2, 3, 7]})
-    for broken in ({"x": 1}, {**policy.state(), "round": -1}, {**policy.state(), "arms": [1]}):
-        with pytest.raises(PolicyError, match="BanditSpec state"):
-            again.restore(broken)
 
 
 @pytest.mark.parametrize(

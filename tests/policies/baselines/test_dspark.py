@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_spec import Level, PolicyError
+from adaptive_spec import Level
 from adaptive_spec.policies.baselines.papers.temperature_scaling import TemperatureScaling
 from adaptive_spec.policies.baselines.parts.log_odds import log_odds, sigmoid
 from adaptive_spec.policy import Policy, provenance_of
@@ -15,7 +15,6 @@ from adaptive_spec.policy import Policy, provenance_of
 from .baseline_support import (
     KMAX,
     check_baseline,
-    check_state,
     check_with_signal,
     context,
     dear_tokens,
@@ -41,15 +40,6 @@ def plan_of(policy: Policy, step: int, confidence: list[list[float]]) -> list[in
 def test_it_keeps_the_contract() -> None:
     check_baseline(DSPARK)
     check_with_signal(DSPARK, calibrate=False)
-    wrong = [{"temperature": []}, {"temperature": [0.0] * 5}, {"temperature": "x"}, {"a": 1}]
-    check_state(DSPARK, wrong)
-
-
-def test_a_state_of_another_kmax_is_refused_when_the_engine_is_known() -> None:
-    policy = make(DSPARK)
-    policy.restore({"temperature": [1.0] * 4})
-    with pytest.raises(PolicyError, match="Kmax 5"):
-        policy.plan(context(confidence=np.full((1, 5), 0.5)))
 
 
 def test_the_number_of_drafts_follows_the_confidence_of_two_rounds_before(dear: str) -> None:

@@ -113,9 +113,9 @@ def test_a_step_that_still_verifies_the_k_before_is_not_counted() -> None:
     engine = TinyEngine(policy, accepts=5, batch=1)
     counts = []
     for _ in range(12):
-        depth, before = engine.depth, policy.state().get("tiers", [{"batches": 0}])[0]["batches"]
+        depth, before = engine.depth, policy.tiers.slots[0].batches if policy.tiers else 0
         planned = engine.step().draft_depth
-        counts.append((depth == planned, policy.state()["tiers"][0]["batches"] - before))
+        counts.append((depth == planned, policy.tiers.slots[0].batches - before))
     assert (True, 1) in counts
     assert (False, 0) in counts
     assert (False, 1) not in counts
@@ -132,20 +132,6 @@ def test_candidates_the_engine_cannot_run_are_left_out() -> None:
     engine = TinyEngine(ema(), accepts=9, batch=1, level=Level.UNIFORM, ladder=(0, 1, 3))
     engine.run(100)
     assert engine.step().draft_depth == 3
-
-
-def test_a_restart_goes_on_where_it_was() -> None:
-    policy = ema()
-    TinyEngine(policy, accepts=1, batch=1).run(100)
-    again = ema()
-    again.restore(policy.state())
-    assert TinyEngine(again, accepts=1, batch=1).step().draft_depth == 3
-
-
-@pytest.mark.parametrize("state", [{"tiers": []}, {"tiers": [{"batch_size": 1}]}, {"x": 1}])
-def test_a_state_of_other_tiers_is_refused(state: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="tiers that begin at"):
-        ema().restore(state)
 
 
 @pytest.mark.parametrize(

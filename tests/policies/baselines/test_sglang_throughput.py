@@ -93,9 +93,9 @@ def test_when_k_falls_the_windows_above_are_cleared(tmp_path: Path) -> None:
     policy = throughput(tmp_path)
     engine = TinyEngine(policy, accepts=0, kmax=7)
     engine.run(150)
-    full, *rest = policy.state()["windows"]
+    full, *rest = policy.windows.windows
     assert len(full) == 20
-    assert all(window == [] for window in rest)
+    assert not any(rest)
 
 
 def test_a_batch_size_with_other_candidates_switches_at_once(tmp_path: Path) -> None:
@@ -115,18 +115,6 @@ def test_context_does_not_enter_its_costs(tmp_path: Path) -> None:
         for tokens in (100, 100_000)
     )
     assert short.run(200) == long.run(200)
-
-
-def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
-    policy = throughput(tmp_path)
-    TinyEngine(policy, accepts=FALLING, kmax=7).run(200)
-    again = throughput(tmp_path)
-    again.restore(policy.state())
-    assert set(TinyEngine(again, accepts=FALLING, kmax=7).run(60)[-20:]) == {3}
-    with pytest.raises(PolicyError, match="does not fit"):
-        again.restore({"k": 3})
-    with pytest.raises(PolicyError, match=r"0\.\.1"):
-        again.restore({"k": 3, "windows": [[2.0]], "profile": None})
 
 
 @pytest.mark.parametrize(

@@ -194,15 +194,6 @@ def test_off_is_the_smallest_k_where_the_engine_cannot_run_none() -> None:
     assert (least.draft_depth, least.mode) == (1, Mode.ON)
 
 
-def test_a_restart_opens_the_gate_as_upstreams_does() -> None:
-    closed = build_policy(WINDOW_GATE, WINDOW)
-    for _ in range(3):
-        closed.observe(finished([5], [0]))
-    again = build_policy(WINDOW_GATE, WINDOW)
-    again.restore(closed.state())
-    assert plan(again).draft_depth == 5
-
-
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [

@@ -9,7 +9,7 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.hardware.table_files import numbers, read_table
+from benchmarks.validation.table_files import numbers, read_table
 
 
 @pytest.mark.parametrize("machine", ["rtx4090-llama-8b", "rtxpro6000-llama-8b"])
