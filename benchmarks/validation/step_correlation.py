@@ -23,11 +23,11 @@ from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import HazardModel, generate, load_hazard_model
 from adaptive_spec.sim.acceptance.per_position import read_per_position
-from adaptive_spec.sim.acceptance.pool import halves
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.step import FinishedStep, IntArray
+from benchmarks.hazard_fit.halves import halves
 from benchmarks.validation.arms import one_per_record, simulated
 from benchmarks.validation.row import Row, compared
 

@@ -1,7 +1,7 @@
 """Fixtures for the vLLM adapter: bench models, engines in this process, two servers.
 
-Engines are expensive (about 5 s each), so each is built once per configuration and many cases
-run in it; only one is alive at a time.
+The first engine takes about 15 s, later ones half a second. Each is built once per configuration,
+many cases run in it, and only one is alive at a time.
 """
 
 from __future__ import annotations

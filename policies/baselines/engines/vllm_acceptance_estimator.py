@@ -6,22 +6,15 @@ Each step adds the judged drafts (accepted ones, and the first rejected one) to 
 the coefficients of their prediction. Every 100 steps one Newton step with ridge 1e-3 follows, and
 the statistics are reset. A negative slope is discarded.
 
-Two forms:
-
-* `shared`, of vLLM 0.32: one slope w for all positions. With n_j judged drafts at position j, the
-  step of w is damped by n / (n + 50), n = sum n_j, and the step of b_j, given w, by n_j / (n_j +
-  50). Initial values: w = 0.5, b = -0.2.
-* `per_position`, the form first proposed (#52228): a slope per position, an undamped step at
-  positions with at least 50 judged drafts, none elsewhere. Initial values, our choice: w = 1, b =
-  0, the maximum probability itself.
+One slope w serves all positions. With n_j judged drafts at position j, the step of w is damped by
+n / (n + 50), n = sum n_j, and the step of b_j, given w, by n_j / (n_j + 50). Initial values: w =
+0.5, b = -0.2.
 
 Source: `OnlineAcceptanceEstimator` in vllm/v1/worker/gpu/spec_decode/acceptance_estimator.py of
-vLLM 0.32; pull request 52228 for the other form.
+vLLM 0.32.
 """
 
 from __future__ import annotations
-
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -29,13 +22,10 @@ from adaptive_spec.policies.baselines.parts.log_odds import sigmoid
 from adaptive_spec.policies.baselines.parts.observed_positions import observed
 from adaptive_spec.step import FloatArray, IntArray
 
-Form: TypeAlias = Literal["shared", "per_position"]
-
 REFIT_STEPS = 100
 _DAMPING = 50.0
-_NEEDED = 50
 _RIDGE = 1e-3
-_FIRST = {"shared": (0.5, -0.2), "per_position": (1.0, 0.0)}
+_FIRST = 0.5, -0.2
 
 
 class VllmAcceptanceEstimator:
@@ -43,16 +33,14 @@ class VllmAcceptanceEstimator:
 
     Args:
         positions: Kmax.
-        form: see the module.
 
     Attributes:
-        slope: [Kmax] w, equal at all positions in the form `shared`.
+        slope: [Kmax] w, equal at all positions.
         intercept: [Kmax] b.
     """
 
-    def __init__(self, positions: int, form: Form) -> None:
-        self._form = form
-        slope, intercept = _FIRST[form]
+    def __init__(self, positions: int) -> None:
+        slope, intercept = _FIRST
         self.slope: FloatArray = np.full(positions, slope)
         self.intercept: FloatArray = np.full(positions, intercept)
         self._steps = 0
@@ -87,13 +75,10 @@ class VllmAcceptanceEstimator:
         self._steps += 1
         if self._steps >= REFIT_STEPS:
             self._steps = 0
-            if self._form == "shared":
-                self._refit_shared()
-            else:
-                self._refit_per_position()
+            self._refit()
             self._begin_round()
 
-    def _refit_shared(self) -> None:
+    def _refit(self) -> None:
         """Take a Newton step on (w, b_1..b_K); b is eliminated, as only w couples the others."""
         diagonal = self._intercept_information + _RIDGE
         cross, by_intercept = self._cross_information, self._intercept_gradient
@@ -107,20 +92,6 @@ class VllmAcceptanceEstimator:
         shift *= self._count / (self._count + _DAMPING)
         self.slope = self.slope + change
         self.intercept = self.intercept + np.where(np.isfinite(shift), shift, 0.0)
-
-    def _refit_per_position(self) -> None:
-        """Take a Newton step on (w_j, b_j), position by position."""
-        of_slope = self._slope_information + _RIDGE
-        of_intercept = self._intercept_information + _RIDGE
-        cross = self._cross_information
-        by_slope, by_intercept = self._slope_gradient, self._intercept_gradient
-        determinant = of_slope * of_intercept - cross**2
-        slope = self.slope + (of_intercept * by_slope - cross * by_intercept) / determinant
-        intercept = self.intercept + (of_slope * by_intercept - cross * by_slope) / determinant
-        good = (self._count >= _NEEDED) & (slope >= 0.0)
-        good &= np.isfinite(slope) & np.isfinite(intercept)
-        self.slope = np.where(good, slope, self.slope)
-        self.intercept = np.where(good, intercept, self.intercept)
 
     def _begin_round(self) -> None:
         positions = len(self.slope)

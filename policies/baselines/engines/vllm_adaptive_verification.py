@@ -29,7 +29,6 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
-    Form,
     VllmAcceptanceEstimator,
 )
 from adaptive_spec.policies.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
@@ -42,21 +41,12 @@ from adaptive_spec.policy import Provenance
 from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
 
 
-class VllmAdaptiveVerificationOptions(
-    BudgetOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
-    """Options of `vllm_adaptive_verification`."""
-
-    estimator: Form = "shared"
-    """`shared`, one slope, as in vLLM 0.32; `per_position`, as first proposed."""
-
-
 class VllmAdaptiveVerificationPolicy(BudgetedVerification):
     """Policy of logistic acceptance, a budget from the round before, and live ranking within it."""
 
     name: ClassVar[str] = "vllm_adaptive_verification"
     summary: ClassVar[str] = "verifies the drafts that pay, by confidence fitted online, vLLM"
-    Options: ClassVar[type[msgspec.Struct]] = VllmAdaptiveVerificationOptions
+    Options: ClassVar[type[msgspec.Struct]] = BudgetOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="vLLM 0.32, v1/worker/gpu/spec_decode/adaptive_verification.py and "
         "acceptance_estimator.py",
@@ -66,16 +56,15 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
     )
     lag = 1
 
-    def __init__(self, options: VllmAdaptiveVerificationOptions, *, seed: int = 0) -> None:
+    def __init__(self, options: BudgetOptions, *, seed: int = 0) -> None:
         del seed
         super().__init__(options.profile)
-        self._form: Form = options.estimator
         self._tables: tuple[CostCurve, CostCurve] | None = None
 
     def begin(self, capability: Capability) -> None:
         """Build estimator and cost tables."""
         super().begin(capability)
-        self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens, self._form)
+        self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens)
         if self._profile is not None:
             self._tables = profiled_curves(self._profile, capability)
 

@@ -11,7 +11,6 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
     REFIT_STEPS,
-    Form,
     VllmAcceptanceEstimator,
 )
 from adaptive_spec.policies.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
@@ -42,7 +41,7 @@ def dear(tmp_path: Path) -> str:
 
 def test_it_keeps_the_contract() -> None:
     check_baseline(VLLM)
-    check_with_signal(VLLM, estimator="per_position")
+    check_with_signal(VLLM)
 
 
 # ------------------------------------------------------------------------ estimator
@@ -52,9 +51,9 @@ def coefficients(estimator: VllmAcceptanceEstimator) -> list[list[float]]:
     return [estimator.slope.tolist(), estimator.intercept.tolist()]
 
 
-def fitted(form: Form, slope: float, intercept: float, *, rounds: int = 12) -> tuple[float, float]:
+def fitted(slope: float, intercept: float, *, rounds: int = 12) -> tuple[float, float]:
     """What is learned of one position whose acceptance is logistic with these coefficients."""
-    estimator = VllmAcceptanceEstimator(1, form)
+    estimator = VllmAcceptanceEstimator(1)
     random = np.random.default_rng(6)
     for _ in range(rounds * REFIT_STEPS):
         x = random.normal(0.0, 2.0, (16, 1))
@@ -63,19 +62,16 @@ def fitted(form: Form, slope: float, intercept: float, *, rounds: int = 12) -> t
     return float(estimator.slope[0]), float(estimator.intercept[0])
 
 
-@pytest.mark.parametrize("form", ["shared", "per_position"])
-def test_the_estimator_finds_the_logistic_that_made_the_outcomes(form: Form) -> None:
-    assert fitted(form, 1.2, -0.8) == pytest.approx((1.2, -0.8), abs=0.15)
+def test_the_estimator_finds_the_logistic_that_made_the_outcomes() -> None:
+    assert fitted(1.2, -0.8) == pytest.approx((1.2, -0.8), abs=0.15)
 
 
-@pytest.mark.parametrize("form", ["shared", "per_position"])
-def test_a_slope_is_never_negative(form: Form) -> None:
-    assert fitted(form, -1.0, 0.0)[0] >= 0.0
+def test_a_slope_is_never_negative() -> None:
+    assert fitted(-1.0, 0.0)[0] >= 0.0
 
 
-@pytest.mark.parametrize("form", ["shared", "per_position"])
-def test_nothing_changes_before_a_hundred_steps(form: Form) -> None:
-    estimator = VllmAcceptanceEstimator(KMAX, form)
+def test_nothing_changes_before_a_hundred_steps() -> None:
+    estimator = VllmAcceptanceEstimator(KMAX)
     first = coefficients(estimator)
     x = np.array([[2.0] * KMAX, [-2.0] * KMAX, [3.0] * KMAX])
     accepted = np.array([KMAX, 0, KMAX])
@@ -86,19 +82,8 @@ def test_nothing_changes_before_a_hundred_steps(form: Form) -> None:
     assert coefficients(estimator) != first
 
 
-def test_a_position_per_slope_needs_fifty_judged_drafts() -> None:
-    estimator = VllmAcceptanceEstimator(2, "per_position")
-    x = np.array([[0.3, -0.2]])
-    for step in range(REFIT_STEPS):
-        # The second draft is judged only where the first was accepted: in 40 steps.
-        accepted = 1 if step < 40 else 0
-        estimator.learn(x, estimator.predict(x), np.array([2]), np.array([accepted]))
-    assert estimator.intercept[0] != 0.0
-    assert (estimator.slope[1], estimator.intercept[1]) == (1.0, 0.0)
-
-
 def test_drafts_without_a_signal_are_not_judged() -> None:
-    estimator = VllmAcceptanceEstimator(2, "shared")
+    estimator = VllmAcceptanceEstimator(2)
     first = coefficients(estimator)
     x = np.full((3, 2), np.nan)
     for _ in range(REFIT_STEPS):

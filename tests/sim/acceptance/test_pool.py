@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from adaptive_spec.sim.acceptance.pool import halves, pool, take
+from adaptive_spec.sim.acceptance.pool import pool, take
 
 from .fake_records import data_of
 
@@ -85,21 +83,3 @@ def test_a_single_part_is_left_as_it_is():
     assert pool([A], seed=0) is A
     with pytest.raises(ValueError, match="nothing"):
         pool([], seed=0)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.integers(1, 9), min_size=2, max_size=20), st.integers(0, 99))
-def test_halves_split_the_records_evenly_in_number_and_length(lengths, seed):
-    records = [[0] * length for length in lengths]
-    data = replace(data_of(*records), labels=tuple(map(str, range(len(records)))))
-    first, second = halves(data, seed)
-    assert sorted(first.labels + second.labels) == sorted(data.labels)
-    assert 0 <= second.records - first.records <= 1
-    # Neighbours in length are split, so the totals differ by no more than the longest.
-    assert abs(int(first.lengths.sum()) - int(second.lengths.sum())) <= max(lengths) * 2
-    assert records_of(halves(data, seed)[0]) == records_of(first)
-
-
-def test_one_record_can_not_be_halved():
-    with pytest.raises(ValueError, match="halved"):
-        halves(data_of([1, 0]), 0)

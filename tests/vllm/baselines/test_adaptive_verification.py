@@ -19,11 +19,11 @@ from adaptive_spec.policies.baselines.engines.vllm_acceptance_estimator import (
     VllmAcceptanceEstimator,
 )
 from adaptive_spec.policies.baselines.engines.vllm_adaptive_verification import (
-    VllmAdaptiveVerificationOptions,
     VllmAdaptiveVerificationPolicy,
 )
 from adaptive_spec.policies.baselines.engines.vllm_cost_tables import CostCurve
 from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.policies.baselines.parts.verification_budget import BudgetOptions
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import StepContext
 
@@ -44,6 +44,10 @@ def upstream() -> Any:
     )
 
 
+def coefficients(estimator: VllmAcceptanceEstimator) -> dict[str, list[float]]:
+    return {"slope": estimator.slope.tolist(), "intercept": estimator.intercept.tolist()}
+
+
 def theirs_and_ours(
     tmp_path: Path, features: Any, verified: Any, accepted: Any
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -58,13 +62,13 @@ def theirs_and_ours(
     )
     assert ran.returncode == 0, ran.stderr
     theirs = json.loads(ran.stdout.splitlines()[-1])
-    estimator = VllmAcceptanceEstimator(features.shape[2], "shared")
-    ours = [estimator.state()]
+    estimator = VllmAcceptanceEstimator(features.shape[2])
+    ours = [coefficients(estimator)]
     for step in range(len(features)):
         predicted = estimator.predict(features[step])
         estimator.learn(features[step], predicted, verified[step], accepted[step])
         if (step + 1) % REFIT_STEPS == 0:
-            ours.append(estimator.state())
+            ours.append(coefficients(estimator))
     return list(zip(theirs, ours, strict=True))
 
 
@@ -168,7 +172,7 @@ def test_a_run_decides_what_vllm_decides(upstream: Any) -> None:
     curve = list(zip(sizes, costs, strict=True))
     tables = upstream.build_cost_tables_from_curves(curve, curve, SLOTS, 400, 64)
     theirs = _Recorded(upstream, tables)
-    policy = VllmAdaptiveVerificationPolicy(VllmAdaptiveVerificationOptions())
+    policy = VllmAdaptiveVerificationPolicy(BudgetOptions())
     capability = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)
     checked: Policy = policy
     checked.plan(_context(0, capability, np.zeros(0, np.int64), np.zeros(0), np.zeros((0, KMAX))))
