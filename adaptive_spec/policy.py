@@ -157,7 +157,7 @@ def policy_class(name: str) -> type[Policy]:
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the module of another package raises
         raise PolicyError(f"policy {name!r} cannot be imported from {target}: {error}") from error
     needed = ("plan", "observe", "forget", "state", "restore", "Options", "name", "summary")
     missing = [item for item in needed if not hasattr(found, item)]

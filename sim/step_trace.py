@@ -18,6 +18,8 @@ from adaptive_spec.step import Capability, Mode
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Counts = list[Count]
+Drafts = Annotated[int, msgspec.Meta(ge=0, le=254)]
+"""Of a request in a step; acceptance data hold no more."""
 Signal = list[list[float | None]]
 """A value per request and draft position; null where unknown."""
 
@@ -34,7 +36,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     step: Count
     now: float
     mode: Mode
-    depth: Count
+    depth: Drafts
     seconds: float | None
     batch_size: Count
     batch_tokens: Count
@@ -43,7 +45,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     waiting: Count
     kv_free_tokens: Count
     ids: list[str]
-    k: Counts
+    k: list[Drafts]
     accepted: Counts
     emitted: Counts
     available: Counts | None = None

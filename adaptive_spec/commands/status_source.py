@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
 
+from adaptive_spec.bounded_read import read_small_file
 from adaptive_spec.errors import DataError
 
 PATH = "/v1/adaptive_spec"
@@ -35,7 +36,7 @@ class StatusSource:
         self._key = key or os.environ.get(KEY_VARIABLE, "")
         self._url = ""
         self._file = file
-        if urlsplit(place).scheme in ("http", "https"):
+        if place.lower().startswith(("http://", "https://")):
             base = place.rstrip("/").removesuffix(PATH).removesuffix("/v1")
             self._url = base + PATH
         else:
@@ -60,10 +61,9 @@ class StatusSource:
         return self._read_file()
 
     def _fetch(self) -> dict[str, Status]:
-        request = Request(self._url)
-        if self._key:
-            request.add_header("Authorization", f"Bearer {self._key}")
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:
+            request = Request(self._url, headers=headers)
             with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
                 body = answer.read(_MOST_BYTES)
         except HTTPError as error:
@@ -72,7 +72,7 @@ class StatusSource:
                 404: "no such route: start the server with VLLM_PLUGINS=adaptive_spec",
             }.get(error.code) or error.read(500).decode(errors="replace")
             raise DataError(f"{self._url}: HTTP {error.code}: {hint}") from error
-        except (URLError, OSError, ValueError) as error:
+        except (HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise DataError(f"{self._url}: no answer: {reason}") from error
         engines = _decoded(body, self._url).get("engines")
@@ -84,7 +84,7 @@ class StatusSource:
     def _read_file(self) -> dict[str, Status]:
         assert self._file is not None
         try:
-            body = self._file.read_bytes()
+            body = read_small_file(self._file, _MOST_BYTES)
             age = time.time() - self._file.stat().st_mtime
         except OSError as error:
             raise DataError(f"{self._file}: {error.strerror}") from error

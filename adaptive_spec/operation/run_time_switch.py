@@ -7,8 +7,9 @@ A request is one JSON object, over HTTP or in a control file:
     {"mode": "on", "policy": "goodput"}
 
 A missing key keeps its value; a new policy starts with its default options and without learned
-state. The server's cost profile goes to each policy that reads one. Modes are those of the
-configuration: ``off`` runs the engine's own K; the policy ``off`` disables speculation.
+state, but for a saved one. The server's cost profile goes to each policy that reads one. Modes are
+those of the configuration: ``off`` runs the engine's own K; the policy ``off`` disables
+speculation.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def profile(
     from adaptive_spec.sim.hardware.from_trace import profile_from_trace
     from adaptive_spec.sim.hardware.profile_file import write_hardware_profile
 
-    name = name or traces[0].resolve().name
+    name = name or traces[0].absolute().name.strip(".") or "profile"
     fitted, fit = profile_from_trace(traces, name=name, drafter=drafter)
     path = output or Path(f"{name}.json")
     write_hardware_profile(fitted, path)

@@ -130,7 +130,9 @@ def replay(
     from adaptive_spec.sim.policy_choice import parse_policy
 
     select_kernel(kernel)
-    choices = [parse_policy(text) for text in policy or DEFAULT_POLICIES]
+    if not policy:
+        policy = DEFAULT_POLICIES if kmax is None or kmax >= 3 else ["off", "static", "goodput"]
+    choices = [parse_policy(text) for text in policy]
     for choice in choices:
         choice.build(seed)  # reports an unknown name or option before anything else is imported
 

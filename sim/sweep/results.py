@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adaptive_spec.bounded_read import DECODE_ERRORS
+from adaptive_spec.bounded_read import DECODE_ERRORS, read_small_file
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
@@ -182,7 +182,7 @@ def read_results(path: Path) -> SweepResults:
             hint = "give the directory that `adaptive-spec sweep` has written"
         raise DataError(f"no {RESULTS_JSON} in {str(path)!r}; {hint}")
     try:
-        results = msgspec.json.decode(file.read_bytes(), type=SweepResults)
+        results = msgspec.json.decode(read_small_file(file, 1 << 30), type=SweepResults)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error
     except DECODE_ERRORS as error:

@@ -48,6 +48,16 @@ def test_a_hostile_file_is_one_line_and_no_crash(command: str, tmp_path: Path) -
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["advise", "fit", "profile", "report", "sweep", "top"])
+def test_a_link_to_itself_is_one_line_and_no_crash(command: str, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    done = call(command, loop)
+    assert done.returncode == 2, done.stderr[-300:]
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_outputs_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     file = write(tmp_path, "", "file")
     text = f"status_file: {file}/x/status.json\ntrace: {{directory: {tmp_path}/new/folder}}\n"
@@ -232,6 +242,8 @@ def test_config_prints_what_it_reads(tmp_path):
         pytest.param("policy: static\noptions: {n: 1}\n", ["static", "n"], id="unknown option"),
         pytest.param("profile: /not/there.json\n", ["profile", "/not/there.json"], id="profile"),
         pytest.param("policy: 'os:nothing'\n", ["os:nothing"], id="dotted path to nothing"),
+        pytest.param("policy: ':'\n", ["':'"], id="dotted path of nothing"),
+        pytest.param("policy: '.:x'\n", ["'.:x'"], id="relative path"),
     ],
 )
 def test_config_errors_are_one_line(tmp_path, text, expected):

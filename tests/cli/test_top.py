@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -76,6 +77,17 @@ def test_statuses_are_read_with_the_key_from_any_form_of_the_url(url, path):
 def test_a_wrong_key_is_said_in_one_line(url):
     with pytest.raises(DataError, match="HTTP 401: wrong or missing API key"):
         StatusSource(url, key="another").read()
+
+
+@pytest.mark.parametrize("place", ["http://[::1", "http://localhost:x", "http://a b", "PIPE"])
+def test_what_nobody_can_read_is_said_in_one_line(place, tmp_path):
+    if place == "PIPE":
+        place = str(tmp_path / "pipe")
+        os.mkfifo(place)
+    with pytest.raises(DataError) as caught:
+        StatusSource(place).read()
+    assert place in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_does_not_answer_degrades_to_the_status_file(tmp_path):

@@ -179,6 +179,10 @@ def test_a_drafter_with_a_limit_of_its_own_sets_kmax():
     assert 0 < result["mean_k"] < 8
 
 
+def test_a_small_kmax_needs_no_other_option():
+    assert max(result["mean_k"] for result in results("--kmax", 1, "--tokens", 200)) <= 1
+
+
 def test_a_step_trace_is_written_per_policy(tmp_path):
     done = replay(
         *("--tokens", 1000, "--policy", "static:k=2", "--policy", "off"),

@@ -255,6 +255,18 @@ def test_constants_of_a_slot_belong_to_its_present_request() -> None:
     assert isinstance(driver._planned.context.slots, np.ndarray)
 
 
+def test_a_request_with_the_name_of_one_that_has_ended_is_read_anew() -> None:
+    scheduler = scheduler_with(Request("a"))
+    driver = driver_for(scheduler)
+    for cap in (KMAX, 1):
+        driver.before_schedule()
+        assert driver._planned is not None
+        assert driver._planned.context.draft_available.tolist() == [cap]
+        driver.freed("a")
+        scheduler.running = [Request("a", sampling_params=hinted(adaptive_spec_k_cap=1))]
+    assert driver.controller.counters.failures == {}
+
+
 def test_arrays_are_contiguous() -> None:
     """Compiled policies are made for contiguous arrays."""
     scheduler = scheduler_with(Request("a"), Request("b"))

@@ -56,6 +56,7 @@ def test_tokens_that_a_stop_cut_off_are_left_out(tmp_path):
         (step(2, ["a"], [2], [1], [3]), "emitted 3"),
         (step(2, ["a"], [2, 2], [1]), "2 k for 1 ids"),
         (step(2, ["a"], [-2], [1]), "step 2"),
+        (step(2, ["a"], [10**12], [1]), "step 2"),
         ({**step(2, ["a"], [2], [1]), "schema": 9}, "schema 9"),
         ({"schema": 1, "step": 2}, "step 2"),
     ],
