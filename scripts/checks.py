@@ -34,7 +34,7 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
-NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/advice")
+NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/advice", "tests/sim/off_policy")
 """What has `long` tests that need no engine."""
 
 BUILT_IN_SCHEMAS = {

@@ -11,11 +11,11 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
-from adaptive_spec.sim.advice.intervals import Estimate, student_t
 from adaptive_spec.sim.advice.observed import KindFacts, LoadFacts, Observed, observe
 from adaptive_spec.sim.advice.setups import SetUp
 from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, Outcome, World, worlds
 from adaptive_spec.sim.hardware.from_trace import TraceFit, read_timed_steps
+from adaptive_spec.sim.off_policy.intervals import Estimate, student_t
 
 CONFIDENCE = 0.95
 _WORTH_IT = 1.01

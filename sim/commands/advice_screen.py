@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from adaptive_spec.sim.advice.advice import Advice
-    from adaptive_spec.sim.advice.intervals import Estimate
+    from adaptive_spec.sim.off_policy.intervals import Estimate
 
 
 def print_advice(advice: Advice, console: Console) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from adaptive_spec import Level
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.policies.bandits.bandit_policy import propensities
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import Capability, FinishedStep, SpecPlan, StepContext, StepOutcome
 from tests.policies.bandits.bandits import bandit
@@ -103,14 +102,6 @@ def test_thompson_knows_its_probabilities_only_when_asked() -> None:
     known = [plan.propensity.min() for plan in asked if plan.propensity is not None]
     assert len(known) > 250
     assert min(known) >= 0.5 / (KMAX + 1) - 1e-9
-
-
-def test_propensities_add_where_several_k_come_to_the_same() -> None:
-    probabilities = np.array([0.1, 0.2, 0.3, 0.4])
-    limits = np.array([3, 1, 0])
-    verify = np.minimum(limits, 2)
-    found = propensities(probabilities, np.arange(4), limits, verify)
-    assert found == pytest.approx([0.3, 0.9, 1.0])
 
 
 def test_the_confidence_of_a_draft_does_not_decide_about_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
 from typing import Any
@@ -11,23 +10,10 @@ from typing import Any
 DEFAULTS = {"temperature": 0.0, "max_new_tokens": 32, "ignore_eos": True}
 
 
-def share_imports() -> None:
-    """Let both of SGLang's processes start with its modules imported, which takes 12 s each.
-
-    SGLang spawns them anew, and imports these modules there before it loads plugins, too.
-    """
-    multiprocessing.set_start_method("forkserver")
-    multiprocessing.set_forkserver_preload(
-        ["sglang.srt.managers.scheduler", "sglang.srt.managers.detokenizer_manager"]
-    )
-    multiprocessing.set_start_method = lambda *_, **__: None  # type: ignore[assignment]
-
-
 def main() -> None:
     """Serve until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what SGLang prints belongs to the log
-    share_imports()
     import sglang
 
     engine = sglang.Engine(**json.loads(sys.argv[1]))

@@ -84,18 +84,6 @@ def prepare_platform() -> None:
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
 
 
-@functools.cache
-def leave_imports_out_of_garbage_collection() -> None:
-    """Test only: freeze what the first engine has imported, and what it leaves, for good.
-
-    vLLM collects garbage ten times in each start and end; the imported objects make that four of
-    the five seconds that they take. Later engines are not frozen, or they would never be freed.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.freeze = gc.unfreeze = lambda: None  # type: ignore[assignment]
-
-
 class ByPosition:
     """A kernel whose arguments have other names than its dispatcher's.
 
@@ -238,7 +226,7 @@ class Engine:
         self.engine.engine_core.shutdown()
         del self.engine, self.core, self.scheduler, self.runner
         cleanup_dist_env_and_memory()
-        leave_imports_out_of_garbage_collection()
+        gc.collect()
 
     def _count_preemptions(self) -> None:
         original = self.scheduler._preempt_request

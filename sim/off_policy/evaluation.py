@@ -1,0 +1,206 @@
+"""Evaluation of policies on a trace with propensities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.off_policy.draws import DrawKind, kind_of_draw
+from adaptive_spec.sim.off_policy.estimators import (
+    Columns,
+    effective_blocks,
+    effective_samples,
+    estimate,
+    mean_weight,
+)
+from adaptive_spec.sim.off_policy.intervals import Estimate, Linearised, block_of_step, ratio
+from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace
+from adaptive_spec.sim.off_policy.replayed import Replayed
+from adaptive_spec.sim.off_policy.step_model import StepModel
+from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
+from adaptive_spec.sim.policy_choice import PolicyChoice
+from adaptive_spec.step import IntArray
+
+_FEWEST_STEPS = 60
+_FEWEST_SAMPLES = 30.0
+_FEWEST_BLOCKS = 5.0
+_LEAST_SUPPORT = 0.95
+
+
+class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
+    """Value of a policy on the recorded steps. Estimates are tokens per second.
+
+    Attributes:
+        policy: as it was asked for.
+        doubly_robust, snips, ips: see `estimators`; None where nothing matched.
+        gain: doubly robust over what ran, from the same steps.
+        model: predicted, without any correction by weights.
+        unweighted: of the steps or requests that ran the policy's K, as they come; biased wherever
+            K depended on something that matters.
+        support: mean weight, about the share of the policy's decisions that the log could have
+            run: 1 if all.
+        effective_samples: independent samples that the weighted ones are worth.
+        matched: share of requests and steps that ran the policy's K.
+        wants_deeper: share of steps at whose end it wanted deeper drafts than were made; what
+            those would have brought is not in the trace.
+        problem: why the weighted estimates cannot be relied on; empty if they can.
+    """
+
+    policy: str
+    doubly_robust: Estimate | None
+    gain: Estimate | None
+    snips: Estimate | None
+    ips: Estimate | None
+    model: Estimate
+    unweighted: Estimate | None
+    support: Estimate
+    effective_samples: float
+    matched: float
+    wants_deeper: float
+    problem: str = ""
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """All policies on one trace.
+
+    Attributes:
+        steps: recorded steps in which a request decodes.
+        used: those that were randomised, measured, and after the warm-up.
+        draw: what was randomised.
+        blocks: that the intervals are made of.
+        logged: tokens per second of what ran, on the steps used.
+        policies: one per policy, in the order asked for.
+    """
+
+    steps: int
+    used: int
+    draw: DrawKind
+    blocks: int
+    logged: Estimate
+    policies: list[PolicyValue]
+
+
+def evaluate(
+    trace: Path,
+    choices: Sequence[PolicyChoice],
+    *,
+    draw: DrawKind | None = None,
+    warmup_steps: int = 50,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Evaluation:
+    """Estimate tokens per second of policies from a trace of another one.
+
+    Args:
+        trace: folder of a step trace.
+        choices: the policies.
+        draw: what the propensities are of; None: found out.
+        warmup_steps: first steps, from which models and policies learn only.
+        confidence: of the intervals.
+        seed: of the policies.
+
+    Raises DataError if the trace has no propensities or too few randomised steps, PolicyError if
+    a policy cannot be built or fails.
+    """
+    logged = LoggedTrace(trace)
+    _require_propensities(logged)
+    kind = draw or kind_of_draw(logged.steps())
+    replayed = [Replayed(choice.text, choice.build(seed), kind) for choice in choices]
+    ran: list[tuple[float, float]] = []
+    present = 0
+    model: StepModel | None = None
+    for at, step in enumerate(logged.steps()):
+        model = model or StepModel(step.context.capability)
+        counts = at >= warmup_steps and model.ready and _is_usable(step)
+        survival = model.survival(step.context.slots)
+        for policy in replayed:
+            policy.step(step, model, survival, counts=counts)
+        if counts:
+            ran.append((float(step.outcome.emitted.sum()), step.outcome.seconds))
+        present += step.context.batch_size
+        model.learn(step.outcome, step.ended)
+    if len(ran) < _FEWEST_STEPS:
+        raise DataError(
+            f"{trace}: {len(ran)} of {logged.length} steps can be used (randomised, timed, after "
+            f"{warmup_steps} of warm-up); at least {_FEWEST_STEPS} are needed: record for longer"
+        )
+    assert model is not None  # there are steps
+    tokens, seconds = np.array(ran, dtype=np.float64).T
+    recorded = ratio(tokens, seconds).interval
+    block = block_of_step(len(ran), present / logged.requests * len(ran) / logged.length)
+    summary = _Summary(kind, block, confidence)
+    return Evaluation(
+        steps=logged.length,
+        used=len(ran),
+        draw=kind,
+        blocks=int(block[-1]) + 1,
+        logged=recorded(block, confidence),
+        policies=[summary.value(policy, model.time) for policy in replayed],
+    )
+
+
+def _require_propensities(logged: LoggedTrace) -> None:
+    if any(step.propensity is not None for step in logged.steps()):
+        return
+    raise DataError(
+        f"{logged.directory}: no propensities in {logged.length} steps: the policy that ran did "
+        "not randomise K; record with one that does, such as thompson with uniform_fraction"
+    )
+
+
+def _is_usable(step: LoggedStep) -> bool:
+    if step.propensity is None or not (0.0 < step.outcome.seconds < 60.0):
+        return False
+    return not bool(np.isnan(step.propensity).any())
+
+
+class _Summary(NamedTuple):
+    """Settings that the estimates of all policies on a trace share."""
+
+    kind: DrawKind
+    block: IntArray
+    confidence: float
+
+    def value(self, policy: Replayed, time: StepTimeRegression) -> PolicyValue:
+        """Return the estimates of a policy from its terms."""
+        columns = Columns(policy.terms, np.array(policy.shifts), time)
+        found = estimate(columns, self.kind)
+        support = self._interval(mean_weight(columns))
+        assert support is not None
+        model = self._interval(found.model)
+        assert model is not None
+        robust = found.doubly_robust
+        return PolicyValue(
+            policy=policy.name,
+            doubly_robust=self._interval(robust),
+            gain=None if robust is None else self._interval(robust.over(found.logged)),
+            snips=self._interval(found.snips),
+            ips=self._interval(found.ips),
+            model=model,
+            unweighted=self._interval(found.unweighted),
+            support=support,
+            effective_samples=effective_samples(columns, self.kind),
+            matched=float(columns["matched"].sum() / columns["requests"].sum()),
+            wants_deeper=policy.deeper / len(policy.terms),
+            problem=self._problem(columns, support),
+        )
+
+    def _interval(self, estimated: Linearised | None) -> Estimate | None:
+        return None if estimated is None else estimated.interval(self.block, self.confidence)
+
+    def _problem(self, columns: Columns, support: Estimate) -> str:
+        if not columns["matched"].any():
+            return "no recorded decision is one it would have made"
+        if support.high < _LEAST_SUPPORT:
+            return f"only {support.value:.0%} of its decisions had a chance to be recorded"
+        samples = effective_samples(columns, self.kind)
+        if samples < _FEWEST_SAMPLES:
+            return f"the matching decisions are worth {samples:.0f} samples: record for longer"
+        if effective_blocks(columns, self.block) < _FEWEST_BLOCKS:
+            return "a few unlikely decisions carry the estimate: record with more even odds of K"
+        return ""

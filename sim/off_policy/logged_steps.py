@@ -1,0 +1,179 @@
+"""Recorded steps as the values a policy sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.sim.step_trace import RecordedStep, Signal, read_steps
+from adaptive_spec.step import (
+    Capability,
+    FloatArray,
+    IntArray,
+    Mode,
+    StepContext,
+    StepOutcome,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """One step: what was known, what ran, and how likely it was.
+
+    Attributes:
+        context: as a policy sees it, slots given anew.
+        outcome: what ran.
+        propensity: [B] of the K that ran; nan where it was not planned so; None if the step was
+            not randomised or the policy's K did not run.
+        ended: slots whose last step this is.
+    """
+
+    context: StepContext
+    outcome: StepOutcome
+    propensity: FloatArray | None
+    ended: IntArray
+
+
+class LoggedTrace:
+    """A recorded trace, read anew each time its steps are asked for.
+
+    Raises DataError naming the folder, and the step where one is wrong.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        if not directory.is_dir():
+            raise DataError(
+                f"{directory}: no such folder; a step trace is a folder of steps-*.jsonl"
+            )
+        self.directory = directory
+        self.length = 0
+        """Steps in which a request decodes."""
+        self._last_step: dict[str, int] = {}
+        for at, record in enumerate(self._records()):
+            self._last_step.update(dict.fromkeys(record.ids, at))
+            self.length = at + 1
+        if not self.length:
+            raise DataError(
+                f"{directory}: no steps in which a request decodes in any steps-*.jsonl"
+            )
+
+    @property
+    def requests(self) -> int:
+        """Number of requests."""
+        return len(self._last_step)
+
+    def steps(self) -> Iterator[LoggedStep]:
+        """The steps in which a request decodes, in order."""
+        slots = RequestSlots()
+        capability: Capability | None = None
+        total = 1 << 40
+        for at, record in enumerate(self._records()):
+            capability = record.capability or capability
+            if record.kv_total_tokens is not None:
+                total = record.kv_total_tokens
+            if capability is None:
+                raise DataError(
+                    f"{self.directory}: its first line says nothing of the engine's limits "
+                    "(`capability`): keep segments whole"
+                )
+            rows = np.array([slots.assign(name) for name in record.ids], dtype=np.int64)
+            leaving = [name for name in record.ids if self._last_step[name] == at]
+            ended = np.array([slots.get(name) for name in leaving], dtype=np.int64)
+            context = self._context(record, at, rows, capability, total)
+            yield _logged(record, context, ended)
+            for name in leaving:
+                slots.release(name)
+
+    def _records(self) -> Iterator[RecordedStep]:
+        for step in read_steps(self.directory):
+            if step.ids and all(step.ids):
+                yield step
+
+    def _context(
+        self,
+        record: RecordedStep,
+        at: int,
+        slots: IntArray,
+        capability: Capability,
+        kv_total_tokens: int,
+    ) -> StepContext:
+        available, possible, engine_k = record.available, record.possible, record.engine_k
+        contexts = record.contexts
+        if available is None or possible is None or contexts is None or engine_k is None:
+            raise DataError(
+                f"{self.directory}, step {record.step}: no column `available`, `possible`, "
+                "`contexts` or `engine_k`: the trace is from an older version; record it anew"
+            )
+        batch = len(slots)
+        return StepContext(
+            step=at,  # ascending even where the recording process was started anew
+            capability=capability,
+            request_ids=record.ids,
+            slots=slots,
+            context_tokens=_integers(contexts),
+            draft_available=_integers(available),
+            draft_possible=_integers(possible),
+            engine_k=engine_k,
+            tpot_target=_numbers(record.tpot_target, math.inf, (batch,)),
+            task=np.full(batch, -1) if record.task is None else _integers(record.task),
+            temperature=_numbers(record.temperature, 0.0, (batch,)),
+            confidence=self._matrix(record, record.confidence),
+            entropy=self._matrix(record, record.entropy),
+            waiting=record.waiting,
+            prefill_tokens=record.prefill_tokens,
+            kv_free_tokens=record.kv_free_tokens,
+            kv_total_tokens=kv_total_tokens,
+            now=record.now,
+        )
+
+    def _matrix(self, record: RecordedStep, rows: Signal | None) -> FloatArray | None:
+        if rows is None:
+            return None
+        if len(set(map(len, rows))) > 1:
+            raise DataError(
+                f"{self.directory}, step {record.step}: rows of a draft signal differ in length"
+            )
+        return np.array(rows, dtype=np.float64)
+
+
+def _logged(record: RecordedStep, context: StepContext, ended: IntArray) -> LoggedStep:
+    verified = _integers(record.k)
+    outcome = StepOutcome(
+        step=context.step,
+        slots=context.slots,
+        verified=verified,
+        accepted=_integers(record.accepted),
+        emitted=_integers(record.emitted),
+        batch_size=record.batch_size,
+        batch_tokens=record.batch_tokens,
+        context_tokens=record.context_tokens,
+        prefill_tokens=record.prefill_tokens,
+        draft_depth=record.depth,
+        ragged=len(set(record.k)) > 1,
+        seconds=math.nan if record.seconds is None else record.seconds,
+        now=record.now,
+    )
+    propensity = None
+    if record.propensity is not None and record.mode not in (Mode.ENGINE, Mode.SHADOW):
+        propensity = np.array(record.propensity, dtype=np.float64)
+        if record.planned_k is not None:
+            propensity[_integers(record.planned_k) != verified] = np.nan
+    return LoggedStep(context, outcome, propensity, ended)
+
+
+def _integers(values: list[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def _numbers(values: Any, missing: float, shape: tuple[int, ...]) -> FloatArray:
+    if values is None:
+        return np.full(shape, missing)
+    numbers = np.array(values, dtype=np.float64)  # None becomes nan
+    return np.where(np.isnan(numbers), missing, numbers)
