@@ -37,17 +37,47 @@ def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
     position, trust, count = np.zeros(3), np.ones(3), np.zeros(3, dtype=np.int64)
     effect, evidence = np.zeros(5), np.zeros(5)
     slots, verified, accepted = np.array([4, 0, 2]), np.array([3, 2, 0]), np.array([1, 2, 0])
-    surprise, variance, observed, by_request = learn(
+    surprise, variance, observed, slope, curvature, by_request = learn(
         np.full((3, 3), 0.5), slots, verified, accepted, position, trust, count, effect, evidence,
         1.0, 1.0,
     )  # fmt: skip
     assert count.tolist() == [2, 2, 0]
     assert (surprise, variance, observed) == (1.0, 1.0, 4)
+    assert (slope, curvature) == (0.0, 0.0), "no effects yet, so their variance changes nothing"
     assert trust.tolist() == [1.5, 1.5, 1.0]
     assert position.tolist() == pytest.approx([1.0 / 1.75, 0.0, 0.0])
     assert effect.tolist() == pytest.approx([1.0 / 1.5, 0.0, 0.0, 0.0, 0.0])
     assert evidence.tolist() == [0.5, 0.0, 0.0, 0.0, 0.5]
     assert by_request.tolist() == [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
+
+
+@pytest.mark.usefixtures("each_form")
+@pytest.mark.parametrize("accepted", [0, 2, 3])
+@pytest.mark.parametrize("score", [-1.5, 0.4])
+def test_the_slope_is_that_of_the_outcomes_likelihood_in_the_variance(
+    score: float, accepted: int
+) -> None:
+    information, width = 1.2, 1e-5
+
+    def effect_at(log_variance: float) -> float:
+        variance = float(np.exp(log_variance))
+        return variance * score / (1.0 + variance * information)
+
+    def log_likelihood(log_variance: float) -> float:
+        hazard = 1.0 / (1.0 + np.exp(-effect_at(log_variance)))
+        failed = np.log(1.0 - hazard) if accepted < 3 else 0.0
+        return float(accepted * np.log(hazard) + failed)
+
+    at = float(np.log(_PRIOR_VARIANCE))
+    hazard = np.full((3, 1), 1.0 / (1.0 + np.exp(-effect_at(at))))
+    _, _, _, slope, curvature, _ = learn(
+        hazard, np.zeros(1, dtype=np.int64), np.array([3]), np.array([accepted]), np.zeros(3),
+        np.ones(3), np.zeros(3, dtype=np.int64), np.array([effect_at(at)]), np.array([information]),
+        _PRIOR_VARIANCE, 0.75,
+    )  # fmt: skip
+    expected = (log_likelihood(at + width) - log_likelihood(at - width)) / (2.0 * width)
+    assert slope == pytest.approx(expected, rel=1e-4)
+    assert curvature > 0.0
 
 
 @pytest.mark.parametrize("first", [0.01, 0.3, 0.99])
