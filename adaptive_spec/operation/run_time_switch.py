@@ -65,10 +65,11 @@ def changed_config(config: Config, request: SwitchRequest, start: Config) -> Con
         config: present configuration.
         request: requested change.
         start: configuration at the start of the server. Only a policy named there may be a
-            ``module:Class`` without an installed name, and only a profile named there may be
-            read, so that permission to switch is not permission to import code or to open files.
+            ``module:Class`` without an installed name, and only a profile and a model named there
+            may be read, so that permission to switch is not permission to import code or to open
+            files.
 
-    Raises ConfigError if the policy or the profile may not be chosen.
+    Raises ConfigError if the policy or a file may not be chosen.
     """
     policy, options = config.policy, config.options
     if request.policy is not None:
@@ -79,12 +80,12 @@ def changed_config(config: Config, request: SwitchRequest, start: Config) -> Con
         options = start.options if policy == start.policy else {}
     if request.options is not None:
         options = request.options
-        profile = options.get("profile")
-        if profile not in (None, start.profile, start.options.get("profile")):
-            raise ConfigError(
-                f"`options.profile`: {profile!r} is not allowed: a running server reads only the "
-                "profile that it was started with"
-            )
+        for name, file in (("profile", start.profile), ("model", None)):
+            if options.get(name) not in (None, file, start.options.get(name)):
+                raise ConfigError(
+                    f"`options.{name}`: {options[name]!r} is not allowed: a running server reads "
+                    f"only the {name} that it was started with"
+                )
     return msgspec.structs.replace(
         config, mode=request.mode or config.mode, policy=policy, options=options
     )
