@@ -2,14 +2,7 @@
 
     python benchmarks/changes.py [--parts PART,PART] [--quick] [--json after.json]
 
-A plain loop around the policy, no simulator: B requests whose drafts are accepted with a known
-hazard, ends at random, and a step of N verified tokens at depth D that takes
-
-    fixed + token * max(N - free, 0) + draft * max(D, 1)    seconds, measured with 3 % of noise,
-
-one step in a hundred three times as long. Scores are expected tokens per second over those of the
-best fixed K in the same world, which is known exactly; K that differ between requests gain nothing
-here, so a score is at most 1.
+`policy_loop.py` says what a step takes and what a score is.
 
 * changes: after 600 steps one coefficient is multiplied by a factor; the score from the 200th to
   the 400th step after that, and of the first 200. The start is the world .01 + .0001 N + .0005 D.
@@ -20,28 +13,25 @@ here, so a score is at most 1.
 * cold: the score over the first 500 steps and of the worst 100 in a row, without a prior and after
   a restart from a saved state.
 * table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
-  from step 1,000 to 4,000.
+  from step 1,000 to 4,000, and that over the score of a table tuned on the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from policy_loop import KMAX, World, run
 
-from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.kernels import kernel_in_use, select_kernel
-from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy, build_policy
-from adaptive_spec.step import Capability, Level, Mode, StepContext, StepOutcome
 
-KMAX = 6
-NOISE = 0.03
 SCORES = (
     "before",
     "first 200",
@@ -50,32 +40,8 @@ SCORES = (
     "first 500",
     "worst 100",
     "restarted",
+    "over a table",
 )
-
-
-class World(NamedTuple):
-    """Seconds of a step, and the probability that a draft is accepted."""
-
-    fixed: float
-    token: float
-    draft: float
-    free: int = 0
-    hazard: float = 0.8
-
-    def seconds(self, tokens: int, depth: int) -> float:
-        """Duration of a step of so many verified tokens that drafts so deep."""
-        return self.fixed + self.token * max(tokens - self.free, 0) + self.draft * max(depth, 1)
-
-    def tokens(self, k: int) -> float:
-        """Expected tokens of a request with K drafts."""
-        return 1.0 + float(sum(self.hazard**j for j in range(1, k + 1)))
-
-    def best(self, batch: int) -> tuple[float, int]:
-        """Tokens per second of the best fixed K, and that K."""
-        return max(
-            (batch * self.tokens(k) / self.seconds(batch * (1 + k), k), k) for k in range(KMAX + 1)
-        )
-
 
 ISSUE = World(0.01, 1e-4, 5e-4)
 GPUS = {
@@ -84,100 +50,6 @@ GPUS = {
     "roofline, 70B": World(0.020, 1.0e-4, 1.2e-3, free=200, hazard=0.75),
     "CPU": World(0.055, 0.0035, 0.003, free=4, hazard=0.7),
 }
-
-
-class Trace(NamedTuple):
-    """By step: expected tokens, true seconds, and the tokens that the best K makes in those."""
-
-    tokens: np.ndarray
-    seconds: np.ndarray
-    best: np.ndarray
-    k: np.ndarray
-
-    def score(self, begin: int, end: int) -> float:
-        """Tokens over those of the best K, in these steps."""
-        return float(self.tokens[begin:end].sum() / self.best[begin:end].sum())
-
-    def worst(self, end: int, width: int = 100) -> float:
-        """The lowest score of so many steps in a row."""
-        return min(self.score(begin, begin + width) for begin in range(0, end - width + 1, 10))
-
-
-def run(
-    policy: Policy,
-    world_at: Callable[[int], World],
-    batch_at: Callable[[int], int],
-    steps: int,
-    seed: int,
-    capability: Capability | None = None,
-) -> Trace:
-    """Drive a policy through a world."""
-    random = np.random.default_rng(seed)
-    capability = capability or Capability(level=Level.FULL, max_draft_tokens=KMAX)
-    slots = RequestSlots()
-    names: list[str] = []
-    age: list[int] = []
-    born, depth, now = 0, KMAX, 1000.0
-    rows = np.zeros((4, steps))
-    for step in range(steps):
-        world, batch = world_at(step), batch_at(step)
-        ends = random.random(len(names)) < 1.0 / 150.0
-        ends[batch:] = True
-        for name in [name for name, gone in zip(names, ends, strict=True) if gone]:
-            policy.forget(np.array([slots.release(name)], dtype=np.int64))
-        age = [a for a, gone in zip(age, ends, strict=True) if not gone]
-        names = [name for name, gone in zip(names, ends, strict=True) if not gone]
-        while len(names) < batch:
-            names.append(f"r{born}")
-            age.append(int(random.integers(50, 300)))
-            born += 1
-        possible = np.full(batch, KMAX, dtype=np.int64)
-        context = StepContext(
-            step=step,
-            capability=capability,
-            request_ids=names,
-            slots=np.array([slots.assign(name) for name in names], dtype=np.int64),
-            context_tokens=np.array(age, dtype=np.int64),
-            draft_available=np.minimum(possible, depth if step else 0),
-            draft_possible=possible,
-            engine_k=KMAX,
-            tpot_target=np.full(batch, np.inf),
-            task=np.full(batch, -1, dtype=np.int64),
-            temperature=np.zeros(batch),
-            now=now,
-        )
-        plan = policy.plan(context)
-        depth = plan.draft_depth
-        if not capability.steers_depth and plan.mode is not Mode.OFF_WARM:
-            depth = KMAX
-        hits = random.random((batch, KMAX)) < world.hazard
-        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-        tokens = batch + int(plan.verify.sum())
-        truth = world.seconds(tokens, depth)
-        measured = truth * float(np.exp(NOISE * random.standard_normal()))
-        measured *= 3.0 if random.random() < 0.01 else 1.0
-        now += truth
-        outcome = StepOutcome(
-            step=step,
-            slots=context.slots,
-            verified=plan.verify,
-            accepted=accepted,
-            emitted=accepted + 1,
-            batch_size=batch,
-            batch_tokens=tokens,
-            context_tokens=int(context.context_tokens.sum()),
-            prefill_tokens=0,
-            draft_depth=depth,
-            ragged=bool(np.ptp(plan.verify) > 0),
-            seconds=measured,
-            now=now,
-        )
-        policy.observe(finished_step(context, plan, outcome))
-        gained = np.array([world.tokens(k) for k in range(KMAX + 1)])
-        best = world.best(batch)[0] * truth
-        rows[:, step] = gained[plan.verify].sum(), truth, best, plan.verify.mean()
-        age = [a + int(n) for a, n in zip(age, outcome.emitted, strict=True)]
-    return Trace(*rows)
 
 
 def always(value: Any) -> Callable[[int], Any]:
@@ -302,8 +174,25 @@ def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
             sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int).tolist()
             steps = 2000 if quick else 4000
             trace = run(goodput(seed), always(world), sizes.__getitem__, steps, seed)
-            rows.append({"world": name, "score": trace.score(1000, steps)})
+            score = trace.score(1000, steps)
+            of_table = _score_of_table(world, sizes[1000:steps])
+            rows.append({"world": name, "score": score, "over a table": score / of_table})
     return rows
+
+
+def _score_of_table(world: World, sizes: list[int]) -> float:
+    """Score of the table with one K for each doubling of the batch size, the best one in hindsight.
+
+    vLLM's own key for such tables is `num_speculative_tokens_per_batch_size`.
+    """
+    tokens = of_best = 0.0
+    for _, doubling in itertools.groupby(sorted(sizes), int.bit_length):
+        alike = list(doubling)
+        seconds = {k: [world.seconds(n * (1 + k), k) for n in alike] for k in range(KMAX + 1)}
+        best = max(seconds, key=lambda k: world.tokens(k) / sum(seconds[k]))
+        tokens += world.tokens(best) * sum(alike)
+        of_best += sum(world.best(n)[0] * s for n, s in zip(alike, seconds[best], strict=True))
+    return tokens / of_best
 
 
 def main() -> None:
