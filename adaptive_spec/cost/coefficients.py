@@ -22,10 +22,10 @@ from adaptive_spec.step import FloatArray, StepOutcome
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 LAST = len(KNOTS)
 """Place of the rise over the last segment, which is open."""
-REQUEST, CONTEXT, PREFILL, PASS, PASS_REQUEST, ANY_DRAFT, ANY_DRAFT_REQUEST = range(
-    LAST + 1, LAST + 8
+REQUEST, CONTEXT, PREFILL, PASS, PASS_REQUEST, ANY_DRAFT, ANY_DRAFT_REQUEST, ANY_DRAFT_CONTEXT = (
+    range(LAST + 1, LAST + 9)
 )
-SIZE = LAST + 8
+SIZE = LAST + 9
 FALLS = slice(1 + KNOTS.index(2), 1 + KNOTS.index(8))
 """Coefficients of the segments of V from 2 to 8 tokens, which may fall, ..."""
 MOST_FALL = 0.1
@@ -81,6 +81,7 @@ def weak_guess(coefficients: FloatArray, seconds: float, outcome: StepOutcome) -
     strength[PREFILL] *= _PROMPT**2
     strength[PASS_REQUEST] *= outcome.batch_size**2
     strength[ANY_DRAFT_REQUEST] *= outcome.batch_size**2
+    strength[ANY_DRAFT_CONTEXT] = strength[CONTEXT]
     # A guess far above a step is wrong by as much, and must not hold the slopes beside it.
     rises = coefficients[1 : LAST + 1] / seconds
     strength[1 : LAST + 1] /= np.maximum(rises, 1.0) ** 2
@@ -112,12 +113,14 @@ def guess_from_profile(profile: CostProfile) -> Guess:
     guess[PASS_REQUEST] = profile.draft_pass_per_request
     guess[ANY_DRAFT] = profile.any_draft
     guess[ANY_DRAFT_REQUEST] = profile.any_draft_per_request
+    guess[ANY_DRAFT_CONTEXT] = profile.any_draft_per_context_token
     strength = np.full(SIZE, _PROFILE_RIDGE)
     strength[REQUEST] *= 16.0**2
     strength[CONTEXT] *= 4096.0**2
     strength[PREFILL] *= 256.0**2
     strength[PASS_REQUEST] *= 16.0**2
     strength[ANY_DRAFT_REQUEST] *= 16.0**2
+    strength[ANY_DRAFT_CONTEXT] = strength[CONTEXT]
     strength /= max(heights[0], 1e-6) ** 2
     return Guess(guess, np.diag(strength), strength * guess)
 
@@ -143,4 +146,5 @@ def as_profile(coefficients: FloatArray) -> CostProfile:
         draft_pass_per_request=float(coefficients[PASS_REQUEST]),
         any_draft=float(coefficients[ANY_DRAFT]),
         any_draft_per_request=float(coefficients[ANY_DRAFT_REQUEST]),
+        any_draft_per_context_token=float(coefficients[ANY_DRAFT_CONTEXT]),
     )

@@ -1,6 +1,7 @@
 """Cost model: how long a step takes, learned online, with or without a prior profile.
 
-    T = V(N) + a B + c sum(context) + p prefill + passes(D) (d + e B) + [any draft] (f + g B)
+    T = V(N) + a B + c sum(context) + p prefill + passes(D) (d + e B)
+        + [any draft] (f + g B + q sum(context))
 
 V is piecewise linear in the verified tokens N (padded to the captured size where the engine pads)
 and falls nowhere, but from 2 to 8 tokens, where kernels are chosen by their number and four may be
@@ -30,7 +31,6 @@ import numpy as np
 from adaptive_spec.cost.change_detection import StepTimeWatch
 from adaptive_spec.cost.coefficients import (
     ANY_DRAFT,
-    ANY_DRAFT_REQUEST,
     CONTEXT,
     FALLS,
     KNOTS,
@@ -130,7 +130,8 @@ class CostModel:
             + coefficients[CONTEXT] * context_tokens
             + coefficients[PREFILL] * prefill_tokens
         )
-        any_draft = coefficients[ANY_DRAFT] + coefficients[ANY_DRAFT_REQUEST] * batch_size
+        once, by_request, by_context = coefficients[ANY_DRAFT:]
+        any_draft = once + by_request * batch_size + by_context * context_tokens
         return step_curve(
             tokens,
             TOKENS,
@@ -314,8 +315,7 @@ class CostModel:
         features[PASS] = passes
         features[PASS_REQUEST] = passes * outcome.batch_size
         if outcome.batch_tokens > outcome.batch_size:
-            features[ANY_DRAFT] = 1.0
-            features[ANY_DRAFT_REQUEST] = outcome.batch_size
+            features[ANY_DRAFT:] = 1.0, outcome.batch_size, outcome.context_tokens
         return np.array(features, dtype=np.float64)
 
     def _weight_of(self, cell: StepCell) -> float:

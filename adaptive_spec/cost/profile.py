@@ -36,6 +36,8 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         draft_pass_per_request: added per pass and decoding request.
         any_draft: added once if any draft is verified (rejection sampling, a slower path).
         any_draft_per_request: the same, per decoding request.
+        any_draft_per_context_token: the same, per token of context: some attention kernels read
+            it more than once where a request has several query tokens.
     """
 
     schema: Literal[1] = 1
@@ -50,6 +52,7 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     draft_pass_per_request: NonNegative = 0.0
     any_draft: NonNegative = 0.0
     any_draft_per_request: NonNegative = 0.0
+    any_draft_per_context_token: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.seconds):
@@ -71,6 +74,7 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             self.draft_pass_per_request,
             self.any_draft,
             self.any_draft_per_request,
+            self.any_draft_per_context_token,
         )
 
 

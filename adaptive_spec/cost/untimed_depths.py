@@ -12,9 +12,9 @@ class UntimedDepths:
     """Says which K to run next so that the cost model gets to know a load.
 
     Args:
-        attempts: times a K is offered at a load, anew after step times have changed. Running it may
-            fail to time it: requests near their end never reach it, and a step with prompts
-            measures the prompts.
+        attempts: times a K is offered at a load, anew once it was timed or step times have changed.
+            Running it may fail to time it: requests near their end never reach it, and a step with
+            prompts measures the prompts.
     """
 
     def __init__(self, attempts: int) -> None:
@@ -29,8 +29,12 @@ class UntimedDepths:
         if self._changes != cost.changes:
             self._changes = cost.changes
             self._offered.clear()
-        load = load_bin(batch_size)
-        for k in cost.missing_depths(batch_size):
+        load, missing = load_bin(batch_size), cost.missing_depths(batch_size)
+        if self._offered:  # what has been timed may be missing again later
+            timed = [key for key in self._offered if key[0] == load and key[1] not in missing]
+            for key in timed:
+                del self._offered[key]
+        for k in missing:
             offered = self._offered.get((load, k), 0)
             if offered < self._most and (worthwhile is None or worthwhile(k)):
                 self._offered[load, k] = offered + 1

@@ -63,6 +63,34 @@ def test_k_between_and_beyond_those_seen_is_predicted(batch: int) -> None:
         assert predicted == pytest.approx(truth(batch, k, k), rel=0.15)
 
 
+@pytest.mark.parametrize("per_token", [2e-6, 1e-5])
+def test_context_that_drafts_make_dearer_is_not_charged_to_steps_without_them(
+    per_token: float,
+) -> None:
+    """The kernel for several query tokens reads the KV cache thrice; contexts grow while K = 2."""
+    model, batch = CostModel(FULL), 64
+
+    def seconds(k: int, context: int) -> float:
+        return truth(batch, k, k) + per_token * batch * context * (3.0 if k else 1.0)
+
+    def learn(k: int, context: int, steps: int) -> None:
+        for _ in range(steps):
+            measured = step(batch, k, k, seconds(k, context))
+            model.learn(msgspec.structs.replace(measured, context_tokens=batch * context))
+
+    for k in (0, 1, 3):
+        learn(k, 110, 6)
+    times_at_zero = 0
+    for context in range(120, 500, 4):
+        learn(2, context, 3)
+        if 0 in model.missing_depths(batch):
+            learn(0, context, 1)
+            times_at_zero += 1
+    known = model.verify_seconds(batch, batch * 500, 0)[0] + model.draft_seconds(batch)[0]
+    assert float(known) == pytest.approx(seconds(0, 500), rel=0.1)
+    assert times_at_zero < 10
+
+
 def test_an_old_load_is_remembered_while_another_runs() -> None:
     model = CostModel(FULL)
     train(model, 1, [0, 3, 6], 100)
