@@ -21,16 +21,20 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from policy_loop import KMAX, World, run
+
+if not __package__:  # run as a file
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from adaptive_spec.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policy import Policy, build_policy
+from benchmarks.policy_loop import KMAX, World, run
 
 SCORES = (
     "before",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from adaptive_spec.step import Capability, Level
-from benchmarks.changes import GPUS, ISSUE, World, change, goodput, run
+from benchmarks.changes import GPUS, ISSUE, change, goodput
+from benchmarks.policy_loop import World, run
 
 DEAR_TOKENS = ISSUE._replace(token=30 * ISSUE.token)
 DEAR_PASSES = ISSUE._replace(draft=30 * ISSUE.draft)
