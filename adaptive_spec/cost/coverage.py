@@ -10,9 +10,6 @@ _BESIDE = 1.5
 """A K this near to the best one is beside it."""
 _NEAR = 0.25
 """A mean K this near to a whole one is that K."""
-_LONGER = 1.5
-"""K = 0 is timed again where contexts have grown by so much: what speculation is held against must
-not be known from shorter ones only."""
 
 
 class TimedLoads:
@@ -23,7 +20,6 @@ class TimedLoads:
         self._ladder = exploration_ladder(capability)
         self._by_bin: dict[tuple[int, int], int] = {}
         self._by_size: dict[tuple[int, int], int] = {}
-        self._context_without: dict[int, float] = {}
 
     def count(self, outcome: StepOutcome) -> None:
         """A step was measured. One of prompts for the most part, or between two K, tells no K."""
@@ -32,14 +28,11 @@ class TimedLoads:
         between = abs(mean - depth) > _NEAR if depth else mean > 0.0
         if outcome.prefill_tokens > outcome.batch_tokens or between:
             return
-        load = load_bin(outcome.batch_size)
-        for counts, size in ((self._by_bin, load), (self._by_size, near_bin(outcome.batch_size))):
-            counts[size, depth] = counts.get((size, depth), 0) + 1
-        context, without = outcome.context_tokens / outcome.batch_size, self._context_without
-        if not depth:
-            without[load] = max(context, without.get(load, 0.0))
-        elif context > _LONGER * without.get(load, math.inf):
-            self._by_bin.pop((load, 0), None)
+        for counts, load in (
+            (self._by_bin, load_bin(outcome.batch_size)),
+            (self._by_size, near_bin(outcome.batch_size)),
+        ):
+            counts[load, depth] = counts.get((load, depth), 0) + 1
 
     def missing(self, batch_size: int, wanted: int) -> list[int]:
         """K of the ladder that steps of this load have not been timed with so often, ascending."""

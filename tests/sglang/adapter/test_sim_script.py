@@ -11,6 +11,7 @@ import pytest
 
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
+from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
@@ -124,19 +125,22 @@ def test_ours_keeps_to_the_candidates_of_the_batch_size() -> None:
 
 
 def test_ours_never_goes_off_without_the_drafter_pass() -> None:
-    policy = Restricted(lambda batch_size: LADDER, 1, seed=0)
-    modes = set()
-    for step in range(2000):
-        asked = msgspec.structs.replace(
-            context(step, available=7),
-            capability=msgspec.structs.replace(
-                context(step, 7).capability, off_pass=True, cold_off=True
-            ),
-        )
-        plan = policy.plan(asked)
-        modes.add(plan.mode)
-        k = int(plan.verify.max())
-        # The drafter is good at first, then of no use.
-        policy.observe(finished(asked, plan, 0.01 + 0.005 * k, accepts=step < 60))
-    assert Mode.OFF_WARM in modes
+    def run(policy: Policy) -> tuple[set[Mode], float]:
+        modes, verified = set(), []
+        for step in range(1000):
+            here = context(step, available=7)
+            capability = msgspec.structs.replace(here.capability, off_pass=True, cold_off=True)
+            asked = msgspec.structs.replace(here, capability=capability)
+            plan = policy.plan(asked)
+            modes.add(plan.mode)
+            k = int(plan.verify.max())
+            verified.append(k)
+            # The drafter is good at first, then of no use.
+            policy.observe(finished(asked, plan, 0.01 + 0.005 * k, accepts=step < 60))
+        return modes, float(np.mean(verified[200:]))
+
+    modes, verified = run(Restricted(lambda batch_size: LADDER, 1, seed=0))
     assert Mode.OFF_COLD not in modes
+    assert verified < 0.02
+    modes, _ = run(build_policy("goodput", {}, seed=0))
+    assert Mode.OFF_COLD in modes, "what is left out has no effect here"
