@@ -7,10 +7,6 @@ from collections.abc import Callable
 from adaptive_spec.cost.coverage import load_bin
 from adaptive_spec.cost.model import CostModel
 
-_ASKED_FOR_A_HOPELESS_ONE = 32
-"""Each so many times, a K is offered that looks hopeless: its time may be a guess from another
-world, and would hold for good if nobody ever ran that K."""
-
 
 class UntimedDepths:
     """Says which K to run next so that the cost model gets to know a load.
@@ -25,7 +21,6 @@ class UntimedDepths:
         self._most = attempts
         self._offered: dict[tuple[int, int], int] = {}
         self._changes = 0
-        self._asked = 0
 
     def offer(
         self, cost: CostModel, batch_size: int, worthwhile: Callable[[int], bool] | None = None
@@ -34,9 +29,6 @@ class UntimedDepths:
         if self._changes != cost.changes:
             self._changes = cost.changes
             self._offered.clear()
-        self._asked += 1
-        if self._asked % _ASKED_FOR_A_HOPELESS_ONE == 0:
-            worthwhile = None
         load = load_bin(batch_size)
         for k in cost.missing_depths(batch_size):
             offered = self._offered.get((load, k), 0)

@@ -31,9 +31,3 @@ def test_a_k_that_is_not_worthwhile_is_passed_over_and_loses_no_attempt() -> Non
     first, second, *_ = COST.missing_depths(4)
     assert untimed.offer(COST, 4, lambda k: k != first) == second
     assert untimed.offer(COST, 4) == first
-
-
-def test_a_k_that_looks_hopeless_is_tried_once_in_a_while() -> None:
-    untimed = UntimedDepths(2)
-    asked = [untimed.offer(COST, 4, lambda k: False) for _ in range(96)]
-    assert [k for k in asked if k is not None] == [0, 0, 1]
