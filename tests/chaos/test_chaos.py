@@ -95,7 +95,7 @@ def test_after_chaos_the_best_fixed_k_is_reached_again(
 
 _STALE_TIMES = pytest.mark.xfail(
     strict=False,
-    reason="K = 1 stays after some wild worlds: deeper K keep the step times of a world that is gone",
+    reason="K = 1 stays after some wild worlds: deeper K keep step times of a world that is gone",
 )
 
 
