@@ -11,8 +11,8 @@ from adaptive_spec.sim.acceptance.pool import take
 def halves(data: AcceptanceData, seed: int) -> tuple[AcceptanceData, AcceptanceData]:
     """Two halves by record, drawn by the seed: one to fit on, one held out.
 
-    Of each two records next to each other in length one goes to either half, so that a few very
-    long ones don't decide the outcome.
+    Records are paired by length, and the halves share every pair, so that a few very long records
+    don't decide the outcome.
 
     Raises ValueError for fewer than two records.
     """

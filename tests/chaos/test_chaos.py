@@ -11,8 +11,7 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.kernels import select_kernel
 from adaptive_spec.policy import Policy, available_policies, build_policy
 from adaptive_spec.testing.memory_footprint import memory_footprint
-
-from .world import EVERYTHING, NOTHING, Costs, World  # type: ignore[import-not-found]
+from tests.chaos.world import EVERYTHING, NOTHING, Costs, World
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "llama_p_min": {"p_min": 0.5},
@@ -63,7 +62,7 @@ def test_a_million_steps() -> None:
         assert memory_footprint(world.controller) < MOST_VALUES
 
 
-def test_impossible_outcomes_are_not_learned() -> None:
+def test_impossible_outcomes_are_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world in which every tenth outcome lies plans like one in which these are lost."""
     plans = []
     for lies in (True, False):
@@ -79,7 +78,7 @@ def test_impossible_outcomes_are_not_learned() -> None:
                 outcome.accepted[:] = outcome.verified + 1
                 deliver(outcome)
 
-        world.controller.observe = observe  # type: ignore[method-assign]
+        monkeypatch.setattr(world.controller, "observe", observe)
         plans.append([world.one_step().verify.tolist() for _ in range(300)])
     assert plans[0] == plans[1]
 
@@ -93,16 +92,12 @@ def test_after_chaos_the_best_fixed_k_is_reached_again(
     assert recovered(load, hazard, costs, confidence=False) >= 0.9
 
 
-_STALE_TIMES = pytest.mark.xfail(
-    strict=False,
-    reason="K = 1 stays after some wild worlds: deeper K keep step times of a world that is gone",
-)
-
-
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", [1, 3, pytest.param(8, marks=_STALE_TIMES)])
-def test_a_confidence_that_tells_nothing_does_not_hold_recovery_up(seed: int) -> None:
-    assert recovered(8, 0.95, Costs(7e-3, 2e-5, 5e-4), confidence=True, seed=seed) >= 0.9
+def test_a_confidence_that_tells_nothing_does_not_hold_recovery_up() -> None:
+    """After some wild worlds deeper K keep step times that are gone, and K = 1 stays."""
+    costs = Costs(7e-3, 2e-5, 5e-4)
+    scores = [recovered(8, 0.95, costs, confidence=True, seed=seed) for seed in range(6)]
+    assert sum(score >= 0.9 for score in scores) >= 4, scores
 
 
 def recovered(

@@ -1,4 +1,4 @@
-"""What the controller counts and writes, and that neither can harm a step."""
+"""The controller counts and writes what happens, and neither can harm a step."""
 
 from __future__ import annotations
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
 
 from adaptive_spec.cost.coverage import exploration_ladder, load_bin
 from adaptive_spec.cost.model import CostModel
-from adaptive_spec.cost.profile import CostProfile, load_profile
-from adaptive_spec.errors import ConfigError
 from adaptive_spec.step import Capability, Level, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=6)
@@ -244,41 +239,6 @@ def test_every_load_is_measured_at_a_few_depths() -> None:
     assert model.missing_depths(4) == []
     assert model.missing_depths(5) == [0, 1, 3, 6]
     assert load_bin(3) == load_bin(4) != load_bin(5)
-
-
-def test_a_profile_predicts_from_the_first_step(tmp_path: Path) -> None:
-    profile = CostProfile(tokens=[1, 64, 128], seconds=[0.01, 0.02, 0.04], draft_pass=0.001)
-    model = CostModel(FULL, profile)
-    assert model.ready
-    verify = model.verify_seconds(64, 0, 0)
-    assert verify[0] == pytest.approx(0.02, rel=0.02)
-    assert verify[64] == pytest.approx(0.04, rel=0.02)
-    assert model.draft_seconds(64)[3] == pytest.approx(0.003)
-    path = tmp_path / "profile.json"
-    path.write_bytes(msgspec.json.encode(profile))
-    assert load_profile(path) == profile
-    learned = model.profile()
-    assert learned is not None
-    assert msgspec.json.decode(msgspec.json.encode(learned), type=CostProfile) == learned
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        json.dumps({"tokens": [1, 2], "seconds": [0.1]}),
-        json.dumps({"tokens": [2, 1], "seconds": [0.1, 0.2]}),
-        json.dumps({"tokens": [1, 2], "seconds": [0.1, -0.2]}),
-        json.dumps({"tokens": [1, 2], "seconds": [0.1, 0.2], "schema": 2}),
-        json.dumps({"tokens": [1, 2], "seconds": [0.1, 0.2], "draft": 1}),
-    ],
-)
-def test_a_bad_profile_is_one_error_that_names_the_file(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "bad.json"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=r"bad\.json"):
-        load_profile(path)
 
 
 def test_after_a_change_loads_that_do_not_run_are_scaled_and_every_k_is_missing() -> None:
