@@ -130,9 +130,10 @@ def _places(slots: IntArray, among: IntArray) -> tuple[IntArray, BoolArray]:
     if not len(among):
         return np.zeros(len(slots), dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
     # Slots are few and dense: a table of them takes less time than a search.
-    place_of = np.zeros(1 + max(among.max(), slots.max(initial=0)), dtype=np.int64)
+    highest = among.max()
+    place_of = np.zeros(highest + 1, dtype=np.int64)
     place_of[among] = np.arange(len(among))
-    place = place_of[slots]
+    place = place_of[np.minimum(slots, highest)]
     return place, among[place] == slots
 
 
