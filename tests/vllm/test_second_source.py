@@ -73,7 +73,7 @@ def test_tokens_are_those_without_speculation_whatever_the_source(
         assert answers[name].tokens == answer.tokens, name
     for name, answer in copied.items():
         assert answer.tokens == plain[name], name
-    assert engine.preemptions - before >= 10
+    assert engine.preemptions - before >= 5
     counters = engine.controller.counters
     assert counters.failures == {}
     assert not counters.events.keys() & {"lookup_failed", "lookup_not_copied", "lookup_slow"}
