@@ -96,20 +96,14 @@ def cold_policy(cold_from: int, cold_to: int) -> Any:
     return ColdForAWhile(KMAX)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
-def asynchronous(request: pytest.FixtureRequest) -> Any:
-    """Of a module, so that the tests of one engine run together."""
-    return request.param
-
-
-@pytest.fixture
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
 def engine(
-    asynchronous: bool,
+    request: pytest.FixtureRequest,
     reference: dict[str, Any],
     shelf: Any,
     random_policy: dict[str, Any],
 ) -> Any:
-    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=asynchronous)
+    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=request.param)
     controller = engine.controller
     policy, config = controller.policy, controller.config
     patient = msgspec.structs.replace(config.fail_open, max_decision_ms=60_000)
