@@ -24,7 +24,6 @@ model also says which K a load still lacks: `missing_depths`, and `missing_besid
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from adaptive_spec.cost.coefficients import (
     ANY_DRAFT,
     CONTEXT,
     FALLS,
-    KNOTS,
     LAST,
     MOST_FALL,
     PASS,
@@ -45,6 +43,7 @@ from adaptive_spec.cost.coefficients import (
     WIDTHS,
     Guess,
     as_profile,
+    features_of,
     guess_from_profile,
     guess_from_scale,
     weak_guess,
@@ -71,6 +70,9 @@ _SHORTEST, _LONGEST = 1e-6, 60.0
 """Seconds; what took less or longer was no step."""
 _ALIKE = 0.25
 """Steps whose expected times differ by more than so much are not held against each other."""
+_CONTRADICTS, _CONTRADICTIONS = 0.1, 64
+"""Relative error of the fit to a cell, and steps in a row with it, from where other cells must be
+wrong. Each time that they were asked for anew, the next time waits for twice as many steps."""
 _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
@@ -101,6 +103,7 @@ class CostModel:
         self.changes = 0
         """Times that what was timed has aged."""
         self._doubted = False
+        self._contradicted, self._patience = 0, _CONTRADICTIONS
         self._watch = StepTimeWatch()
         self._calm: FloatArray = self._coefficients
         """Coefficients when no change was suspected, at a load of this number."""
@@ -200,7 +203,8 @@ class CostModel:
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
+            off = features - cell.features
+            cell.add(off, seconds, float(np.dot(self._coefficients, off)))
             factor = 1.0 if cell.settled is None else self._watch.follow(cell.moved)
             if factor != 1.0:
                 absorb(self._gram, self._moment, *was[:2], -was[2])
@@ -211,6 +215,10 @@ class CostModel:
         exchange(self._gram, self._moment, self._coefficients, self._least, *was, *now)
         if self._pull.size:
             self._follow_prompts()
+        if self._contradicts(cell):
+            self._age(1.0, cell.seconds, outcome)
+            self.samples = 0
+            return True
         return changed
 
     def _changed(
@@ -241,6 +249,24 @@ class CostModel:
         now = max(float(np.dot(self._coefficients, features)), _SHORTEST)
         self._age(factor * expected / now if factor < 1.0 else factor, factor * expected, outcome)
         self.samples = 0
+        return True
+
+    def _contradicts(self, cell: StepCell) -> bool:
+        """Whether the steps that run have not fitted what else was timed for long.
+
+        What was timed at another load or K may be long gone, without a change that could be seen.
+        """
+        if cell.settled is None or cell.features[PREFILL]:
+            return False
+        error = float(np.dot(self._coefficients, cell.features)) / cell.seconds - 1.0
+        if abs(error) <= _CONTRADICTS:
+            self._contradicted = 0
+            return False
+        self._contradicted += 1
+        if self._contradicted < self._patience:
+            return False
+        self._contradicted = 0
+        self._patience *= 2
         return True
 
     def _scale_others(self, cell: StepCell, factor: float) -> None:
@@ -304,19 +330,8 @@ class CostModel:
         return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
-        tokens = self._padding.of(outcome.batch_tokens)
-        segment = bisect_right(KNOTS, tokens) - 1
-        features = [1.0] * (1 + segment) + [0.0] * (SIZE - 1 - segment)
-        features[1 + segment] = (tokens - KNOTS[segment]) / _WIDTHS[segment]
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
-        features[REQUEST] = outcome.batch_size
-        features[CONTEXT] = outcome.context_tokens
-        features[PREFILL] = outcome.prefill_tokens
-        features[PASS] = passes
-        features[PASS_REQUEST] = passes * outcome.batch_size
-        if outcome.batch_tokens > outcome.batch_size:
-            features[ANY_DRAFT:] = 1.0, outcome.batch_size, outcome.context_tokens
-        return np.array(features, dtype=np.float64)
+        return features_of(outcome, self._padding.of(outcome.batch_tokens), passes)
 
     def _weight_of(self, cell: StepCell) -> float:
         """Steps' evidence over squared seconds.

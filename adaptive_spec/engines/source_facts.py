@@ -85,6 +85,36 @@ class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
 Fact: TypeAlias = Function | Names | Order | AnyOf
 
 
+def function(files: str, signature: str, why: str) -> Function:
+    """Return the fact of a signature, written as in the source.
+
+    Args:
+        files: candidate files, separated by blanks.
+        signature: ``Class.method(self, parameter)``. The function may also require the parameters
+            in brackets, as in ``f(a[, b, c])``, and anything after ``...``.
+        why: use that the adapter makes of the function.
+    """
+    name, _, listed = signature.removesuffix(")").partition("(")
+    listed, _, optional = listed.removesuffix("]").partition("[, ")
+    parameters = tuple(listed.split(", ")) if listed else ()
+    more: tuple[str, ...] | None = tuple(optional.split(", ")) if optional else ()
+    if parameters[-1:] == ("...",):
+        parameters, more = parameters[:-1], None
+    return Function(
+        files=tuple(files.split()), name=name, parameters=parameters, more=more, why=why
+    )
+
+
+def names(file: str, within: str, listed: str, why: str) -> Names:
+    """Return the fact of names, separated by blanks, in a class or method; "": in the file."""
+    return Names(files=(file,), within=within, names=tuple(listed.split()), why=why)
+
+
+def order(file: str, function: str, calls: str, why: str) -> Order:
+    """Return the fact of calls, separated by blanks, in a ``Class.method``."""
+    return Order(file=file, function=function, calls=tuple(calls.split()), why=why)
+
+
 class Found(NamedTuple):
     """Result of looking up a fact: first fields of a `source_check.Finding`."""
 

@@ -31,6 +31,8 @@ _SAMPLES_BESIDE = ((2, 0.7), (5, 0.97))
 """Steps to be timed with a K next to the best, if its goodput is at least so much of the best's."""
 _WITHOUT_DRAFTING = 3
 """Steps for each doubling of the load."""
+_HOPELESS_SHARE = 0.005
+"""Share of a load's steps that may go into timing K that look hopeless."""
 _MOSTLY_PROMPTS = 4
 """A step with so many times more prompt tokens than the batch could verify measures prompts."""
 
@@ -43,6 +45,7 @@ class CostProbes:
         self._untimed = UntimedDepths(_ATTEMPTS)
         self._offered_beside: dict[tuple[int, int], int] = {}
         self._without_drafting: dict[int, int] = {}
+        self._budget: dict[int, float] = {}
         self._drafted: int | None = None
         self._times_smallest = 0
 
@@ -50,6 +53,7 @@ class CostProbes:
         """Step times have changed: time everything anew."""
         self._offered_beside.clear()
         self._without_drafting.clear()
+        self._budget.clear()
 
     @property
     def pending(self) -> bool:
@@ -80,17 +84,27 @@ class CostProbes:
 
         Args:
             context: the step.
-            forecast: of it, where step times are known: a K that looks hopeless is not timed,
-                but for the smallest. Its time may be a guess from steps of a much larger K, and
-                nothing else would ever tell.
+            forecast: of it, where step times are known: of the K that look hopeless only the
+                smallest is timed at once. Its time may be a guess from steps of a much larger K,
+                and nothing else would ever tell. The others wait until they cost little of what
+                has run: their times may be those of other loads, long gone.
         """
         if context.step % _PERIOD or _measures_prompts(context):
             return None
         least, batch_size = _smallest(context.capability), context.batch_size
+        load = load_bin(batch_size)
+        self._budget[load] = self._budget.get(load, 0.0) + _PERIOD * _HOPELESS_SHARE
 
         def hopeful(k: int) -> bool:
             assert forecast is not None
-            return k == least or not forecast.hopeless(k, timed=self._cost.timed(batch_size, k))
+            timed = self._cost.timed(batch_size, k)
+            if k == least or not forecast.hopeless(k, timed=timed):
+                return True
+            steps = forecast.seconds_of(batch_size * k, k) / forecast.best.seconds
+            if timed or self._budget[load] < steps:
+                return False
+            self._budget[load] -= steps
+            return True
 
         worthwhile = None if forecast is None else hopeful
         self._drafted = self._untimed.offer(self._cost, context.batch_size, worthwhile)

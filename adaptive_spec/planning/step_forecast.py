@@ -262,9 +262,12 @@ class StepForecast(NamedTuple):
         """Tokens [B] requests are expected to emit with these K_i."""
         return self.context.batch_size + value_of(self.survival, verify)
 
-    def verify_price(self) -> float:
-        """Goodput times the verify time of one draft more: the survival at which it pays."""
-        drafts = int(self.best.verify.sum())
+    def verify_price(self, drafts: int | None = None) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays.
+
+        `drafts`: beside so many; None: as the best plan verifies.
+        """
+        drafts = int(self.best.verify.sum()) if drafts is None else drafts
         most = len(self.verify_seconds) - 1
         around = max(drafts // 2, self.context.batch_size // 4, 1)
         # From 1 on: that the first draft is dear is no reason against the others.
@@ -275,7 +278,7 @@ class StepForecast(NamedTuple):
         slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
         return self.best.goodput * slope
 
-    def verify_prices(self) -> FloatArray:
+    def verify_prices(self, drafts: int | None = None) -> FloatArray:
         """The same by position [Kmax], not falling.
 
         Of a single request the position is the number of drafts, so that each has a price of its
@@ -285,7 +288,7 @@ class StepForecast(NamedTuple):
         """
         kmax = len(self.survival)
         if self.context.batch_size > 1 or kmax < 2:
-            return np.full(kmax, self.verify_price())
+            return np.full(kmax, self.verify_price(drafts))
         slopes = convex_slopes(self.verify_seconds[1:])
         return self.best.goodput * np.concatenate((slopes[:1], slopes))
 

@@ -41,6 +41,7 @@ class LiveAdmission:
         self._pass_price = 0.0
         self.mean_depth = 1.0
         """Mean number of passes, where the engine asks after each."""
+        self._mean_verified = 1.0
         self._slots: IntArray = np.zeros(0, dtype=np.int64)
         self._task: IntArray | None = None
         self._weights: FloatArray | None = None
@@ -62,15 +63,19 @@ class LiveAdmission:
         `hazard` [Kmax, B] by history is that of drafts whose confidence is not known yet.
         """
         self._by_history = hazard
-        self._draft_prices = forecast.verify_prices()
-        self._pass_price = forecast.pass_price()
         context = forecast.context
+        # The drafts of this round are verified in the next step, which may verify far more or fewer
+        # than this one: prices taken here would have long and short steps take turns.
+        self._draft_prices = forecast.verify_prices(round(self._mean_verified * context.batch_size))
+        self._pass_price = forecast.pass_price()
         self._slots, self._weights = context.slots, forecast.weights
         self._task = context.task
 
-    def drafted(self, depth: int) -> None:
-        """Count the draft passes of a step in which the engine asked after each."""
+    def drafted(self, depth: int, verified: IntArray) -> None:
+        """Count the draft passes of a step in which the engine asked after each, and K [B]."""
         self.mean_depth += _DEPTH_RATE * (depth - self.mean_depth)
+        if verified.size:
+            self._mean_verified += _DEPTH_RATE * (float(verified.mean()) - self._mean_verified)
 
     def admit(
         self,

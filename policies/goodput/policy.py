@@ -180,7 +180,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         model, outcome = self._acceptance, step.outcome
         signal: FloatArray | None = None
         if step.plan.memo == _STOPS:
-            self._live.drafted(outcome.draft_depth)
+            self._live.drafted(outcome.draft_depth, outcome.verified)
         if step.plan.notes:
             signal = np.ascontiguousarray(step.plan.notes[0].T)
         elif outcome.confidence is not None and self._options.confidence:

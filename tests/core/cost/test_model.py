@@ -322,3 +322,13 @@ def test_a_few_steps_outweigh_the_first_guess_where_a_pass_is_not_bound_by_arith
         model.learn(step(64, k, k, 0.3 + 1e-4 * 64 * (1 + k) + 5e-4 * max(k, 1)))
     found = model.verify_seconds(64, 6400, 0)[6 * 64] + model.draft_seconds(64)[6]
     assert found == pytest.approx(0.3478, rel=0.06)
+
+
+def test_what_contradicts_the_steps_that_run_is_timed_anew() -> None:
+    model = CostModel(FULL)
+    for n in range(300):  # a world whose steps take a fourth
+        model.learn(step(8, k := (0, 6)[n % 2], k, 0.25 * truth(8, k, k)))
+    noticed = [model.learn(step(8, 2, 2, truth(8, 2, 2))) for _ in range(300)]
+    assert noticed.count(True) == 1
+    assert model.missing_depths(8) == [0, 1, 3, 6]
+    assert model.predict(step(8, 2, 2, 1.0)) == pytest.approx(truth(8, 2, 2), rel=0.05)

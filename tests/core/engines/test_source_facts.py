@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order, look_up
+from adaptive_spec.engines.source_facts import AnyOf, Fact, function, look_up, names, order
 from adaptive_spec.errors import DataError
 
 
@@ -15,10 +15,7 @@ def problem_of(folder: Path, text: str, fact: Fact, file: str = "scheduler.py") 
     return look_up(fact, folder).problem
 
 
-def function(*, more: tuple[str, ...] | None = (), name: str = "S.run") -> Function:
-    return Function(
-        files=("scheduler.py",), name=name, parameters=("self", "batch"), more=more, why="tests"
-    )
+RUN = function("scheduler.py", "S.run(self, batch)", "tests")
 
 
 @pytest.mark.parametrize(
@@ -35,20 +32,23 @@ def function(*, more: tuple[str, ...] | None = (), name: str = "S.run") -> Funct
     ],
 )
 def test_a_changed_function_is_noticed(tmp_path: Path, text: str, problem: str) -> None:
-    assert problem_of(tmp_path, text, function()) == problem
+    assert problem_of(tmp_path, text, RUN) == problem
 
 
 def test_parameters_that_may_follow(tmp_path: Path) -> None:
     text = "class S:\n    def run(self, batch, extra, *, another): ..."
-    assert problem_of(tmp_path, text, function(more=("extra", "another"))) == ""
-    assert problem_of(tmp_path, text, function(more=("extra",))) == "also needs another"
-    assert problem_of(tmp_path, text, function(more=None)) == ""
+    for signature, problem in (
+        ("S.run(self, batch[, extra, another])", ""),
+        ("S.run(self, batch[, extra])", "also needs another"),
+        ("S.run(self, batch, ...)", ""),
+        ("S.run(...)", ""),
+    ):
+        fact = function("scheduler.py", signature, "tests")
+        assert problem_of(tmp_path, text, fact) == problem
 
 
 def test_a_method_of_any_class_in_any_of_the_files(tmp_path: Path) -> None:
-    fact = Function(
-        files=("gone.py", "scheduler.py"), name="*.run", parameters=("self", "batch"), why="tests"
-    )
+    fact = function("gone.py scheduler.py", "*.run(self, batch)", "tests")
     assert problem_of(tmp_path, "class Any:\n    def run(self, batch): ...", fact) == ""
     assert look_up(fact, tmp_path).file == "scheduler.py"
     assert problem_of(tmp_path, "def run(self, batch): ...", fact) == "is missing"
@@ -76,13 +76,13 @@ class T:
     ],
 )
 def test_names_are_looked_for_where_they_belong(tmp_path: Path, within: str, missing: str) -> None:
-    names = ("batch", "five", "four", "heads", "one", "option", "tails", "three", "two")
-    fact = Names(files=("scheduler.py",), names=names, within=within, why="tests")
+    listed = "batch five four heads one option tails three two"
+    fact = names("scheduler.py", within, listed, "tests")
     assert problem_of(tmp_path, TEXT, fact) == f"lack {missing}"
 
 
 def test_a_changed_order_of_calls_is_noticed(tmp_path: Path) -> None:
-    fact = Order(file="scheduler.py", function="run", calls=("first", "second"), why="tests")
+    fact = order("scheduler.py", "run", "first second", "tests")
     assert problem_of(tmp_path, "def run():\n  x.first()\n  other()\n  second()", fact) == ""
     text = "def run():\n  second()\n  first()"
     assert problem_of(tmp_path, text, fact) == "differs: second is not called after first"
@@ -90,7 +90,8 @@ def test_a_changed_order_of_calls_is_noticed(tmp_path: Path) -> None:
 
 
 def test_one_of_several_alternatives_is_enough(tmp_path: Path) -> None:
-    fact = AnyOf(facts=(function(name="new"), function(name="old")), why="tests")
+    written = [function("scheduler.py", f"{name}(self, batch)", "tests") for name in ("new", "old")]
+    fact = AnyOf(facts=tuple(written), why="tests")
     assert problem_of(tmp_path, "def old(self, batch): ...", fact) == ""
     assert look_up(fact, tmp_path).what == "old(self, batch)"
     assert problem_of(tmp_path, "def neither(self, batch): ...", fact) == "is missing"
@@ -99,5 +100,5 @@ def test_one_of_several_alternatives_is_enough(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_python_is_an_error_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"scheduler\.py:1: not Python") as caught:
-        problem_of(tmp_path, "class S(", function())
+        problem_of(tmp_path, "class S(", RUN)
     assert "\n" not in str(caught.value)

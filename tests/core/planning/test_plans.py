@@ -117,15 +117,18 @@ def test_a_k_is_drafted_in_one_step_and_timed_in_the_next() -> None:
     assert not one.measuring
 
 
-def test_of_what_looks_hopeless_the_smallest_k_is_timed_all_the_same() -> None:
+@pytest.mark.parametrize(("steps", "timed"), [(200, {0, 1}), (20_000, {0, 1, 2, 4})])
+def test_of_what_looks_hopeless_all_but_the_smallest_k_wait_until_they_cost_little(
+    steps: int, timed: set[int]
+) -> None:
     one = exploring()
     offered = set()
-    for step in range(4, 200, 4):
+    for step in range(4, steps, 4):
         now = context(step, [4, 4])
         if (plan := one.timed(now, forecast(now, hazard=0.01, slope=0.2))) is not None:
             offered.add(plan.draft_depth)
         one.timed(context(step + 1, [0, 0]), forecast(now))
-    assert offered == {0, 1}
+    assert offered == timed
 
 
 def test_a_k_that_was_timed_and_is_a_quarter_worse_is_not_timed_again() -> None:

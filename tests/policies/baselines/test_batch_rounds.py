@@ -59,10 +59,9 @@ def test_where_depth_is_fixed_a_k_after_off_is_verified_one_step_later() -> None
     assert ran == [(3, 3), (0, 0), (0, 0), (4, 4), (0, 0), (2, 2)]
 
 
-@pytest.mark.parametrize(("cold", "mode"), [(True, Mode.OFF_COLD), (False, Mode.OFF_WARM)])
-def test_off_is_cold_only_if_asked_for(cold: bool, mode: Mode) -> None:
-    rounds, machine = BatchRounds(cold=cold), engine(cold_off=True)
-    assert rounds.this_round(context_of(machine, 0, 5), 0, "").mode is mode
+def test_the_drafter_keeps_its_state_at_k_0() -> None:
+    rounds, machine = BatchRounds(), engine(cold_off=True)
+    assert rounds.this_round(context_of(machine, 0, 5), 0, "").mode is Mode.OFF_WARM
 
 
 def test_a_profile_gives_the_seconds_of_a_round(tmp_path) -> None:
@@ -72,9 +71,6 @@ def test_a_profile_gives_the_seconds_of_a_round(tmp_path) -> None:
     wanted = [linear(0.01, 1e-4, 1e-3)(4 * (k + 1), k) for k in range(6)]
     assert times.round_seconds(4, 400) == pytest.approx(wanted)
     assert times.unmeasured(machine.context()) is not None  # one step of each, to confirm it
-    without = times.round_seconds(4, 400, off_without_drafter=True)
-    assert without[0] == pytest.approx(wanted[0] - 1e-3)
-    assert without[1:] == pytest.approx(wanted[1:])
 
 
 def test_without_a_profile_each_new_load_is_measured_and_then_left_alone() -> None:
