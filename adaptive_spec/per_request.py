@@ -9,7 +9,7 @@ rows for these slots and grows with them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -61,6 +61,10 @@ class RequestSlots:
     def get(self, request_id: str) -> int | None:
         """Return the request's slot, or None for an unknown request."""
         return self._slot_of.get(request_id)
+
+    def of(self, request_ids: Iterable[str]) -> list[int | None]:
+        """Return the slot of each request, None for unknown ones."""
+        return list(map(self._slot_of.get, request_ids))
 
     def release(self, request_id: str) -> int | None:
         """Free a request's slot and return it; None for an unknown request."""

@@ -129,9 +129,11 @@ def _places(slots: IntArray, among: IntArray) -> tuple[IntArray, BoolArray]:
     """Return [B] the index of each slot in `among`, and [B] whether it was found."""
     if not len(among):
         return np.zeros(len(slots), dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
-    order = np.argsort(among)
-    found = np.searchsorted(among, slots, sorter=order)
-    place = order[np.minimum(found, len(order) - 1)]
+    # Slots are few and dense: a table of them takes less time than a search.
+    highest = among.max()
+    place_of = np.zeros(highest + 1, dtype=np.int64)
+    place_of[among] = np.arange(len(among))
+    place = place_of[np.minimum(slots, highest)]
     return place, among[place] == slots
 
 

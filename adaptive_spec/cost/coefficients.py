@@ -12,6 +12,7 @@ the same. Which is crude, but it tells that eight drafts for each of 256 request
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,34 @@ such passes reach: 150 to 200 on an A100 or H100."""
 
 TOKENS: FloatArray = np.array(KNOTS, dtype=np.float64)
 WIDTHS: FloatArray = np.diff(TOKENS, append=2.0 * TOKENS[-1])
+
+
+_WIDTHS: list[float] = WIDTHS.tolist()
+_RISEN: FloatArray = np.tri(LAST, SIZE)
+"""[segments, P]: 1 for the step itself and for each segment below that of its tokens."""
+
+
+def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArray:
+    """Return the features [P] of a step, whose product with the coefficients is its duration.
+
+    Args:
+        outcome: the step.
+        tokens: verified tokens as the engine runs them.
+        passes: of the drafter.
+    """
+    segment = bisect_right(KNOTS, tokens)
+    features: FloatArray = _RISEN[segment - 1].copy()
+    features[segment] = (tokens - KNOTS[segment - 1]) / _WIDTHS[segment - 1]
+    features[REQUEST] = outcome.batch_size
+    features[CONTEXT] = outcome.context_tokens
+    features[PREFILL] = outcome.prefill_tokens
+    features[PASS] = passes
+    features[PASS_REQUEST] = passes * outcome.batch_size
+    if outcome.batch_tokens > outcome.batch_size:
+        features[ANY_DRAFT] = 1.0
+        features[ANY_DRAFT_REQUEST] = outcome.batch_size
+        features[ANY_DRAFT_CONTEXT] = outcome.context_tokens
+    return features
 
 
 class Guess(NamedTuple):

@@ -24,7 +24,6 @@ model also says which K a load still lacks: `missing_depths`, and `missing_besid
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from adaptive_spec.cost.coefficients import (
     ANY_DRAFT,
     CONTEXT,
     FALLS,
-    KNOTS,
     LAST,
     MOST_FALL,
     PASS,
@@ -45,6 +43,7 @@ from adaptive_spec.cost.coefficients import (
     WIDTHS,
     Guess,
     as_profile,
+    features_of,
     guess_from_profile,
     guess_from_scale,
     weak_guess,
@@ -204,7 +203,8 @@ class CostModel:
         if cell is None or not cell.count:
             cell = self._cells[key] = StepCell(features, seconds)
         else:
-            cell.add(features, seconds, float(np.dot(self._coefficients, features - cell.features)))
+            off = features - cell.features
+            cell.add(off, seconds, float(np.dot(self._coefficients, off)))
             factor = 1.0 if cell.settled is None else self._watch.follow(cell.moved)
             if factor != 1.0:
                 absorb(self._gram, self._moment, *was[:2], -was[2])
@@ -330,19 +330,8 @@ class CostModel:
         return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
-        tokens = self._padding.of(outcome.batch_tokens)
-        segment = bisect_right(KNOTS, tokens) - 1
-        features = [1.0] * (1 + segment) + [0.0] * (SIZE - 1 - segment)
-        features[1 + segment] = (tokens - KNOTS[segment]) / _WIDTHS[segment]
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
-        features[REQUEST] = outcome.batch_size
-        features[CONTEXT] = outcome.context_tokens
-        features[PREFILL] = outcome.prefill_tokens
-        features[PASS] = passes
-        features[PASS_REQUEST] = passes * outcome.batch_size
-        if outcome.batch_tokens > outcome.batch_size:
-            features[ANY_DRAFT:] = 1.0, outcome.batch_size, outcome.context_tokens
-        return np.array(features, dtype=np.float64)
+        return features_of(outcome, self._padding.of(outcome.batch_tokens), passes)
 
     def _weight_of(self, cell: StepCell) -> float:
         """Steps' evidence over squared seconds.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 
 from adaptive_spec.step import Capability, FloatArray
@@ -19,7 +21,8 @@ class Padding:
 
     def of(self, tokens: int) -> float:
         """The size that a step of so many tokens runs with."""
-        return float(next((b for b in self._buckets if b >= tokens), tokens))
+        place = bisect_left(self._buckets, tokens)
+        return float(self._buckets[place] if place < len(self._buckets) else tokens)
 
     def of_batch(self, batch_size: int) -> FloatArray:
         """The same with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""

@@ -37,17 +37,17 @@ class StepCell:
         self._spread = 0.1 * seconds
         self._first = [seconds]
 
-    def add(self, features: FloatArray, seconds: float, expected: float) -> None:
+    def add(self, off: FloatArray, seconds: float, expected: float) -> None:
         """Take up another step.
 
         Args:
-            features: of the step.
+            off: the step's features minus their mean.
             seconds: that it took.
             expected: seconds by which it is expected to differ from the mean, by its features.
         """
         self.count += 1
         rate = 1.0 / min(self.count, MOST_EVIDENCE)
-        self.features = self.features + rate * (features - self.features)
+        self.features = self.features + rate * off
         # A prediction that is wrong must not leave steps of no length.
         expected = min(max(expected, -0.5 * self.seconds), 0.5 * min(self.seconds, seconds))
         # Its time with the mean features, and where the mean goes because these have moved.
