@@ -83,6 +83,16 @@ def shelf(models: dict[str, Path]) -> Iterator[EngineShelf]:
 
 
 @pytest.fixture(scope="session")
+def v2(models: dict[str, Path]) -> Iterator[Any]:
+    """Engines with model runner V2, one at a time."""
+    from v2_engines import V2Engines
+
+    engines = V2Engines(models)
+    yield engines
+    engines.close()
+
+
+@pytest.fixture(scope="session")
 def reference(shelf: EngineShelf, pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
     """Answers of every scenario without speculation; on other versions, of the one that runs."""
     from scenarios import SCENARIOS
