@@ -1,6 +1,6 @@
 """Run the tests marked `every_version` on vLLM versions other than the installed one.
 
-    python scripts/vllm_versions.py VERSION... [--http]
+    python scripts/vllm_versions.py VERSION... [--http] [--quick]
 
 Needs the environment `vllm` (`scripts/environments.py vllm`). A version's CPU wheel is unzipped
 into a folder in front of PYTHONPATH; vLLM 0.27 to 0.32 share torch. Of a version without a CPU
@@ -81,8 +81,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run tests on other versions of vLLM.")
     parser.add_argument("versions", nargs="+", metavar="VERSION")
     parser.add_argument("--http", action="store_true", help="tests over HTTP, too")
+    parser.add_argument("--quick", action="store_true", help="without the long tests")
     arguments = parser.parse_args()
     markers = "every_version" if arguments.http else "every_version and not http"
+    if arguments.quick:
+        markers += " and not long"
     status = 0
     for version in arguments.versions:
         compiled = HYBRIDS.get(version)

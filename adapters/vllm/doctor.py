@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
+from adaptive_spec.adapters.vllm.interplay import INTERPLAY
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.engines.doctor_rows import (
@@ -28,6 +29,7 @@ def describe() -> EngineReport:
         supported=supported,
         detail=detail,
         enabled=_enabled(),
+        interplay=INTERPLAY,
     )
 
 

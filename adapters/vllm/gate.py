@@ -20,6 +20,7 @@ from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, LADDER, SOURCE
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.spans import annotate_spans
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL
 from adaptive_spec.config import Config, config_from_environment, parse_config
@@ -60,6 +61,7 @@ def gated_config(original: Callable[..., Any], arguments: Any, *args: Any, **kwa
         switch_on(vllm_config, config, own_sizes=_own_sizes(arguments))
         if hasattr(vllm_config.scheduler_config, ATTRIBUTE):
             show_figures(vllm_config)
+            annotate_spans(vllm_config)
     return vllm_config
 
 

@@ -214,6 +214,13 @@ def _print_report(report: Report) -> None:
     _print_table(("switched on by", "state"), _switches(report))
     print()
     print(f"{len(report.policies)} policies: `adaptive-spec policies` lists them")
+    for engine in report.engines:
+        if engine.installed_version and engine.interplay:
+            print()
+            _print_table(
+                (f"with {engine.engine}", "", "rule"),
+                [(row.feature, row.support, row.rule) for row in engine.interplay],
+            )
     for problem in report.problems:
         print(f"\nproblem: {problem}")
 

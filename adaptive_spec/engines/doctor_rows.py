@@ -14,6 +14,22 @@ PLUGIN = "adaptive_spec"
 """Our name in an engine's list of plugins."""
 
 
+class Interplay(msgspec.Struct, frozen=True):
+    """Interplay of adaptive speculation with another feature of an engine.
+
+    Attributes:
+        feature: the engine's feature or option.
+        support: ``supported``, ``trimming only``, ``shadow``, ``inert``, or the refusing party.
+        rule: behaviour, in one line.
+        shown_by: test of the behaviour; empty if it was not executed.
+    """
+
+    feature: str
+    support: str
+    rule: str
+    shown_by: str = ""
+
+
 class EngineReport(msgspec.Struct, frozen=True):
     """State of an engine and its adapter.
 
@@ -23,6 +39,7 @@ class EngineReport(msgspec.Struct, frozen=True):
         supported: the installed version can be switched on.
         detail: features that work, or the remedy, in a few words.
         enabled: the configuration that is switched on, in a few words.
+        interplay: interplay with the engine's features.
     """
 
     engine: str
@@ -30,6 +47,7 @@ class EngineReport(msgspec.Struct, frozen=True):
     supported: bool
     detail: str
     enabled: str
+    interplay: tuple[Interplay, ...] = ()
 
 
 class RecipeReport(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +17,7 @@ from adaptive_spec.sim.acceptance.hazard import generate, load_hazard_model
 from adaptive_spec.sim.acceptance.models import PREFIX, shipped_model
 from adaptive_spec.sim.acceptance.per_position import lists_of, read_per_position
 from adaptive_spec.sim.acceptance.pool import pool
-from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
+from adaptive_spec.sim.acceptance.recorded import is_npz, read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.records import PREFIX as RECORD
 from adaptive_spec.sim.acceptance.records import shipped_record
 from adaptive_spec.sim.acceptance.step_lists import read_step_lists
@@ -26,7 +25,6 @@ from adaptive_spec.sim.acceptance.two_sources import NAME as TWO_SOURCES
 from adaptive_spec.sim.acceptance.two_sources import shipped_two_sources
 from adaptive_spec.sim.text_rows import read_lines
 
-_ZIP = b"PK"
 _FORMATS = (
     "per-position lists (JSON lines), step lists with accept_lengths (JSON lines), a step trace, "
     "an npz of recorded steps, a hazard model (JSON)"
@@ -82,7 +80,7 @@ def _load(
         if not any(file.glob("steps-*.jsonl")):
             raise DataError(f"{file}: a folder without steps-*.jsonl; name a file in it")
         return read_step_trace(file, depth=kmax, seed=seed)
-    if _first_bytes(file) == _ZIP:
+    if is_npz(file):
         return read_recorded_npz(file, depth=kmax, seed=seed)
     row = _first_row(file)
     if row is None or row.get("kind") == "hazard-model" or "position_logits" in row:
@@ -101,14 +99,6 @@ def _load(
 
 def _labelled(data: AcceptanceData) -> AcceptanceData:
     return replace(data, labels=tuple(label or data.name for label in data.labels))
-
-
-def _first_bytes(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(_ZIP))
-    except OSError as error:
-        raise DataError(f"{os.fspath(file)}: {error.strerror or error}") from error
 
 
 def _first_row(file: Path) -> dict[str, Any] | None:

@@ -223,6 +223,15 @@ def _imputed(
     )
 
 
+def is_npz(file: Path) -> bool:
+    """Return whether a file is an archive, as npz files are. Raises DataError."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(2) == b"PK"
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror or error}") from error
+
+
 def load_npz(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> dict[str, NDArray[Any]]:

@@ -117,6 +117,9 @@ def replay(
         Literal["auto", "numpy", "numba"], typer.Option(help="Implementation of the planner.")
     ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="With --json: K and batch size over time as well.")
+    ] = False,
 ) -> None:
     """Replay a load against a machine's cost profile, once per policy.
 
@@ -171,7 +174,7 @@ def replay(
     seen, results = _run(scenario, choices, trace, seeds=seeds, oracles=oracles)
     left_out = ORACLE_TOKENS if oracles == "auto" and not seen else None
     if json:
-        print_json(results)
+        _print_json(results, timeline=timeline)
     else:
         print_table(scenario, seen, results, left_out=left_out)
 
@@ -237,3 +240,13 @@ def _run(
                 for runs in results:
                     runs[-1] = seen[-1].held_against(runs[-1])
     return seen, [run for runs in results for run in runs]
+
+
+def _print_json(results: list[Result], *, timeline: bool) -> None:
+    import msgspec
+
+    built = msgspec.to_builtins(results)
+    if not timeline:
+        for result in built:
+            del result["timeline"]
+    print_json(built)

@@ -9,13 +9,11 @@ import numpy as np
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.acceptance.recorded import load_recorded_npz
+from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
 from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from adaptive_spec.sim.fit.steps import Steps
 from adaptive_spec.sim.fit.trace_steps import TracedSteps, is_trace, read_traced_steps
 from adaptive_spec.step import IntArray
-
-_ZIP = b"PK"
 
 
 def read_source(
@@ -36,7 +34,7 @@ def read_source(
         raise DataError(f"{path}: no such file or folder")
     if is_trace(path):
         return read_traced_steps(path)
-    if path.is_file() and _first_bytes(path) == _ZIP:
+    if path.is_file() and is_npz(path):
         return TracedSteps(_npz_steps(path), [])
     data = load_acceptance([path], drafter_list=drafter_list, seed=seed, kmax=kmax)
     return TracedSteps(replayed_steps(data, seed=seed), [])
@@ -94,11 +92,3 @@ def _npz_steps(file: Path) -> Steps:
         confidence=rows.confidence,
         entropy=unknown if rows.entropy is None else rows.entropy,
     )
-
-
-def _first_bytes(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(_ZIP))
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror or error}") from error

@@ -16,6 +16,7 @@ from adaptive_spec.sim.report.leaderboard import conditions
 from adaptive_spec.sim.report.load_curves import draw_load_curves
 from adaptive_spec.sim.report.style import Looks, load_pyplot
 from adaptive_spec.sim.report.tables import BOARD_COLUMNS, LoadTable, board_table, load_table
+from adaptive_spec.sim.report.timelines import draw_timeline, eventful_cells
 from adaptive_spec.sim.sweep.results import SweepResults
 from adaptive_spec.sim.sweep.store import write_whole
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PAGE = "report.html"
 OPEN_SECTIONS = 3
+TIMELINES = 4
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def write_report(results: SweepResults, directory: Path) -> Path:
         seeds=comparison.seeds,
         sections=sections,
         open_sections=OPEN_SECTIONS,
+        timelines=_timelines(pyplot, comparison, looks, directory),
         failures=results.failures,
         config=msgspec.yaml.encode(_without_defaults(results)).decode(),
         picture=_embedded,
@@ -104,6 +107,16 @@ def _section(
         figure = Picture(path, _curves_caption(comparison))
         parts.append(Part(load_table(comparison, setting, family), figure))
     return Section(setting.title, tuple(parts))
+
+
+def _timelines(pyplot: Any, comparison: Comparison, looks: Looks, directory: Path) -> list[Picture]:
+    pictures = []
+    for number, (setting, load) in enumerate(eventful_cells(comparison, TIMELINES), start=1):
+        path = directory / f"k-over-time-{number}.png"
+        draw_timeline(pyplot, comparison, setting, load, looks, path)
+        caption = "Grey: batch size. Lines: K of the policies that change it, first seed."
+        pictures.append(Picture(path, caption))
+    return pictures
 
 
 def _embedded(picture: Picture) -> Markup:

@@ -18,6 +18,22 @@ class Percentiles(msgspec.Struct, frozen=True):
     mean: float | None = None
 
 
+class Timeline(msgspec.Struct, frozen=True):
+    """The run in at most some thousand equal pieces of steps, for pictures.
+
+    Attributes:
+        now: [S] seconds at the end of each piece.
+        batch_size, k, tokens_per_second: [S] means over the piece.
+        off: [S] fraction of its steps without speculation.
+    """
+
+    now: list[float] = []
+    batch_size: list[float] = []
+    k: list[float] = []
+    tokens_per_second: list[float] = []
+    off: list[float] = []
+
+
 class Regret(msgspec.Struct, frozen=True, kw_only=True):
     """A result held against what is known only afterwards.
 
@@ -75,6 +91,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             next.
         segments: from each change of acceptance or load to the next.
         regret: against the oracles, if they were run.
+        timeline: for pictures.
     """
 
     policy: str
@@ -103,6 +120,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     switches: int = 0
     segments: list[Segment] = []
     regret: Regret | None = None
+    timeline: Timeline = Timeline()
 
     def score(self, *, closed: bool) -> float:
         """Score of the oracles: throughput of a closed loop, else the inverse of mean TPOT."""

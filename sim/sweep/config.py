@@ -133,6 +133,7 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ttft_limit_ms, tpot_limit_ms: what a request must keep to count for goodput.
         oracles: run the fixed K of each cell.
         foresight: and perfect foresight, which takes as long as ten of them.
+        timeline_pieces: points kept of K over time, of the first seed; 0: none.
         kernel: implementation of the planner.
     """
 
@@ -158,6 +159,7 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tpot_limit_ms: Positive | None = None
     oracles: bool = True
     foresight: bool = True
+    timeline_pieces: NonNegative = 200
     kernel: Literal["auto", "numpy", "numba"] = "auto"
 
     def policy_entries(self) -> tuple[PolicyEntry, ...]:

@@ -131,7 +131,7 @@ def _within(cell: CellName, group: Group) -> bool:
 
 
 def write_results(results: SweepResults, directory: Path) -> None:
-    """Write results.json, and results.parquet, which is flat."""
+    """Write results.json, with timelines, and results.parquet, flat and without them."""
     import io
 
     write_whole(directory / RESULTS_JSON, msgspec.json.encode(results) + b"\n")
@@ -153,11 +153,12 @@ def frame(results: SweepResults) -> Any:
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """A row as columns; recoveries as the slowest, None if one failed."""
+    """A row as columns, without its timeline; recoveries as the slowest, None if one failed."""
     columns: dict[str, Any] = msgspec.to_builtins(row.cell)
     columns |= {"kind": row.kind, "closed": row.closed, "gpus": row.gpus}
     result = msgspec.to_builtins(row.result)
-    del result["segments"]
+    for nested in ("timeline", "segments"):
+        del result[nested]
     recoveries = result["regret"].pop("recoveries") if result["regret"] else []
     _flatten(result, "", columns)
     for name in ("steps", "seconds"):

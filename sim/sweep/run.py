@@ -100,6 +100,7 @@ def usable_cpus() -> int:
 
 
 def _tasks(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> tuple[Task, ...]:
+    first = config.seed_list()[0]
     written = {entry.label: entry.policy for entry in config.policy_entries()}
     tasks = []
     for cell in cells:
@@ -115,6 +116,7 @@ def _tasks(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> 
                 policy=policy,
                 choice=choice,
                 scenario=cell.scenario,
+                timeline_pieces=config.timeline_pieces if name.seed == first else 0,
                 kernel=config.kernel,
                 foresight=config.foresight,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from adaptive_spec.kernels import load_kernels, select_kernel
 from adaptive_spec.sim.oracle import Oracles, consult
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.results.result import Result, Timeline
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.sim.sweep.cells import CellName
 
@@ -22,6 +23,7 @@ class Task(msgspec.Struct, frozen=True):
         policy: its name in results; None: the oracles.
         choice: the policy as the configuration writes it; empty for the oracles.
         scenario: what to simulate.
+        timeline_pieces: points of the timeline to keep.
         kernel: implementation of the planner.
         foresight: the oracles include it.
     """
@@ -30,6 +32,7 @@ class Task(msgspec.Struct, frozen=True):
     policy: str | None
     choice: str
     scenario: Scenario
+    timeline_pieces: int
     kernel: Literal["auto", "numpy", "numba"]
     foresight: bool = True
 
@@ -74,9 +77,11 @@ def execute(task: Task) -> Outcome:
         load_kernels()  # for foresight, too
         if task.policy is None:
             oracles = consult(task.scenario, foresight=task.foresight)
+            oracles = _thinned(oracles, task.timeline_pieces)
             return Outcome(cell=task.cell, oracles=oracles)
         result = simulate(task.scenario, parse_policy(task.choice))
         result = msgspec.structs.replace(result, policy=task.policy)
+        result = with_timeline(result, task.timeline_pieces)
         return Outcome(cell=task.cell, policy=task.policy, result=result)
     except Exception as error:
         return failed(task, _one_line(error))
@@ -85,6 +90,45 @@ def execute(task: Task) -> Outcome:
 def failed(task: Task, error: str) -> Outcome:
     """A task that came to nothing."""
     return Outcome(cell=task.cell, policy=task.policy, error=error)
+
+
+def with_timeline(result: Result, pieces: int) -> Result:
+    """The result with at most so many points of its timeline, each a mean over neighbours."""
+    return msgspec.structs.replace(result, timeline=_thin(result.timeline, pieces))
+
+
+def _thinned(oracles: Oracles, pieces: int) -> Oracles:
+    """Timelines of the best fixed K and of foresight only: others are not looked at."""
+    best = oracles.best_static_k
+    static = tuple(
+        with_timeline(result, pieces if k == best else 0) for k, result in enumerate(oracles.static)
+    )
+    foresight = oracles.foresight
+    return msgspec.structs.replace(
+        oracles,
+        static=static,
+        foresight=None if foresight is None else with_timeline(foresight, pieces),
+    )
+
+
+def _thin(timeline: Timeline, pieces: int) -> Timeline:
+    length = len(timeline.now)
+    if not pieces or not length:
+        return Timeline()
+    group = math.ceil(length / pieces)
+    starts = range(0, length, group)
+
+    def means(values: list[float]) -> list[float]:
+        parts = (values[start : start + group] for start in starts)
+        return [round(sum(part) / len(part), 6) for part in parts]
+
+    return Timeline(
+        now=[timeline.now[min(start + group, length) - 1] for start in starts],
+        batch_size=means(timeline.batch_size),
+        k=means(timeline.k),
+        tokens_per_second=means(timeline.tokens_per_second),
+        off=means(timeline.off),
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -56,7 +56,7 @@ def test_confidence_gains_where_the_engine_asks_while_drafting(
 )
 def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
     # Depths 1 and 2 are nearly alike here: which of them a run settles on differs by seed.
-    settings = [msgspec.structs.replace(scenario(128, **options), seed=seed) for seed in range(3)]
+    settings = [msgspec.structs.replace(scenario(128, **options), seed=seed) for seed in range(2)]
     ratios = [throughput(setting) / history_only(setting) for setting in settings]
     assert np.mean(ratios) > gain
     assert min(ratios) > 0.99

@@ -117,8 +117,10 @@ def shelf(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def without_speculation(shelf: EngineShelf) -> tuple[dict[str, Any], Any]:
-    """Greedy answers by name of the request, and sampled completions."""
+def without_speculation(
+    request: pytest.FixtureRequest, shelf: EngineShelf
+) -> tuple[dict[str, Any], Any]:
+    """Greedy answers by name of the request, and sampled completions if a test compares them."""
     from samples import sample
     from traffic import SCENARIOS
 
@@ -126,7 +128,9 @@ def without_speculation(shelf: EngineShelf) -> tuple[dict[str, Any], Any]:
     answers: dict[str, Any] = {}
     for make in SCENARIOS.values():
         answers |= engine.run(make())
-    return answers, sample(engine)
+    items = request.session.items
+    compared = any("unspeculated" in getattr(item, "fixturenames", ()) for item in items)
+    return answers, sample(engine) if compared else None
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,16 @@ def shelf(models: dict[str, Path]) -> Iterator[EngineShelf]:
 
 
 @pytest.fixture(scope="session")
+def v2(models: dict[str, Path]) -> Iterator[Any]:
+    """Engines with model runner V2, one at a time."""
+    from v2_engines import V2Engines
+
+    engines = V2Engines(models)
+    yield engines
+    engines.close()
+
+
+@pytest.fixture(scope="session")
 def reference(shelf: EngineShelf, pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
     """Answers of every scenario without speculation; on other versions, of the one that runs."""
     from scenarios import SCENARIOS
@@ -106,9 +116,22 @@ def unspeculated(shelf: EngineShelf) -> dict[str, tuple[int, ...]]:
 
 
 @pytest.fixture(scope="session")
+def collector() -> Iterator[Any]:
+    """What receives the spans of `server`; None where vLLM comes without OpenTelemetry."""
+    if importlib.util.find_spec("opentelemetry") is None:
+        yield None
+        return
+    from collector import collecting
+
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
 def server(
     models: dict[str, Path],
     unspeculated: dict[str, tuple[int, ...]],
+    collector: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Any]:
     """One `vllm serve` for all that is asked over HTTP; requests are answered with random K."""
@@ -120,7 +143,8 @@ def server(
         "fail_open": {"max_decision_ms": 60_000},
         "kernel": "numpy",
     }
-    with serving(models, tmp_path_factory.mktemp("server"), adaptive) as server:
+    traced = () if collector is None else ("--otlp-traces-endpoint", collector.url)
+    with serving(models, tmp_path_factory.mktemp("server"), adaptive, *traced) as server:
         yield server
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adaptive_spec.adapters.vllm import versions
+from adaptive_spec.adapters.vllm import doctor, interplay, versions
 from adaptive_spec.config import Config, parse_config
 from adaptive_spec.operation import metrics
 from adaptive_spec.operation.run_time_switch import parse_switch
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "vllm.md").read_text()
 TABLES = {
     "figures": metrics.markdown_table(),
+    "interplay": interplay.markdown_table(),
     "versions": versions.VERSIONS.markdown(),
 }
 
@@ -28,15 +29,27 @@ def test_tables_come_from_the_code(name: str) -> None:
     assert section == TABLES[name]
 
 
+def test_the_doctor_shows_the_same_table() -> None:
+    shown = doctor.describe().interplay
+    assert [row.feature for row in shown] == [row.feature for row in interplay.INTERPLAY]
+
+
 def test_nothing_is_called_supported_that_no_test_shows() -> None:
-    table = PAGE.partition("\n## Features of vLLM")[2].partition("\n## ")[0]
-    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
-    assert len(rows) > 20
-    for _, support, _, shown_by in rows:
-        files = re.findall(r"\btest_\w+", shown_by)
-        assert files or support != "supported"
+    for row in interplay.INTERPLAY:
+        if row.support == interplay.SUPPORTED:
+            assert row.shown_by, row.feature
+        files = re.findall(r"\btest_\w+", row.shown_by)
+        assert not row.shown_by or files, row.feature
         for name in files:
             assert (ROOT / "tests" / "vllm" / f"{name}.py").is_file(), name
+
+
+def test_rows_are_one_line_each_and_no_two_alike() -> None:
+    features = [row.feature for row in interplay.INTERPLAY]
+    assert len(set(features)) == len(features)
+    for row in interplay.INTERPLAY:
+        assert row.rule
+        assert not set("|\n") & set(row.feature + row.support + row.rule)
 
 
 def test_configurations_it_shows_are_valid() -> None:

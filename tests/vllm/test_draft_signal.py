@@ -92,12 +92,17 @@ def test_each_draft_position_of_each_request_has_its_certainty(shelf: Any, metho
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize("speculation", [{}, PROBABILISTIC], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("speculation", "traced"), [({}, False), (PROBABILISTIC, True)], ids=["greedy", "traced"]
+)
 def test_entropy_is_computed_only_for_who_uses_it(
     shelf: Any, tmp_path: Any, speculation: dict[str, Any], traced: bool
 ) -> None:
-    adaptive: dict[str, Any] = {"policy": "goodput", "fail_open": {"max_decision_ms": 60_000}}
+    adaptive: dict[str, Any] = {
+        "policy": "goodput",
+        "kernel": "numpy",
+        "fail_open": {"max_decision_ms": 60_000},
+    }
     if traced:
         adaptive["trace"] = {"directory": str(tmp_path)}
     engine = shelf.get("draft_model", adaptive=adaptive, speculation=speculation)

@@ -222,7 +222,7 @@ def test_distributions_are_those_of_the_drafts_that_were_made(shelf: Any) -> Non
 def test_passes_fall_below_the_depth_under_policies_that_stop(
     reference: dict[str, Any], shelf: Any, policy: str
 ) -> None:
-    engine = shelf.get("draft_model", adaptive=RANDOM | {"policy": policy})
+    engine = shelf.get("draft_model", adaptive=RANDOM | {"policy": policy, "kernel": "numpy"})
     # Noise is drafted with little confidence.
     jobs = SCENARIOS["crowded"]()
     planned, ran, answers = passes_per_round(engine, jobs)

@@ -62,7 +62,7 @@ def test_tokens_are_those_without_speculation(
     assert adaptive.controller.counters.failures == {}
     check_adapter(record, live_requests=len(adaptive.controller.slots))
     if scenario == "crowded":
-        assert adaptive.preemptions - before >= 10
+        assert adaptive.preemptions - before >= 5
         assert any(outcome.prefill_tokens for _, _, outcome in record if outcome)
         mixed = [plan for _, plan, outcome in record if outcome and outcome.ragged]
         assert len(mixed) > 10, "requests of a batch should have run with different K"

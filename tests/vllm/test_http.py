@@ -93,3 +93,23 @@ def test_one_start_line(server: Server) -> None:
     lines = [line for line in server.log.read_text().splitlines() if "adaptive_spec: mode=" in line]
     assert len(lines) == 1
     assert "EngineCore" in lines[0]
+
+
+def test_the_span_of_a_request_has_the_counts_of_its_speculation(
+    server: Server, collector: Any
+) -> None:
+    if collector is None:
+        pytest.skip("OpenTelemetry is not installed")
+    answer = server.complete(TEXTS[2])
+    span = server.wait_for(
+        lambda: [
+            each
+            for each in collector.requests
+            if each["gen_ai.request.id"].startswith(answer["id"])
+        ],
+        "the span",
+    )[0]
+    counted, verified = speculation(answer), span["adaptive_spec.verified_tokens"]
+    assert verified == counted["num_draft_tokens"] > 0
+    assert 0 <= span["adaptive_spec.accepted_tokens"] < span["gen_ai.usage.completion_tokens"]
+    assert 0 < span["adaptive_spec.mean_k"] <= KMAX

@@ -23,8 +23,8 @@ from adaptive_spec.operation.trace import read_trace
 
 pytestmark = pytest.mark.engine
 
-QUESTIONS = 240
-SHORT_STEPS = 1200
+QUESTIONS = 150
+SHORT_STEPS = 800
 LONG_SECONDS = float(os.environ.get("ADAPTIVE_SPEC_MIXED_TRAFFIC_SECONDS", "1800"))
 MOST_GROWTH_MB = 4.0
 """In the second half, of about 1200. Measured, with 6318 requests in all: 0.1."""

@@ -17,7 +17,8 @@ from sampled_completions import ENGINE, sample
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistics]
 
-SAMPLES_PER_PROMPT = 1536
+SAMPLES_PER_PROMPT = 768
+"""The test of many samples, which is long, has eight times as many."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_distribution_at_temperature(
     status = engine.controller.status()
     assert status["accepted_tokens"] > 1000, "speculation hardly ran"
     assert status["fail_opens"] == {}
-    assert sum(map(len, speculated)) >= 5000
+    assert sum(map(len, speculated)) >= 2500
     check_alike(speculated, unspeculated)
 
 
@@ -70,7 +71,7 @@ def test_distribution_at_temperature_with_two_sources(
     )
     speculated = sample(engine, SAMPLES_PER_PROMPT)
     status = engine.controller.status()
-    assert status["lookup"]["accepted"] > 500, "hardly anything was looked up"
+    assert status["lookup"]["accepted"] > 250, "hardly anything was looked up"
     assert status["fail_opens"] == {}
     assert "lookup_not_copied" not in status["events"]
     check_alike(speculated, unspeculated)
@@ -78,7 +79,7 @@ def test_distribution_at_temperature_with_two_sources(
 
 @pytest.mark.long
 def test_distribution_at_temperature_with_many_samples_under_goodput(shelf: Any) -> None:
-    samples = 4 * SAMPLES_PER_PROMPT
+    samples = 8 * SAMPLES_PER_PROMPT
     plain = sample(shelf.get(**ENGINE), samples)
     engine = shelf.get("draft_model", adaptive={"policy": "goodput"}, **ENGINE)
     speculated = sample(engine, samples)

@@ -13,7 +13,7 @@ from scenarios import prompts
 
 def jobs() -> list[Job]:
     return [
-        Job(f"request-{place}", text, 0, {"max_tokens": 64})
+        Job(f"request-{place}", text, 0, {"max_tokens": 24})
         for place, text in enumerate(prompts(6, 19))
     ]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,13 +32,6 @@ IDS = [
     f"{method}-{'async' if ahead else 'sync'}{'-as-on-a-gpu' if late else ''}"
     for method, ahead, late, _ in WAYS
 ]
-
-
-@pytest.fixture(scope="module")
-def v2(models: dict[str, Path]) -> Iterator[V2Engines]:
-    engines = V2Engines(models)
-    yield engines
-    engines.close()
 
 
 def jobs(tokens: int = 10) -> list[Job]:

@@ -6,9 +6,7 @@ runs under `make test-long`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,13 +40,6 @@ CONFIGURATIONS = [
 ]
 """(method, asynchronous). `test_v2_draft_signal.py` compares tokens in all four each time; ngram's
 kernel does not run in the interpreter."""
-
-
-@pytest.fixture(scope="module")
-def v2(models: dict[str, Path]) -> Iterator[V2Engines]:
-    engines = V2Engines(models)
-    yield engines
-    engines.close()
 
 
 def small_crowd() -> list[Job]:

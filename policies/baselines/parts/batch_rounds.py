@@ -15,19 +15,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.static import nearest_allowed
+from adaptive_spec.policies.static import nearest_allowed, off_mode
 from adaptive_spec.step import Mode, SpecPlan, StepContext
 
 
 class BatchRounds:
-    """Maker of uniform plans. At K = 0 the drafter keeps its state."""
+    """Maker of uniform plans.
 
-    def __init__(self) -> None:
+    Args:
+        cold: skip the drafter at K = 0 where the engine can. A drafter with state cannot resume the
+            requests alive at that time.
+    """
+
+    def __init__(self, *, cold: bool = False) -> None:
+        self._cold = cold
         self._drafted: int | None = None
         self._waiting: int | None = None
 
-    def next_round(self, context: StepContext, k: int, reason: str) -> SpecPlan:
-        """Verify all available drafts and draft `k` for the next step."""
+    def next_round(
+        self, context: StepContext, k: int, reason: str, *, measuring: bool = False
+    ) -> SpecPlan:
+        """Verify all available drafts and draft `k` for the next step.
+
+        A measuring step at K = 0 is never cold.
+        """
         capability = context.capability
         k = nearest_allowed(k, capability.uniform_values)
         now = self._at_hand(context)
@@ -37,12 +48,12 @@ class BatchRounds:
             wanted = k if self._waiting is None else self._waiting
             self._waiting = k if now == 0 and k > 0 else None
             now = min(now, wanted)
-        return self._plan(context, now, k, reason)
+        return self._plan(context, now, k, reason, cold=self._cold and not measuring)
 
     def this_round(self, context: StepContext, k: int, reason: str) -> SpecPlan:
         """Verify `k` and draft `k`."""
         k = nearest_allowed(k, context.capability.uniform_values)
-        return self._plan(context, k, k, reason)
+        return self._plan(context, k, k, reason, cold=self._cold)
 
     def prepared(self, context: StepContext, k: int) -> bool:
         """Whether this step has enough drafts to run `k`."""
@@ -57,16 +68,19 @@ class BatchRounds:
             return capability.max_draft_tokens if on else self._drafted
         return int(context.draft_available.max()) if context.batch_size else context.engine_k
 
-    def _plan(self, context: StepContext, now: int, following: int, reason: str) -> SpecPlan:
+    def _plan(
+        self, context: StepContext, now: int, following: int, reason: str, *, cold: bool
+    ) -> SpecPlan:
         is_round = context.batch_size > 0 and now <= self._at_hand(context)
         self._drafted = following
         verify = np.minimum(context.draft_available, now)
         on = following > 0 or bool(verify.any())
+        off = off_mode(context.capability) if cold else Mode.OFF_WARM
         return SpecPlan(
             step=context.step,
             verify=verify,
             draft_depth=following,
-            mode=Mode.ON if on else Mode.OFF_WARM,
+            mode=Mode.ON if on else off,
             reason=reason,
             memo=now if is_round else None,
         )

@@ -59,9 +59,10 @@ def test_where_depth_is_fixed_a_k_after_off_is_verified_one_step_later() -> None
     assert ran == [(3, 3), (0, 0), (0, 0), (4, 4), (0, 0), (2, 2)]
 
 
-def test_the_drafter_keeps_its_state_at_k_0() -> None:
-    rounds, machine = BatchRounds(), engine(cold_off=True)
-    assert rounds.this_round(context_of(machine, 0, 5), 0, "").mode is Mode.OFF_WARM
+@pytest.mark.parametrize(("cold", "mode"), [(True, Mode.OFF_COLD), (False, Mode.OFF_WARM)])
+def test_off_is_cold_only_if_asked_for(cold: bool, mode: Mode) -> None:
+    rounds, machine = BatchRounds(cold=cold), engine(cold_off=True)
+    assert rounds.this_round(context_of(machine, 0, 5), 0, "").mode is mode
 
 
 def test_a_profile_gives_the_seconds_of_a_round(tmp_path) -> None:

@@ -42,6 +42,7 @@ def not_enabled(shelf: Any) -> Any:
     return answered, changes
 
 
+@pytest.mark.long
 def test_not_enabled_schedules_as_without_the_plugin(shelf: Any, not_enabled: Any) -> None:
     assert schedule_of(shelf.get("EAGLE", variables=WITHOUT_US)) == not_enabled
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import by_request, outcomes, plans, read, read_settled, status
+from records import by_request, outcomes, plans, read, read_settled, settled_status, status
 from samples import PROMPTS, SAMPLES_PER_PROMPT, p_value, p_values, sample
 from serving import KMAX, LADDER, PATIENT
 from traffic import SCENARIOS
@@ -32,24 +33,22 @@ LEVEL = 1e-3 / COMPARISONS
 ALGORITHMS = [
     pytest.param("EAGLE", marks=pytest.mark.every_version),
     pytest.param("EAGLE3", marks=pytest.mark.long),
-    pytest.param("STANDALONE"),
+    pytest.param("STANDALONE", marks=pytest.mark.long),  # the one of http/test_server.py
     pytest.param("ADAPTIVE_NGRAM", marks=pytest.mark.every_version),
 ]
 
 all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)
 """In one order everywhere, so that pytest runs the tests of one engine together."""
 
-some_algorithms = pytest.mark.parametrize(
+all_algorithms_one_short = pytest.mark.parametrize(
     "served",
     [
-        algorithm
-        if pytest.mark.every_version in algorithm.marks
-        else pytest.param(*algorithm.values, marks=pytest.mark.long)
-        for algorithm in ALGORITHMS
+        ALGORITHMS[0],
+        *(pytest.param(*each.values, marks=pytest.mark.long) for each in ALGORITHMS[1:]),
     ],
     indirect=True,
 )
-"""The rest with the long tests."""
+"""The rest with the long tests: how drafts are verified is the same code for all."""
 
 
 class Served:
@@ -64,9 +63,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(
-    request: pytest.FixtureRequest, reference: dict[str, Any], unspeculated: Any, shelf: Any
-) -> Served:
+def served(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Served:
     return Served(shelf.get(request.param, adaptive=CYCLE))
 
 
@@ -116,6 +113,7 @@ def test_memory_ran_out_and_requests_were_put_back(served: Served) -> None:
 
 @all_algorithms
 def test_nothing_failed(served: Served) -> None:
+    assert "Switch adaptive runtime state" not in served.engine.log, "one line per switch floods it"
     assert served.engine.log.count("adaptive_spec: mode=on") == 1
     assert status(served.engine.status_file)["fail_opens"] == {}
     assert "Traceback" not in served.engine.log
@@ -129,7 +127,7 @@ def samples_on_a_cpu() -> bool:
     return "def _verify_uses_greedy(" in code
 
 
-@some_algorithms
+@all_algorithms_one_short
 def test_sampled_output_has_the_distribution_without_speculation(
     served: Served, unspeculated: Any
 ) -> None:
@@ -142,6 +140,33 @@ def test_sampled_output_has_the_distribution_without_speculation(
     values = p_values(speculated, unspeculated)
     assert len(values) == COMPARISONS
     assert min(values) > LEVEL, values
+
+
+@pytest.mark.parametrize("served", ["EAGLE"], indirect=True)
+def test_a_raising_policy_leaves_the_server_correct(
+    served: Served, reference: dict[str, Any]
+) -> None:
+    """The last test of its engine, for the policy is benched then."""
+    engine = served.engine
+    before = status(engine.status_file)
+    accepted = 0
+    for make in SCENARIOS.values():
+        jobs = make()
+        answers = engine.run([replace(job, name=f"fails-{job.name}") for job in jobs])
+        for job in jobs:
+            answer = answers[f"fails-{job.name}"]
+            assert answer.tokens == reference[job.name].tokens, job.name
+            accepted += answer.meta.get("spec_num_correct_drafts", 0)
+    assert accepted > 100, "SGLang's own speculation should go on"
+    found = settled_status(engine.status_file, before["steps"] + 100)
+    assert set(found["fail_opens"]) == {
+        f"{method} raised RuntimeError" for method in ("plan", "observe", "forget")
+    }
+    assert found["benched"]
+    modes = Counter(found["steps_by_mode"]) - Counter(before["steps_by_mode"])
+    assert modes["engine"] > 100, "a step without a plan runs SGLang's own K"
+    said = [line for line in engine.log.splitlines() if "planned failure" in line]
+    assert len(said) == 3, "once for each method"
 
 
 def test_greedy_output_in_place_of_sampled_would_be_noticed(unspeculated: Any) -> None:

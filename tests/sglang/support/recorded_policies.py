@@ -18,7 +18,10 @@ from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext
 
 
 class RecordedPolicy(StatelessPolicy):
-    """Base: one K for the batch, by `choose`; any K may follow it, unless `ask` says otherwise."""
+    """Base: one K for the batch, by `choose`; any K may follow it, unless `ask` says otherwise.
+
+    Raises in every method while a request's name begins with `fails`.
+    """
 
     name: ClassVar[str] = "recorded"
     summary: ClassVar[str] = "for tests"
@@ -32,6 +35,7 @@ class RecordedPolicy(StatelessPolicy):
         path = os.environ.get("RECORD")
         self._record = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if path else None
         self._names: dict[int, str] = {}
+        self._fails = False
 
     def choose(self, context: StepContext) -> int:
         """K for this step."""
@@ -43,6 +47,8 @@ class RecordedPolicy(StatelessPolicy):
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Write down the context and the K chosen."""
+        self._fails = any(name.startswith("fails") for name in context.request_ids)
+        self._check()
         k = self.choose(context)
         self._names.update(zip(context.slots.tolist(), context.request_ids, strict=True))
         self._write(
@@ -68,6 +74,7 @@ class RecordedPolicy(StatelessPolicy):
 
     def observe(self, step: FinishedStep) -> None:
         """Write down what was verified and accepted."""
+        self._check()
         outcome = step.outcome
         self._write(
             "outcome",
@@ -79,6 +86,14 @@ class RecordedPolicy(StatelessPolicy):
             emitted=outcome.emitted.tolist(),
             batch=outcome.batch_size,
         )
+
+    def forget(self, slots: Any) -> None:
+        """Nothing to forget."""
+        self._check()
+
+    def _check(self) -> None:
+        if self._fails:
+            raise RuntimeError("planned failure")
 
     def _write(self, kind: str, **values: Any) -> None:
         if self._record is not None:
@@ -118,32 +133,6 @@ class LargestPolicy(RecordedPolicy):
         ladder = context.capability.uniform_values
         most = int(context.draft_available.max(initial=0))
         return max(k for k in ladder if k <= most) if most >= ladder[0] else ladder[0]
-
-
-class FragilePolicy(LargestPolicy):
-    """The same; raises in every method while a request's name begins with `fails`."""
-
-    name: ClassVar[str] = "fragile"
-    _fails = False
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        """No plan for such requests."""
-        self._fails = any(name.startswith("fails") for name in context.request_ids)
-        self._check()
-        return super().plan(context)
-
-    def observe(self, step: FinishedStep) -> None:
-        """Nothing learnt from them."""
-        self._check()
-        super().observe(step)
-
-    def forget(self, slots: Any) -> None:
-        """Nor forgotten."""
-        self._check()
-
-    def _check(self) -> None:
-        if self._fails:
-            raise RuntimeError("planned failure")
 
 
 class NoisyClockPolicy(RecordedPolicy):

@@ -18,15 +18,18 @@ def read(file: Path, since: int = 0) -> list[Line]:
 
 
 def read_settled(file: Path, since: int = 0) -> list[Line]:
-    """The same once every decision has its result.
+    """The same once every decision has its result, or nothing was written for two seconds.
 
-    A last answer is on its way before the step that it ends is written down.
+    A last answer is on its way before the step that it ends is written down; what was planned for
+    the step after it never runs.
     """
-    for _ in range(200):
-        lines = read(file, since)
+    lines, since_growth = read(file, since), 0
+    while since_growth < 40:
         if {line["step"] for line in plans(lines)} <= {line["step"] for line in outcomes(lines)}:
-            return lines
+            break
         time.sleep(0.05)
+        before, lines = lines, read(file, since)
+        since_growth = since_growth + 1 if len(lines) == len(before) else 0
     return lines
 
 

@@ -24,6 +24,7 @@ seeds: 2
 engine: {max_draft_tokens: 3}
 tokens: 250
 kernel: numpy
+timeline_pieces: 20
 """
 POLICIES = ("off", "static:k=2", "ours")
 CELLS = 4

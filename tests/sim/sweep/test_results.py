@@ -61,6 +61,12 @@ def test_a_fixed_k_as_a_policy_equals_the_oracle_of_that_k(finished):
             assert twin.tpot_ms == row.result.tpot_ms
 
 
+def test_timelines_are_kept_for_the_first_seed_only_and_are_no_longer_than_asked(finished):
+    for row in rows_by(read_results(finished), "policy"):
+        length = len(row.result.timeline.k)
+        assert (0 < length <= 20) if row.cell.seed == 0 else length == 0
+
+
 def test_parquet_has_the_same_figures_in_flat_columns(finished):
     frame = polars.read_parquet(finished / "results.parquet")
     rows = read_results(finished).rows

@@ -35,16 +35,16 @@ def crowded() -> list[Job]:
     """Arrivals over time, more KV than there is: chunked prefill and preemptions."""
     chosen = random.Random(3)
     jobs = []
-    for index, prompt in enumerate(prompts(22, 1)):
+    for index, prompt in enumerate(prompts(14, 1)):
         options = {"max_tokens": chosen.randrange(20, 70)}
-        jobs.append(Job(f"text-{index}", prompt, chosen.randrange(0, 50), options))
-    for index in range(12):
+        jobs.append(Job(f"text-{index}", prompt, chosen.randrange(0, 30), options))
+    for index in range(8):
         length = chosen.randrange(3, 150)
         tokens = [chosen.randrange(3, VOCABULARY) for _ in range(length)]
         options = {"max_tokens": chosen.randrange(1, 60)}
-        jobs.append(Job(f"noise-{index}", tokens, chosen.randrange(0, 50), options))
+        jobs.append(Job(f"noise-{index}", tokens, chosen.randrange(0, 30), options))
     repeated = prompts(1, 9)[0] * 2
-    jobs += [Job(f"same-{index}", repeated, 5 + 9 * index) for index in range(4)]
+    jobs += [Job(f"same-{index}", repeated, 5 + 9 * index) for index in range(3)]
     return jobs
 
 
