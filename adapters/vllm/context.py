@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from itertools import islice
+from operator import add
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,30 +112,32 @@ class ContextBuilder:
         if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
+        # Lists until there is something to limit: they cost less than arrays of a few requests.
         ahead = under_way is not None
-        computed = _whole([request.num_computed_tokens for request in requests])
-        tokens = _whole([request.num_tokens for request in requests])
-        on_way = _whole([request.num_output_placeholders for request in requests])
-        left = _whole([request.num_prompt_tokens + request.max_tokens for request in requests])
-        left -= tokens
-        left -= ahead or on_way > 0
-        if requests and left.min() <= 0:
-            goes_on = left > 0
-            requests = list(compress(requests, goes_on.tolist()))
-            computed, tokens, on_way, left = (
-                values[goes_on] for values in (computed, tokens, on_way, left)
+        tokens = [request.num_tokens for request in requests]
+        on_way = [request.num_output_placeholders for request in requests]
+        left = [
+            r.num_prompt_tokens + r.max_tokens - end - (ahead or coming > 0)
+            for r, end, coming in zip(requests, tokens, on_way, strict=True)
+        ]
+        if left and min(left) <= 0:
+            decode = [row for row, to_go in enumerate(left) if to_go > 0]
+            requests, tokens, on_way, left = (
+                [values[row] for row in decode] for values in (requests, tokens, on_way, left)
             )
         rows = self._rows_of(requests)
+        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
         structured = [request for request in requests if request.use_structured_output]
         ending: list[Any] = []
         room = possible = available = rows.cap
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
         if requests and self._capability.level is not Level.UNIFORM:
-            end_at, near = tokens + on_way, 2 * kmax + 3
-            free = scheduler.max_model_len - end_at.max() - kmax - 1
-            if min(free, left.min()) < near:  # else nothing but its cap limits a request
+            filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
+            free = scheduler.max_model_len - max(filled) - kmax - 1
+            if min(free, *left) < near:  # else nothing but its cap limits a request
+                end_at: IntArray = np.array(filled, dtype=np.int64)
                 if ahead:
-                    ending = list(compress(requests, (left < near).tolist()))
+                    ending = [r for r, to_go in zip(requests, left, strict=True) if to_go < near]
                     end_at = np.maximum(end_at, computed + 1)
                 least = np.minimum(left, scheduler.max_model_len - end_at)
                 room = np.minimum(rows.cap, least - 1)
@@ -146,7 +149,9 @@ class ContextBuilder:
             available = np.minimum(available, max(under_way, 0))
         found = None
         if self._lookup is not None:
-            found = self._lookup.find(requests, room, computed + 1 - tokens)
+            found = self._lookup.find(
+                requests, room, computed + 1 - np.array(tokens, dtype=np.int64)
+            )
         shown = None if signals is None else signals.take(rows.ids)
         pool = scheduler.kv_cache_manager.block_pool
         limit = None
@@ -207,7 +212,9 @@ class ContextBuilder:
     @staticmethod
     def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
         """[B] drafts at hand that may be verified."""
-        drafts = _whole([len(request.spec_token_ids) for request in requests])
+        drafts: IntArray = np.array(
+            [len(request.spec_token_ids) for request in requests], dtype=np.int64
+        )
         if structured:
             kept = [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
             drafts *= np.array(kept)
@@ -238,10 +245,6 @@ class ContextBuilder:
                     break
                 prompt_left += request.num_tokens - request.num_computed_tokens
         return max(min(prompt_left, budget), 0)
-
-
-def _whole(numbers: list[int]) -> IntArray:
-    return np.array(numbers, dtype=np.int64)
 
 
 def escapes_the_grammar(request: Any) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import compress, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,9 +105,8 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     step, results = arrived.step, arrived.results
     output, context = step.output, step.context
     scheduled, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-    names: Sequence[str] = context.request_ids
-    rows: IntArray | None = None
-    tokens = list(map(scheduled.get, names, repeat(0)))
+    names, rows = context.request_ids, None
+    tokens = [scheduled.get(name, 0) for name in names]
     batch_size, batch_tokens = len(names), sum(tokens)
     context_tokens = sum(context.context_tokens.tolist())
     verified = [len(drafts.get(name, ())) for name in names]
@@ -122,28 +120,35 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         return None
     else:
         ragged = min(verified) < max(verified)
-    index_of, sampled = results.req_id_to_index, results.sampled_token_ids
+    index_of = results.req_id_to_index
     places = [index_of.get(name, -1) for name in names]
-    # 0 at place -1: not in the results.
-    before, after = [*arrived.generated, 0], [*map(len, sampled), 0]
-    counts = [before[place] for place in places]
+    generated = [*arrived.generated, 0]  # 0 at place -1: not in the results
+    counts = [generated[place] for place in places]
+    if step.lost or 0 in counts:
+        rows = [
+            row
+            for row, (name, count) in enumerate(zip(names, counts, strict=True))
+            if count and name not in step.lost
+        ]
+        names = [names[row] for row in rows]
+        verified = [verified[row] for row in rows]
+        places = [places[row] for row in rows]
+        counts = [counts[row] for row in rows]
     if output.num_invalid_spec_tokens:
         invalid = output.num_invalid_spec_tokens
         verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
-    slots = context.slots
-    k_i: IntArray = np.array(verified, dtype=np.int64)
-    accepted: IntArray = np.minimum(np.array(counts, dtype=np.int64) - 1, k_i)
-    emitted: IntArray = np.array([after[place] for place in places], dtype=np.int64)
-    if step.lost or 0 in counts:
-        lost = step.lost
-        kept = [bool(count) and name not in lost for name, count in zip(names, counts, strict=True)]
-        rows = np.flatnonzero(kept)
-        slots, k_i, accepted, emitted = slots[rows], k_i[rows], accepted[rows], emitted[rows]
-        names, places = list(compress(names, kept)), list(compress(places, kept))
+    sampled = results.sampled_token_ids
     agreed = None
     if step.drafts_found is not None:
-        copies = step.drafts_found if rows is None else [step.drafts_found[row] for row in rows]
+        copies = step.drafts_found
+        if rows is not None:
+            copies = [copies[row] for row in rows]
         agreed = agreement(copies, [sampled[place] for place in places])
+    right = [k if count > k else count - 1 for count, k in zip(counts, verified, strict=True)]
+    columns: IntArray = np.array(
+        (verified, right, [len(sampled[place]) for place in places]), dtype=np.int64
+    )
+    k_i, accepted, emitted = columns
     copies_of = step.plan.from_lookup
     if agreed is not None and copies_of is not None:
         taken = copies_of if rows is None else copies_of[rows]
@@ -154,7 +159,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
     return StepOutcome(
         step=context.step,
-        slots=slots,
+        slots=context.slots if rows is None else context.slots[np.array(rows, dtype=np.int64)],
         verified=k_i,
         accepted=accepted,
         emitted=emitted,
