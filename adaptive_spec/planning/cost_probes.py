@@ -31,8 +31,8 @@ _SAMPLES_BESIDE = ((2, 0.7), (5, 0.97))
 """Steps to be timed with a K next to the best, if its goodput is at least so much of the best's."""
 _WITHOUT_DRAFTING = 3
 """Steps for each doubling of the load."""
-_HOPELESS_SHARE = 0.005
-"""Share of a load's steps that may go into timing K that look hopeless."""
+_HOPELESS_SHARE, _HOPELESS_AFTER = 0.005, 500
+"""Share of a load's steps that may go into timing K that look hopeless, after so many steps."""
 _MOSTLY_PROMPTS = 4
 """A step with so many times more prompt tokens than the batch could verify measures prompts."""
 
@@ -93,7 +93,8 @@ class CostProbes:
             return None
         least, batch_size = _smallest(context.capability), context.batch_size
         load = load_bin(batch_size)
-        self._budget[load] = self._budget.get(load, 0.0) + _PERIOD * _HOPELESS_SHARE
+        budget = self._budget.get(load, -_HOPELESS_AFTER * _HOPELESS_SHARE)
+        self._budget[load] = budget + _PERIOD * _HOPELESS_SHARE
 
         def hopeful(k: int) -> bool:
             assert forecast is not None
