@@ -31,6 +31,8 @@ _DRIFT_OVER_WANDER = 2.0
 _MOST_RESIDUAL = 0.5
 _LEAST_MOVE, _KEPT = 0.02, 0.98
 """Relative; what runs moves by less, within some 50 steps, because of noise."""
+_MISFIT, _PATIENCE = 0.1, 64
+"""Relative error of a fit, and steps in a row with it, from where what was timed is out of date."""
 
 
 class StepTimeWatch:
@@ -97,3 +99,27 @@ class StepTimeWatch:
         self._wander += _WANDER_RATE * (square - self._wander)
         least = _LEAST_DRIFT * _LEAST_DRIFT
         return square > max(least, _DRIFT_OVER_WANDER * _DRIFT_OVER_WANDER * self._wander)
+
+
+class MisfitWatch:
+    """Notices that the steps that run do not fit what else was timed.
+
+    What was timed with another load or K may be long gone, without a change that could be seen:
+    load or K had moved before it was.
+    """
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._patience = _PATIENCE
+
+    def observe(self, error: float) -> bool:
+        """Take up the relative error of a fit; whether it has been large for long.
+
+        Each time that it has, the next time takes twice as many steps, as times may fit no model.
+        """
+        self._steps = self._steps + 1 if abs(error) > _MISFIT else 0
+        if self._steps < self._patience:
+            return False
+        self._steps = 0
+        self._patience *= 2
+        return True

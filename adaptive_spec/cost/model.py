@@ -27,7 +27,7 @@ import math
 
 import numpy as np
 
-from adaptive_spec.cost.change_detection import StepTimeWatch
+from adaptive_spec.cost.change_detection import MisfitWatch, StepTimeWatch
 from adaptive_spec.cost.coefficients import (
     ANY_DRAFT,
     CONTEXT,
@@ -70,9 +70,6 @@ _SHORTEST, _LONGEST = 1e-6, 60.0
 """Seconds; what took less or longer was no step."""
 _ALIKE = 0.25
 """Steps whose expected times differ by more than so much are not held against each other."""
-_CONTRADICTS, _CONTRADICTIONS = 0.1, 64
-"""Relative error of the fit to a cell, and steps in a row with it, from where other cells must be
-wrong. Each time that they were asked for anew, the next time waits for twice as many steps."""
 _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
 _MOSTLY_ONE = 0.75
@@ -103,8 +100,7 @@ class CostModel:
         self.changes = 0
         """Times that what was timed has aged."""
         self._doubted = False
-        self._contradicted, self._patience = 0, _CONTRADICTIONS
-        self._watch = StepTimeWatch()
+        self._watch, self._misfit = StepTimeWatch(), MisfitWatch()
         self._calm: FloatArray = self._coefficients
         """Coefficients when no change was suspected, at a load of this number."""
         self._calm_load = -1
@@ -215,10 +211,12 @@ class CostModel:
         exchange(self._gram, self._moment, self._coefficients, self._least, *was, *now)
         if self._pull.size:
             self._follow_prompts()
-        if self._contradicts(cell):
-            self._age(1.0, cell.seconds, outcome)
-            self.samples = 0
-            return True
+        if cell.settled is not None and not outcome.prefill_tokens:
+            fit = float(np.dot(self._coefficients, cell.features))
+            if self._misfit.observe(fit / cell.seconds - 1.0):
+                self._age(1.0, cell.seconds, outcome)
+                self.samples = 0
+                return True
         return changed
 
     def _changed(
@@ -249,24 +247,6 @@ class CostModel:
         now = max(float(np.dot(self._coefficients, features)), _SHORTEST)
         self._age(factor * expected / now if factor < 1.0 else factor, factor * expected, outcome)
         self.samples = 0
-        return True
-
-    def _contradicts(self, cell: StepCell) -> bool:
-        """Whether the steps that run have not fitted what else was timed for long.
-
-        What was timed at another load or K may be long gone, without a change that could be seen.
-        """
-        if cell.settled is None or cell.features[PREFILL]:
-            return False
-        error = float(np.dot(self._coefficients, cell.features)) / cell.seconds - 1.0
-        if abs(error) <= _CONTRADICTS:
-            self._contradicted = 0
-            return False
-        self._contradicted += 1
-        if self._contradicted < self._patience:
-            return False
-        self._contradicted = 0
-        self._patience *= 2
         return True
 
     def _scale_others(self, cell: StepCell, factor: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.cost.change_detection import StepTimeWatch
+from adaptive_spec.cost.change_detection import MisfitWatch, StepTimeWatch
 
 
 def noisy(seconds: float, random: np.random.Generator) -> float:
@@ -65,3 +65,11 @@ def test_a_level_that_wanders_for_ever_is_seldom_taken_for_a_change() -> None:
         level = 0.98 * level + 0.02 * random.standard_normal()  # by 10 %, with a memory of 50
         found += watch.observe(noisy(0.01 * np.exp(level), random), 0.01, 0.03) is not None
     assert found <= 30  # of 200 stretches that long
+
+
+def test_a_fit_that_stays_wrong_is_noticed_ever_later() -> None:
+    watch = MisfitWatch()
+    noticed = [n for n in range(1, 500) if watch.observe(0.2)]
+    assert noticed == [64, 64 + 128, 64 + 128 + 256]
+    watch = MisfitWatch()
+    assert not any(watch.observe(0.2 if n % 60 else 0.05) for n in range(1, 500))
