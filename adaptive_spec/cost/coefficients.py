@@ -36,6 +36,8 @@ MOST_FALL = 0.1
 _RIDGE = 0.02
 _SMOOTHNESS = 0.3
 _PROFILE_RIDGE = 4.0
+_SELDOM = 3.0
+"""Few GPUs read the context again for drafts; where none does, noise must not pass for it."""
 
 _PROMPT = 32.0
 """Tokens of a prompt that counts for as much as what is guessed of prompts beforehand."""
@@ -110,7 +112,7 @@ def weak_guess(coefficients: FloatArray, seconds: float, outcome: StepOutcome) -
     strength[PREFILL] *= _PROMPT**2
     strength[PASS_REQUEST] *= outcome.batch_size**2
     strength[ANY_DRAFT_REQUEST] *= outcome.batch_size**2
-    strength[ANY_DRAFT_CONTEXT] = strength[CONTEXT]
+    strength[ANY_DRAFT_CONTEXT] = _SELDOM * strength[CONTEXT]
     # A guess far above a step is wrong by as much, and must not hold the slopes beside it.
     rises = coefficients[1 : LAST + 1] / seconds
     strength[1 : LAST + 1] /= np.maximum(rises, 1.0) ** 2
