@@ -6,8 +6,9 @@ Granularity: one K per batch. Signals: accepted drafts by position and, with `ta
 Each position has an acceptance rate over its drafts: the mean of the first `window` (256) drafts,
 then a moving average with step 1 / window. All positions start enabled. A position is disabled when
 its rate falls below `threshold`, and enabled again at `threshold + hysteresis` (0.05). K is the
-number of leading enabled positions. K is Kmax until `window` drafts have been judged, and at every
-`probe_interval`-th step (64). With a batch-size table, K is the smaller of the two.
+number of leading enabled positions, at least `min_k`. K is Kmax until `window` drafts have been
+judged, and at every `probe_interval`-th step (64). With a batch-size table, K is the smaller of the
+two.
 
 Faults kept:
 
@@ -42,6 +43,7 @@ class AcceptanceAdaptiveKOptions(
 
     threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.4
     """Least acceptance rate of a position that is drafted."""
+    min_k: NonNegative = 0
     window: Positive = 256
     """Length of the averages (drafts)."""
     probe_interval: NonNegative = 64
@@ -148,4 +150,4 @@ class AcceptanceAdaptiveKPolicy(StatelessPolicy):
             return kmax, "first drafts"
         if options.probe_interval and self._steps % options.probe_interval == 0:
             return kmax, "probe"
-        return self._positions.leading(), "accepted often enough"
+        return min(max(self._positions.leading(), options.min_k), kmax), "accepted often enough"

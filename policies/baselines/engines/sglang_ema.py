@@ -34,7 +34,7 @@ that the engine cannot run are left out.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
@@ -81,11 +81,15 @@ class SGLangEmaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Tiers by ascending batch size."""
     initial_steps: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """First K where it is a candidate; absent: the engine's own K."""
+    graph_batch_sizes: list[Positive] = []
+    """Captured batch sizes, ascending: a batch counts as the next larger one. Empty: exact."""
 
     def __post_init__(self) -> None:
         sizes = [tier.batch_size for tier in self.tiers]
         if not sizes or sizes != sorted(set(sizes)):
             raise ValueError("`tiers` must ascend by batch_size without repeats, and not be empty")
+        if self.graph_batch_sizes != sorted(set(self.graph_batch_sizes)):
+            raise ValueError("`graph_batch_sizes` must ascend without repeats")
 
 
 class EmaSlot:
@@ -146,6 +150,7 @@ class EmaTiers:
     """Slots of all tiers, found by batch size."""
 
     def __init__(self, options: SGLangEmaOptions, capability: Capability, initial: int) -> None:
+        self._graphs = options.graph_batch_sizes
         self.sizes = [tier.batch_size for tier in options.tiers]
         allowed = capability.uniform_values
         self.slots: list[EmaSlot] = []
@@ -156,6 +161,9 @@ class EmaTiers:
 
     def slot(self, batch_size: int) -> EmaSlot:
         """Return the slot of a batch size."""
+        place = bisect_left(self._graphs, batch_size)
+        if place < len(self._graphs):
+            batch_size = self._graphs[place]
         return self.slots[max(bisect_right(self.sizes, batch_size) - 1, 0)]
 
 

@@ -152,7 +152,7 @@ class SGLangThroughputPolicy(StatelessPolicy):
             self._start(context)
         measure = self._times.unmeasured(context)
         if measure is not None:
-            return self._rounds.next_round(context, measure, "profiling")
+            return self._rounds.next_round(context, measure, "profiling", measuring=True)
         batch = max(context.batch_size, 1)
         candidates = self._candidates[max(bisect_right(self._sizes, batch) - 1, 0)]
         if self._k not in candidates:

@@ -111,7 +111,7 @@ class VllmDynamicPolicy(StatelessPolicy):
             self._times.start(context.capability)
             measure = self._times.unmeasured(context)
             if measure is not None:
-                return self._rounds.next_round(context, measure, "profiling")
+                return self._rounds.next_round(context, measure, "profiling", measuring=True)
         self._steps += 1
         rates = self._rates()
         if rates is None or not (self._table or self._times.ready):

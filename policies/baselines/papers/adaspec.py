@@ -16,7 +16,8 @@ first).
 * Verification: N = B + drafts is cut to the next smaller captured size (a power of two up to 32,
   then multiples of 32) by dropping drafts of the requests with the smallest a_i at their last
   draft; the cut stands if goodput does not fall.
-* The paper's limit on a step's time is left out: the released code comments that line out.
+* `tpot_limit_seconds`: a k with T above the limit is infeasible. The released code comments this
+  line out (limit 0.04 s), so no limit is the default.
 
 Faults kept:
 
@@ -28,20 +29,20 @@ Faults kept:
 Where the engine exposes no probabilities, c is the acceptance rate so far and stands for all (a_ij
 = c^j); nothing is then cut. `Capability.token_buckets` are the captured sizes where given. Times
 come from the option `profile`, or from extra steps at each new load. If not even one draft pays,
-upstream skips the drafter; its state is kept here, because requests alive at that time would never
-be drafted for again.
+upstream skips the drafter (`cold`); by default its state is kept here, because requests alive at
+that time would never be drafted for again.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.policies.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import nearest_allowed
+from adaptive_spec.policies.static import nearest_allowed, off_mode
 from adaptive_spec.policy import Provenance
 from adaptive_spec.step import (
     DraftPass,
@@ -59,7 +60,7 @@ _UNANSWERED = 3
 """Plans to draft without a call after a pass, after which the engine counts as one without calls.
 """
 
-_INITIAL_CONFIDENCE = 0.6
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class AdaSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,6 +68,13 @@ class AdaSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     profile: str | None = None
     """File with a cost profile; without one, each load is profiled when it first occurs."""
+    initial_confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.6
+    tpot_limit_seconds: Positive | None = None
+    """Longest step with drafts, the SLO (seconds); absent: no limit, as released."""
+    cut: bool = True
+    """Cut the verification to a captured size."""
+    cold: bool = False
+    """Skip the drafter at K = 0 where the engine can."""
 
 
 class AdaSpecPolicy(StatelessPolicy):
@@ -88,6 +96,7 @@ class AdaSpecPolicy(StatelessPolicy):
 
     def __init__(self, options: AdaSpecOptions, *, seed: int = 0) -> None:
         del seed
+        self._options = options
         self._times = StartUpProfile(options.profile)
         self.total = 0.0
         self.drafts = 0
@@ -197,7 +206,7 @@ class AdaSpecPolicy(StatelessPolicy):
         """Return [B] K_i cut to the next smaller captured size, if goodput does not fall."""
         drafts = int(verify.sum())
         uniform = context.capability.level is Level.UNIFORM
-        if context.confidence is None or uniform or drafts == 0:
+        if not self._options.cut or context.confidence is None or uniform or drafts == 0:
             return verify
         batch, depth = context.batch_size, int(verify.max())
         excess = batch + drafts - self._size_below(context, batch + drafts)
@@ -231,7 +240,7 @@ class AdaSpecPolicy(StatelessPolicy):
     @property
     def _confidence(self) -> float:
         """c, the mean probability of the drafts so far."""
-        return self.total / self.drafts if self.drafts else _INITIAL_CONFIDENCE
+        return self.total / self.drafts if self.drafts else self._options.initial_confidence
 
     def _survival(self, confidence: FloatArray) -> FloatArray:
         """Return [B, j] a_ij; c replaces unknown probabilities."""
@@ -245,11 +254,17 @@ class AdaSpecPolicy(StatelessPolicy):
 
     def _time(self, batch: int, context_tokens: int) -> None:
         self._batch_of_seconds, self._context_tokens = batch, context_tokens
-        self._seconds = self._times.round_seconds(batch, context_tokens)
+        self._seconds = self._times.round_seconds(
+            batch, context_tokens, off_without_drafter=self._options.cold
+        )
 
     def _goodput_of(self, k: int, value: float) -> float:
-        """Return tokens per second with k drafts each and `value` accepted."""
-        return (self._batch_of_seconds + value) / float(self._seconds[k])
+        """Return tokens per second with k drafts each and `value` accepted; -1 if infeasible."""
+        seconds = float(self._seconds[k])
+        limit = self._options.tpot_limit_seconds
+        if k and limit is not None and seconds > limit:
+            return -1.0
+        return (self._batch_of_seconds + value) / seconds
 
     def _ragged_goodput(
         self, context: StepContext, verify: IntArray, depth: int, value: float
@@ -290,10 +305,12 @@ class AdaSpecPolicy(StatelessPolicy):
             verify = np.minimum(context.draft_available, now)
         self._depth = following
         on = following > 0 or bool(verify.any())
+        cold = self._options.cold and not self._profiling
+        off = off_mode(capability) if cold else Mode.OFF_WARM
         return SpecPlan(
             step=context.step,
             verify=verify,
             draft_depth=following,
-            mode=Mode.ON if on else Mode.OFF_WARM,
+            mode=Mode.ON if on else off,
             reason=reason,
         )

@@ -2,7 +2,7 @@
 
 Rule: each request drafts `extra_drafts` more than the base K; of all drafts of the batch, the rule
 verifies the C = B * (Kmax - extra_drafts) with the largest cumulative draft probability. K_i is the
-last position of request i among them.
+last position of request i among them. Below `turn_on_batch_size`: the base K for all.
 
 Source: arXiv 2502.15197; `select_proposals_no_priority` in vllm/spec_decode/tetris.py and its
 caller in spec_decode_worker.py of ZhaoxuanWu/Tetris. Granularity: L1. Without the confidence
@@ -34,6 +34,8 @@ class TetrisOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     extra_drafts: Annotated[int, msgspec.Meta(ge=0)] = 1
     """Drafts per request beyond the base K; the base K is Kmax minus these, at least 1."""
+    turn_on_batch_size: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Smallest batch that is ranked."""
 
 
 class TetrisPolicy(StatelessPolicy):
@@ -58,7 +60,8 @@ class TetrisPolicy(StatelessPolicy):
         """Plan the C likeliest drafts."""
         capability, batch = context.capability, context.batch_size
         base = max(capability.max_draft_tokens - self._options.extra_drafts, 1)
-        if context.confidence is None or capability.level is Level.UNIFORM or not batch:
+        ranked = batch >= self._options.turn_on_batch_size
+        if context.confidence is None or capability.level is Level.UNIFORM or not ranked:
             return fixed_plan(context, base, f"base {base}")
         survival = survival_of(context.confidence)
         return SpecPlan(

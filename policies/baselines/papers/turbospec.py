@@ -23,8 +23,8 @@ Differences from upstream: its sampler also judges drafts after a rejected one, 
 report; here a draft is judged if all earlier drafts were accepted. Times come from the option
 `profile`, or from extra steps at each new load, not from a regression over start-up runs. Its
 second rule, for n-gram drafting with a measured share of matching requests, is left out. At K = 0
-upstream skips the drafter; its state is kept here, because requests alive at that time would never
-be drafted for again.
+upstream skips the drafter (`cold`); by default its state is kept here, because requests alive at
+that time would never be drafted for again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from adaptive_spec.policy import Provenance
 from adaptive_spec.step import FinishedStep, FloatArray, Level, SpecPlan, StepContext
 
 _KEEP = 0.85
-_INITIAL_ACCEPTANCE = 0.7
 _MEMORY_MARGIN = 1.1
 
 
@@ -50,10 +49,13 @@ class TurboSpecOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     profile: str | None = None
     """File with a cost profile; without one, each load is profiled when it first occurs."""
+    initial_acceptance: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.7
     update_interval: Annotated[int, msgspec.Meta(ge=1)] = 20
     """Steps between two decisions."""
     off_bias: Annotated[float, msgspec.Meta(gt=0)] = 1.1
     """Factor on the goodput at K = 0."""
+    cold: bool = False
+    """Skip the drafter at K = 0 where the engine can."""
 
 
 class TurboSpecPolicy(StatelessPolicy):
@@ -75,9 +77,9 @@ class TurboSpecPolicy(StatelessPolicy):
     def __init__(self, options: TurboSpecOptions, *, seed: int = 0) -> None:
         del seed
         self._options = options
-        self._rounds = BatchRounds()
+        self._rounds = BatchRounds(cold=options.cold)
         self._times = StartUpProfile(options.profile)
-        self.acceptance = _INITIAL_ACCEPTANCE
+        self.acceptance = options.initial_acceptance
         self._accepted = 0
         self._judged = 0
         self._step = 0
@@ -88,7 +90,7 @@ class TurboSpecPolicy(StatelessPolicy):
         self._times.start(context.capability)
         measure = self._times.unmeasured(context)
         if measure is not None:
-            return self._rounds.next_round(context, measure, "profiling")
+            return self._rounds.next_round(context, measure, "profiling", measuring=True)
         if context.batch_size and self._times.ready:
             if self._k is None or self._step % self._options.update_interval == 0:
                 self._k = self._first_maximum(context)
@@ -110,7 +112,9 @@ class TurboSpecPolicy(StatelessPolicy):
     def _first_maximum(self, context: StepContext) -> int:
         batch = context.batch_size
         total = int(context.context_tokens.sum())
-        seconds: FloatArray = self._times.round_seconds(batch, total)
+        seconds: FloatArray = self._times.round_seconds(
+            batch, total, off_without_drafter=self._options.cold
+        )
         best, best_goodput = 0, -math.inf
         for k in context.capability.uniform_values:
             needed = _MEMORY_MARGIN * batch * (total // batch + k + 1)

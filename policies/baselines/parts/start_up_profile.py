@@ -62,12 +62,15 @@ class StartUpProfile:
 
         return self._untimed.offer(self._cost, context.batch_size, has_room)
 
-    def round_seconds(self, batch_size: int, context_tokens: int) -> FloatArray:
+    def round_seconds(
+        self, batch_size: int, context_tokens: int, *, off_without_drafter: bool = False
+    ) -> FloatArray:
         """Return [Kmax + 1] seconds of a round with K = 0..Kmax; requires `ready`.
 
         Args:
             batch_size: B >= 1.
             context_tokens: sum over the batch.
+            off_without_drafter: skip the drafter entirely at K = 0.
         """
         assert self._cost is not None
         assert self._capability is not None
@@ -75,6 +78,8 @@ class StartUpProfile:
         draft = self._cost.draft_seconds(batch_size)
         if not self._capability.steers_depth:
             draft[1:] = draft[-1]
+        if off_without_drafter:
+            draft[0] = 0.0
         seconds: FloatArray = verify + draft
         return seconds
 

@@ -45,6 +45,8 @@ class DiscoOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
     threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     """Acceptance probability below which drafting stops."""
+    learn: bool = True
+    """Refit online."""
 
 
 class DiscoPolicy(LiveStoppingPolicy):
@@ -93,7 +95,7 @@ class DiscoPolicy(LiveStoppingPolicy):
     def observe(self, step: FinishedStep) -> None:
         """Add the judged drafts; every 100 steps, take one Newton step."""
         confidence, entropy = step.context.confidence, step.context.entropy
-        if confidence is None or entropy is None:
+        if not self._options.learn or confidence is None or entropy is None:
             return
         outcome = step.outcome
         seen, taken = observed(outcome.verified, outcome.accepted, confidence.shape[1])

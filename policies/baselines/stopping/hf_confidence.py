@@ -49,6 +49,8 @@ class HfConfidenceOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unk
     """Most drafts per request and step; null, or above Kmax: Kmax."""
     threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.4
     """Initial probability below which drafting stops."""
+    refit: bool = True
+    """Refit the threshold to accepted drafts."""
     window: Annotated[int, msgspec.Meta(ge=6)] = 2048
     """Most remembered judged drafts."""
 
@@ -92,7 +94,7 @@ class HfConfidencePolicy(LiveStoppingPolicy):
     def observe(self, step: FinishedStep) -> None:
         """Add the judged drafts and refit the threshold."""
         confidence, outcome = step.context.confidence, step.outcome
-        if confidence is None:
+        if not self._options.refit or confidence is None:
             return
         seen, taken = observed(outcome.verified, outcome.accepted, confidence.shape[1])
         seen &= ~np.isnan(confidence)

@@ -4,10 +4,11 @@ Rule: K <- K + 2 after a fully accepted round, otherwise K <- max(1, K - 1). A r
 changes nothing.
 
 Source: `AssistedCandidateGenerator.update_candidate_strategy` in generation/candidate_generator.py
-of transformers 5.19 (`num_assistant_tokens_schedule` "heuristic"; `num_assistant_tokens` 20).
-Granularity: L2; the original serves one request, here each request has its own K. A new request
-starts with the K of the request that ended last. D is the largest K of the batch; an engine with
-one K per batch runs the rounded mean. K is capped at the engine's Kmax.
+of transformers 5.19 (`num_assistant_tokens_schedule` "heuristic", or "heuristic_transient";
+`num_assistant_tokens` 20). Granularity: L2; the original serves one request, here each request has
+its own K. A new request starts with the K of the request that ended last, or afresh with
+`transient`. D is the largest K of the batch; an engine with one K per batch runs the rounded mean.
+K is capped at the engine's Kmax.
 
 Faults kept: one rejected draft in a row of twenty counts like twenty; load is ignored; K >= 1.
 """
@@ -31,6 +32,8 @@ class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     initial: Annotated[int, msgspec.Meta(ge=1)] = 20
     """K of the first request; above Kmax: Kmax."""
+    transient: bool = False
+    """Start every request with `initial`."""
 
 
 class HfHeuristicPolicy(StatelessPolicy):
@@ -47,6 +50,7 @@ class HfHeuristicPolicy(StatelessPolicy):
 
     def __init__(self, options: HfHeuristicOptions, *, seed: int = 0) -> None:
         del seed
+        self._options = options
         self._start = options.initial
         self._k = integers(0)  # 0: not started
         self._most: int | None = None
@@ -71,11 +75,12 @@ class HfHeuristicPolicy(StatelessPolicy):
         self._k[slots] = np.minimum(np.where(full, k + 2, np.maximum(k - 1, 1)), self._most)
 
     def forget(self, slots: IntArray) -> None:
-        """Keep the last K of an ended request for the next one."""
-        begun = self._k[slots]
-        begun = begun[begun > 0]
-        if begun.size:
-            self._start = int(begun[-1])
+        """Keep the last K of an ended request for the next one, unless `transient`."""
+        if not self._options.transient:
+            begun = self._k[slots]
+            begun = begun[begun > 0]
+            if begun.size:
+                self._start = int(begun[-1])
         self._k.reset(slots)
 
     def _current(self, slots: IntArray) -> IntArray:

@@ -96,6 +96,12 @@ def test_kmax_runs_until_the_window_has_been_seen() -> None:
     assert engine.step().draft_depth == 0
 
 
+def test_min_k_is_a_floor() -> None:
+    engine = TinyEngine(adaptive(window=4, probe_interval=0, min_k=1), accepts=0, batch=1)
+    engine.run(10)
+    assert set(engine.run(20)) == {1}
+
+
 def test_every_so_many_steps_a_probe_drafts_and_verifies_kmax() -> None:
     engine = TinyEngine(adaptive(window=8, probe_interval=16), accepts=0, batch=8)
     engine.run(32)

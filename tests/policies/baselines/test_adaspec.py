@@ -145,6 +145,14 @@ def test_it_does_not_draft_if_the_first_draft_is_not_expected_to_pay(tmp_path: P
     assert machine.step().mode is Mode.OFF_WARM
 
 
+def test_a_step_longer_than_the_slo_is_infeasible(tmp_path: Path) -> None:
+    # 10 ms + 2 per pass: three passes with their tokens take 16.2 ms.
+    high = [0.99] * 5
+    assert draft(ready(tmp_path, options={"tpot_limit_seconds": 0.0165}), high) == 3
+    assert draft(ready(tmp_path, options={"tpot_limit_seconds": 0.0155}), high) == 2
+    assert ready(tmp_path, options={"tpot_limit_seconds": 0.011}).run(3)[-1] == 0
+
+
 def test_the_verification_is_cut_to_the_size_below(tmp_path: Path) -> None:
     # 4 requests with 2 drafts each are 12 tokens; the size below is 8.
     steep = {"fixed": 0.001, "token": 2e-3, "draft_pass": 1e-4}
@@ -202,11 +210,11 @@ def test_an_engine_that_never_asks_is_not_drafted_for_to_the_full(tmp_path: Path
 def test_where_all_is_drafted_the_stop_decides_what_is_verified(tmp_path: Path) -> None:
     # Passes run anyway: a token costs so much that the second, at .1, is not worth it.
     cost = {"fixed": 0.01, "token": 1e-3, "draft_pass": 0.0}
-    machine = ready(tmp_path, cost, level=Level.VERIFY)
+    machine = ready(tmp_path, cost, {"cut": False}, level=Level.VERIFY)
     machine.confidence = np.tile([0.9, 0.1, 0.9, 0.9, 0.9], (4, 1))
-    assert machine.step().draft_depth == 2
+    assert machine.step().verify.tolist() == [2] * 4
     machine.confidence = np.tile([0.99] * 5, (4, 1))
-    assert machine.step().draft_depth == 5
+    assert machine.step().verify.tolist() == [5] * 4
 
 
 def test_a_uniform_engine_is_never_cut(tmp_path: Path) -> None:
@@ -217,7 +225,7 @@ def test_a_uniform_engine_is_never_cut(tmp_path: Path) -> None:
     assert machine.step().verify.tolist() == [3] * 4
 
 
-@pytest.mark.parametrize("options", [{"profile": 1}, {"cut": True}])
+@pytest.mark.parametrize("options", [{"initial_confidence": 0}, {"tpot_limit_seconds": 0}])
 def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
     with pytest.raises(PolicyError, match="keys are"):
         build_policy(NAME, options)

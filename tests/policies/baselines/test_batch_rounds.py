@@ -72,6 +72,9 @@ def test_a_profile_gives_the_seconds_of_a_round(tmp_path) -> None:
     wanted = [linear(0.01, 1e-4, 1e-3)(4 * (k + 1), k) for k in range(6)]
     assert times.round_seconds(4, 400) == pytest.approx(wanted)
     assert times.unmeasured(machine.context()) is not None  # one step of each, to confirm it
+    without = times.round_seconds(4, 400, off_without_drafter=True)
+    assert without[0] == pytest.approx(wanted[0] - 1e-3)
+    assert without[1:] == pytest.approx(wanted[1:])
 
 
 def test_without_a_profile_each_new_load_is_measured_and_then_left_alone() -> None:

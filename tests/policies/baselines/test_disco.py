@@ -51,6 +51,15 @@ def test_it_learns_that_a_drafter_is_overconfident() -> None:
     assert after == [1]
 
 
+def test_without_learning_the_weights_stay() -> None:
+    policy = make(DISCO, learn=False)
+    for step in range(250):
+        seen = context(step=step, confidence=[[0.9] * 5], entropy=[[0.1] * 5])
+        policy.plan(seen)
+        policy.observe(finished([5], [0], step=step, seen=seen))
+    assert policy.weights.tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
 def test_without_both_signals_the_engines_k_runs() -> None:
     assert make(DISCO).plan(context(1, engine_k=3)).verify.tolist() == [3]
     only_one = context(1, confidence=[[0.1] * 5], engine_k=3)

@@ -101,6 +101,13 @@ def test_the_history_is_bounded() -> None:
     assert policy.threshold == 0.6  # no trace of the rejected .9
 
 
+def test_without_refit_the_threshold_stays() -> None:
+    policy = make(CONFIDENCE, refit=False)
+    for number in range(20):
+        step(policy, number, [0.9, 0.8, 0.7, 0.6, 0.5], 2)
+    assert policy.threshold == 0.4
+
+
 def test_a_draft_is_not_taken_back_when_the_threshold_has_moved_since() -> None:
     policy = make(CONFIDENCE)
     step(policy, 0, [0.9, 0.8, 0.7, 0.6, 0.5], 4)

@@ -58,13 +58,14 @@ def test_each_request_has_its_own_and_the_deepest_sets_the_depth() -> None:
     assert (plan.verify.tolist(), plan.draft_depth) == ([4, 1], 4)
 
 
-def test_a_new_request_takes_up_where_the_last_ended() -> None:
-    policy = make(HEURISTIC, initial=3)
-    k_of(policy)
-    for _ in range(5):
-        policy.observe(finished([3], [0]))
-    policy.forget(np.array([0]))
-    assert k_of(policy) == [1]
+def test_a_new_request_takes_up_where_the_last_ended_unless_told_otherwise() -> None:
+    for transient, first in ((False, 1), (True, 3)):
+        policy = make(HEURISTIC, initial=3, transient=transient)
+        k_of(policy)
+        for _ in range(5):
+            policy.observe(finished([3], [0]))
+        policy.forget(np.array([0]))
+        assert k_of(policy) == [first]
 
 
 def test_one_k_per_batch_is_the_mean() -> None:

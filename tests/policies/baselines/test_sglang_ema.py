@@ -102,6 +102,11 @@ def test_a_tier_keeps_its_own_k_while_another_one_runs() -> None:
     assert engine.step().draft_depth == 5
 
 
+def test_captured_batch_sizes_decide_the_tier() -> None:
+    assert TinyEngine(ema(), batch=6).step().draft_depth == 5
+    assert TinyEngine(ema(graph_batch_sizes=[1, 8]), batch=6).step().draft_depth == 1
+
+
 def test_a_step_that_still_verifies_the_k_before_is_not_counted() -> None:
     tier = {"batch_size": 1, "candidate_steps": [1, 5], "warmup_batches": 0, "update_interval": 1}
     policy = ema(tiers=[tier], initial_steps=1)
@@ -135,6 +140,7 @@ def test_candidates_the_engine_cannot_run_are_left_out() -> None:
         ({"tiers": []}, "ascend"),
         ({"tiers": [{"batch_size": 1, "candidate_steps": []}]}, "length >= 1"),
         ({"tiers": [{"batch_size": 0, "candidate_steps": [1]}]}, ">= 1"),
+        ({"graph_batch_sizes": [8, 4]}, "ascend"),
         ({"tears": 1}, "tears"),
     ],
 )

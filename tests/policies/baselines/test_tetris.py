@@ -16,7 +16,7 @@ TETRIS = "tetris"
 
 def test_it_keeps_the_contract() -> None:
     check_baseline(TETRIS)
-    check_with_signal(TETRIS, extra_drafts=3)
+    check_with_signal(TETRIS, extra_drafts=3, turn_on_batch_size=3)
 
 
 def test_it_is_marked_as_changing_sampled_output() -> None:
@@ -43,6 +43,14 @@ def test_drafts_that_are_not_at_hand_take_no_capacity() -> None:
     at_hand = np.array([1, 5])
     plan = make(TETRIS, extra_drafts=3).plan(context(2, confidence=shown, draft_available=at_hand))
     assert plan.verify.tolist() == [1, 3]
+
+
+def test_a_small_batch_runs_the_base_k() -> None:
+    policy = make(TETRIS, extra_drafts=2, turn_on_batch_size=3)
+    small = policy.plan(context(2, confidence=[[0.9] * 5, [0.1] * 5]))
+    assert (small.verify.tolist(), small.draft_depth) == ([3, 3], 3)
+    large = policy.plan(context(3, confidence=[[0.9] * 5, [0.1] * 5, [0.1] * 5]))
+    assert large.verify.tolist() == [5, 2, 2]
 
 
 def test_without_confidence_or_with_one_k_per_batch_the_base_k_runs() -> None:

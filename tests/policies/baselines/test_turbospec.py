@@ -123,11 +123,12 @@ def test_a_k_that_would_leave_the_kv_pool_is_not_considered(tmp_path: Path) -> N
     assert engine.step().draft_depth == 1
 
 
-def test_at_k_0_the_drafter_keeps_its_state(tmp_path: Path) -> None:
+def test_at_k_0_the_drafter_is_left_out_only_if_asked_for(tmp_path: Path) -> None:
     cost = {"fixed": 0.001, "token": 0.01, "draft_pass": 0.0}
-    engine = started(tmp_path, cost, cold_off=True)
-    engine.run(60)
-    assert engine.step().mode is Mode.OFF_WARM
+    for cold, mode in ((True, Mode.OFF_COLD), (False, Mode.OFF_WARM)):
+        engine = started(tmp_path, cost, options={"cold": cold}, cold_off=True)
+        engine.run(60)
+        assert engine.step().mode is mode
 
 
 def test_where_depth_is_fixed_drafting_costs_the_same_for_every_k(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_where_depth_is_fixed_drafting_costs_the_same_for_every_k(tmp_path: Path
     assert free.step().draft_depth < fixed.step().draft_depth == 5
 
 
-@pytest.mark.parametrize("options", [{"off_bias": 0}, {"update_interval": 0}])
+@pytest.mark.parametrize("options", [{"initial_acceptance": 1.0}, {"update_interval": 0}])
 def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
     with pytest.raises(PolicyError, match="keys are"):
         build_policy(NAME, options)
