@@ -78,26 +78,17 @@ class HazardModel:
         self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
         self.surprise = self.expected_variance = 0.0
         self.observed = 0
-        self._for_slots: IntArray | None = None
-        self._for_task: IntArray | None = None
-        self._by_history: FloatArray = np.zeros((max_draft_tokens, 0))
-        """What was predicted last; for no slots once the model has changed."""
 
     def hazard(
         self, slots: IntArray, task: IntArray | None = None, more: FloatArray | None = None
     ) -> FloatArray:
-        """Return predicted hazards [Kmax, B]; not to be changed without `more`.
-
-        Until something is learned the same arrays of slots and labels get the same array: a step
-        is learned from with the hazards that the step after it was planned with.
+        """Return predicted hazards [Kmax, B].
 
         Args:
             slots: [B] rows of the requests.
             task: [B] number of the task label, -1 without; None: nobody has one.
             more: [B] or [Kmax, B] added to the logits.
         """
-        if more is None and self._for_slots is slots and self._for_task is task:
-            return self._by_history
         tasks, labels = self.tasks, slots if task is None else task
         number = tasks.number[:0] if task is None else tasks.number
         requests = self.effects.effect.rows
@@ -108,8 +99,6 @@ class HazardModel:
         if more is not None:
             hazard -= more
         negated_to_hazards(hazard)
-        if more is None:
-            self._for_slots, self._for_task, self._by_history = slots, task, hazard
         return hazard
 
     def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
@@ -128,7 +117,6 @@ class HazardModel:
         task: IntArray | None = None,
     ) -> None:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
-        self._for_slots = None
         effects, highest = self.effects, highest_of(slots)
         self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
             hazard,
@@ -162,7 +150,6 @@ class HazardModel:
             slots: [B] rows of the requests.
             task: [B] numbers of their task labels.
         """
-        self._for_slots = None
         unknown = self.effects.unknown(slots)
         self._learn_positions(residual @ unknown, information @ unknown)
         total, known = residual.sum(axis=0), information.sum(axis=0)
@@ -170,14 +157,8 @@ class HazardModel:
         if task is not None:
             self.tasks.learn(task, unknown * total, unknown * known)
 
-    def forget(self, slots: IntArray) -> None:
-        """Clear the rows of ended requests."""
-        self._for_slots = None
-        self.effects.forget(slots)
-
     def start_from(self, other: HazardModel) -> None:
         """Begin with the position effects of another model, not trusting them much."""
-        self._for_slots = None
         self.position_effect = other.position_effect.copy()
         self._position_evidence = np.minimum(other._position_evidence, 20.0)
 
@@ -213,7 +194,6 @@ class HazardModel:
             raise PolicyError("acceptance state has values that are not finite")
         if np.abs(effect).max(initial=0.0) > _LARGEST_LOGIT:
             raise PolicyError("acceptance state has logits that no hazard has")
-        self._for_slots = None
         self.position_effect, self._position_evidence = effect, evidence
         self.observations = observations
         self.effects.prior_variance = variance

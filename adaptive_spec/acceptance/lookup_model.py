@@ -63,7 +63,7 @@ class LookupModel:
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
-        self._hazards.forget(slots)
+        self._hazards.effects.forget(slots)
 
     def widen(self, evidence: float) -> None:
         """Trust the past less."""

@@ -136,8 +136,8 @@ class AcceptanceModel:
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
-        self.history.forget(slots)
-        self.drafts.forget(slots)
+        self.history.effects.forget(slots)
+        self.drafts.effects.forget(slots)
         self.lookup.forget(slots)
 
     def widen(self) -> None:

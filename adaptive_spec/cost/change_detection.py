@@ -104,8 +104,8 @@ class StepTimeWatch:
 class MisfitWatch:
     """Notices that the steps that run do not fit what else was timed.
 
-    What was timed with another load or K may be long gone, without a change that could be seen:
-    load or K had moved before it was.
+    Times of another load or K may be out of date though no change was noticed, because load or K
+    moved at the same time.
     """
 
     def __init__(self) -> None:

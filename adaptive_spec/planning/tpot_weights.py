@@ -24,17 +24,12 @@ class LatencyWeights:
     def __init__(self, strength: float) -> None:
         self._strength = strength
         self._used = False
-        self._without: FloatArray | None = None
-        """Targets that are none; engines keep this array while the same requests decode."""
         self._began, self._tokens = floats(float("nan")), floats(0.0)
 
     def weights(self, context: StepContext) -> FloatArray | None:
         """Return w_i >= 1, [B]; None if all are 1."""
         slots, target = context.slots, context.tpot_target
-        if target is self._without or self._strength <= 0.0:
-            return None
-        if not min(target.tolist(), default=np.inf) < np.inf:
-            self._without = target
+        if self._strength <= 0.0 or not min(target.tolist(), default=np.inf) < np.inf:
             return None
         self._used = True
         began = self._began[slots]

@@ -113,8 +113,8 @@ class FittedHazards:
     def forget(self, slots: IntArray) -> None:
         """Reset the state of these slots."""
         self._past.forget(slots)
-        self._of_history.effects.forget(slots)
-        self._of_drafts.effects.forget(slots)
+        self._of_history.effects.effects.forget(slots)
+        self._of_drafts.effects.effects.forget(slots)
 
     def widen(self) -> None:
         """Lower the confidence in the corrections after a suspected change."""

@@ -22,7 +22,7 @@ STAND_INS = (
 EXECUTED_ELSEWHERE = {
     r"curl localhost:8000|json=|adaptive-spec top ": "tests/vllm/test_documented_requests.py",
     r"adaptive-spec replay$": "tests/sim/test_replay_command.py",
-    r"adaptive-spec advise ": "tests/sim/advice/test_advice.py",
+    r"adaptive-spec advise traces?( --html advice\.html)?$": "tests/sim/advice/test_advice.py",
     r"promtool check rules ": "tests/core/operation/test_alerts.py",
     r"twine check |python -m build": "tests/packaging/test_wheel.py",
 }

@@ -12,9 +12,8 @@ import pytest
 from adaptive_spec import Capability, Level, build_policy
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import Policy
+from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, run
 from tests.policies.no_exploration import without_exploration
-
-from .closed_loop import GPU, LAPTOP, alike, mixed, run  # type: ignore[import-not-found]
 
 
 def goodput(**options: Any) -> Policy:

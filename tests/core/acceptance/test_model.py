@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from adaptive_spec.acceptance.hazard_model import HazardModel
 from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.errors import PolicyError
 
@@ -129,25 +128,3 @@ def test_after_widening_a_fall_is_learned_in_a_few_steps() -> None:
         steps[widened] = count
     assert steps[True] < 20
     assert steps[True] < 0.7 * steps[False]
-
-
-@pytest.mark.parametrize("change", ["learn", "impute", "forget", "start_from", "restore"])
-def test_hazards_of_the_same_requests_follow_each_change_of_the_model(change: str) -> None:
-    model, other = HazardModel(3, 0.67), HazardModel(3, 0.3)
-    slots, one, none = np.arange(2), np.ones(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    model.learn(model.hazard(slots), slots, one, none)
-    before = model.hazard(slots)
-    assert model.hazard(slots) is before
-    if change == "learn":
-        model.learn(before, slots, one, one)
-    elif change == "impute":
-        model.impute(np.full((3, 2), 0.3), np.full((3, 2), 0.2), slots)
-    elif change == "forget":
-        model.forget(slots[:1])
-    elif change == "start_from":
-        model.start_from(other)
-    else:
-        model.restore(other.state())
-    after = model.hazard(slots)
-    assert not np.array_equal(after, before)
-    np.testing.assert_array_equal(after, model.hazard(slots.copy()))
