@@ -41,12 +41,14 @@ class _Rows(NamedTuple):
     Attributes:
         version: of the request table.
         cap: most drafts of a request, 0..Kmax.
+        copied_cap: the same of copied drafts, which the drafter's state does not limit.
     """
 
     ids: list[str]
     version: int
     slots: IntArray
     cap: IntArray
+    copied_cap: IntArray
     tpot_target: FloatArray
     task: IntArray
     temperature: FloatArray
@@ -129,7 +131,7 @@ class ContextBuilder:
         computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
         structured = [request for request in requests if request.use_structured_output]
         ending: list[Any] = []
-        room = possible = available = rows.cap
+        room, possible, available = rows.copied_cap, rows.cap, rows.cap
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
         if requests and self._capability.level is not Level.UNIFORM:
             filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
@@ -140,8 +142,8 @@ class ContextBuilder:
                     ending = [r for r, to_go in zip(requests, left, strict=True) if to_go < near]
                     end_at = np.maximum(end_at, computed + 1)
                 least = np.minimum(left, scheduler.max_model_len - end_at)
-                room = np.minimum(rows.cap, least - 1)
-                available = np.maximum(room, 0)
+                room = np.minimum(rows.copied_cap, least - 1)
+                available = np.maximum(np.minimum(rows.cap, least - 1), 0)
                 possible = np.maximum(np.minimum(rows.cap, least - 2), 0)
         if under_way is None:
             available = np.minimum(available, self._drafts_of(requests, structured))
@@ -193,6 +195,7 @@ class ContextBuilder:
             table.version,
             slots,
             np.minimum(table.draft_cap[slots], self._kmax),
+            np.minimum(table.copied_cap[slots], self._kmax),
             table.tpot_target[slots],
             table.task[slots],
             table.temperature[slots],

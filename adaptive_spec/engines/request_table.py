@@ -43,7 +43,9 @@ class RequestTable:
             previous owner.
 
     Attributes:
-        draft_cap: [slot] most drafts to verify, `NO_CAP` without a cap.
+        draft_cap: [slot] most drafts of the drafter to verify, `NO_CAP` without a cap; 0 once the
+            drafter has lost the request.
+        copied_cap: [slot] most copied drafts to verify, which need no drafter.
         tpot_target: [slot] requested seconds per output token; inf without a target.
         task: [slot] number of the task label; -1 without one.
         temperature: [slot] sampling temperature; 0 where decoding is greedy.
@@ -55,6 +57,7 @@ class RequestTable:
         self._slots = slots
         self._read = read
         self.draft_cap = integers(NO_CAP)
+        self.copied_cap = integers(NO_CAP)
         self.tpot_target = floats(math.inf)
         self.task = integers(-1)
         self.temperature = floats(0.0)
@@ -90,7 +93,7 @@ class RequestTable:
         slot = self._slots.assign(name)
         row = np.array([slot])
         hints = constants.hints
-        self.draft_cap[row] = hints.draft_cap
+        self.draft_cap[row] = self.copied_cap[row] = hints.draft_cap
         self.tpot_target[row] = hints.tpot_seconds
         self.task[row] = hints.task
         self.temperature[row] = constants.temperature
@@ -101,7 +104,7 @@ class RequestTable:
         return slot
 
     def stop_drafting(self, slots: IntArray) -> int:
-        """Cap these requests at no drafts until they end; return how many had a cap above 0."""
+        """Draft for these requests no more; return how many had a cap above 0."""
         stopped = int(np.count_nonzero(self.draft_cap[slots]))
         self.draft_cap[slots] = 0
         self._stops += 1

@@ -41,6 +41,8 @@ def forecast_step(
     weights: FloatArray | None,
     cost: CostModel,
     ahead: Ahead | None = None,
+    *,
+    drafter: bool = True,
 ) -> StepForecast:
     """Forecast a step from finished steps, and plan it.
 
@@ -50,12 +52,15 @@ def forecast_step(
         weights: [B] of requests with a latency target; None: all alike.
         cost: step times.
         ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
+        drafter: the drafter's pass runs.
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
     total_context = sum(context.context_tokens.tolist())
     verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
     draft_seconds = cost.draft_seconds(context.batch_size)
+    if not drafter:
+        draft_seconds = np.zeros_like(draft_seconds)
     capability = context.capability
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
     if ahead is None and not uniform:

@@ -156,11 +156,15 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
-            plan = self._exploring.timed(context, forecast) or self._plan_on(forecast, seen)
+            plan = self._timed(forecast, seen) or self._plan_on(forecast, seen)
         if plan.predicted_seconds > 0.0:
             seconds = plan.predicted_seconds - forecast.prefill_seconds
             self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
         return plan
+
+    def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
+        """A step to time a K, if one is due."""
+        return self._exploring.timed(forecast.context, forecast)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
@@ -228,7 +232,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             )
         self._latency.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
-        if plan.mode is not Mode.ON and outcome.verified.any() and plan.predicted_seconds > 0.0:
+        alone = plan.from_lookup is not None  # copied drafts without the drafter's pass
+        off = plan.mode is not Mode.ON and not alone
+        if off and outcome.verified.any() and plan.predicted_seconds > 0.0:
             error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
             self._probe_error = min(self._probe_error, error)
         heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0

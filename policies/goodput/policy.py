@@ -22,6 +22,7 @@ from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.planning.draft_sources import DraftSources
 from adaptive_spec.planning.exploration_plans import Explored
+from adaptive_spec.planning.lookup_alone import LookupAlone
 from adaptive_spec.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.goodput.confidence_admission import LiveAdmission
 from adaptive_spec.policies.goodput.options import GoodputOptions
@@ -33,6 +34,7 @@ from adaptive_spec.step import (
     DraftVerdict,
     FinishedStep,
     FloatArray,
+    IntArray,
     Level,
     Mode,
     SpecPlan,
@@ -55,6 +57,7 @@ class Seen(NamedTuple):
         signal: [Kmax, B] z of the drafts at hand; None where the engine reports no confidence.
         from_lookup: [B] requests whose drafts were looked up; None: nobody's.
         ahead: what the drafter's next drafts are worth; None: as `hazard` says.
+        without_drafter: the drafter's pass is left out, as all do better by the look-up alone.
     """
 
     hazard: FloatArray
@@ -62,6 +65,7 @@ class Seen(NamedTuple):
     signal: FloatArray | None
     from_lookup: BoolArray | None
     ahead: Ahead | None
+    without_drafter: bool
 
 
 class GoodputPolicy(PlannedPolicy[Seen]):
@@ -84,6 +88,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         self._change = ChangeDetector()
         self._live = LiveAdmission(self._acceptance)
         self._sources = DraftSources()
+        self._lookup_alone = LookupAlone()
         self._trims = capability.level is not Level.UNIFORM
         return self._acceptance
 
@@ -108,19 +113,33 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         chosen = self._sources.choose(context, by_drafter, model.lookup)
         if signal is not None and chosen.from_lookup is not None:
             signal = np.where(chosen.from_lookup, np.nan, signal)
-        seen = Seen(chosen.hazard, by_drafter, signal, chosen.from_lookup, chosen.ahead)
+        seen = Seen(
+            chosen.hazard,
+            by_drafter,
+            signal,
+            chosen.from_lookup,
+            chosen.ahead,
+            self._cost.ready and self._lookup_alone.pays(context),
+        )
         return chosen.context, seen
 
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
         survival, weights = survival_of(seen.hazard), self._latency.weights(context)
-        forecast = forecast_step(context, survival, weights, self._cost, seen.ahead)
+        forecast = forecast_step(
+            context, survival, weights, self._cost, seen.ahead, drafter=not seen.without_drafter
+        )
         if context.lookup_available is not None:
             self._sources.priced(forecast)
         return forecast
 
+    def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
+        return None if seen.without_drafter else super()._timed(forecast, seen)
+
     def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
         """What the planner wants, what confidence admits of it, and now and then one more."""
         context, best = forecast.context, forecast.best
+        if seen.without_drafter:
+            return forecast.plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
         verify, depth, reason = best.verify, best.draft_depth, "planned"
         tokens = expected_depth = None
         stops = False
@@ -194,6 +213,8 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         model.learn(outcome.slots, verified, accepted, context.task, signal)
         if agreed is not None and context.lookup_available is not None:
             assert context.lookup_match is not None
+            if step.plan.mode is Mode.ON:
+                self._lookup_alone.learn(step, self._cost)
             model.lookup.learn(
                 outcome.slots,
                 context.lookup_available,
@@ -205,6 +226,12 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()
             self._modes.acceptance_changed()
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        super().forget(slots)
+        if self._capability is not None:
+            self._lookup_alone.forget(slots)
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
         """How well acceptance is predicted; see `adaptive_spec.acceptance.calibration`."""

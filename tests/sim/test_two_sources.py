@@ -126,3 +126,22 @@ def test_a_look_up_that_is_never_right_costs_next_to_nothing(tmp_path: Path) -> 
     alone = simulate(scenario(str(file), "eagle"), parse_policy("goodput"))
     both = simulate(scenario(str(file)), parse_policy("goodput"))
     assert both.throughput_tok_s > 0.99 * alone.throughput_tok_s
+
+
+def test_one_client_whose_text_copies_is_served_without_the_drafter_s_pass(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    rows = [
+        {
+            "eagle": runs_of(random.random(300) < 0.4),
+            "ngram": runs_of(random.random(300) < 0.97),
+            "prompt_len": 50,
+        }
+        for _ in range(30)
+    ]
+    file = tmp_path / "edits.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    one = {"load": "closed:1", "tokens": 8_000, "warmup_tokens": 2_000}
+    alone = simulate(scenario(str(file), "suffix", **one), parse_policy("goodput"))
+    both = simulate(scenario(str(file), **one), parse_policy("goodput"))
+    assert both.throughput_tok_s > 0.99 * alone.throughput_tok_s
+    assert both.fail_opens == 0

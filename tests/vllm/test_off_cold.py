@@ -217,3 +217,48 @@ def test_an_eagle_drafter_does_not_run_either(
     engine.controller.policy = policy
     for name, expected in reference["with_logprobs"].items():
         assert answers[name].tokens == expected.tokens, name
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_copied_drafts_go_on_without_the_drafter(
+    asynchronous: bool, reference: dict[str, Any], shelf: Any, random_policy: dict[str, Any]
+) -> None:
+    pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
+    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
+    controller = engine.controller
+    policy, controller.policy = controller.policy, copies_without_a_drafter()
+    try:
+        engine.run(SCENARIOS["with_logprobs"]())  # to be looked up
+        passes, verified = engine.drafter_passes, controller.counters.lookup["verified"]
+        answers = engine.run(SCENARIOS["with_logprobs"]())
+    finally:
+        controller.policy = policy
+    assert engine.drafter_passes == passes
+    for name, expected in reference["with_logprobs"].items():
+        assert answers[name].tokens == expected.tokens, name
+    counters = controller.counters
+    assert counters.failures == {}
+    assert counters.lookup["verified"] - verified > 50
+    assert "lookup_not_copied" not in counters.events
+
+
+def copies_without_a_drafter() -> Any:
+    """OFF_COLD in every step, with all drafts that were looked up."""
+    from switchable_policies import FixedPolicy
+
+    class Copies(FixedPolicy):
+        def plan(self, context: Any) -> SpecPlan:
+            copied = context.lookup_available
+            none = np.zeros(context.batch_size, dtype=np.int64)
+            return SpecPlan(
+                step=context.step,
+                verify=none if copied is None else copied,
+                draft_depth=0,
+                mode=Mode.OFF_COLD,
+                reason="copies",
+                from_lookup=None if copied is None else copied > 0,
+            )
+
+    return Copies(KMAX)

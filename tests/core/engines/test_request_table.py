@@ -95,4 +95,5 @@ def test_stopping_drafts_counts_only_requests_that_had_any() -> None:
     assert table.stop_drafting(both) == 1
     assert table.stop_drafting(both) == 0
     assert table.draft_cap[both].tolist() == [0, 0]
+    assert table.copied_cap[both].tolist() == [0, NO_CAP], "copies need no drafter"
     assert table.stop_drafting(np.array([], dtype=np.int64)) == 0

@@ -1,0 +1,114 @@
+"""When the drafter's pass is left out because look-ups serve every request."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from adaptive_spec import Mode
+from adaptive_spec.cost.model import CostModel
+from adaptive_spec.planning.lookup_alone import LookupAlone
+from adaptive_spec.step import FinishedStep, FloatArray, SpecPlan, StepContext, StepOutcome
+from tests.core.planning.test_plans import context
+from tests.core.planning.test_step_forecast import FULL
+
+KMAX = FULL.max_draft_tokens
+
+
+class Timed(CostModel):
+    """A target pass of 10 ms, and 1 ms for each pass of the drafter."""
+
+    def verify_seconds(
+        self, batch_size: int, context_tokens: int, prefill_tokens: int
+    ) -> FloatArray:
+        return np.full(batch_size * KMAX + 1, 0.010)
+
+    def draft_seconds(self, batch_size: int) -> FloatArray:
+        seconds: FloatArray = 0.001 * np.maximum(np.arange(KMAX + 1), 1)
+        return seconds
+
+
+def at(requests: int, **changes: object) -> StepContext:
+    copied = np.full(requests, KMAX)
+    return context(0, [KMAX] * requests, lookup_available=copied, lookup_match=copied, **changes)
+
+
+def took(copies: list[bool], accepted: int = 2) -> FinishedStep:
+    """A step that took copied drafts, which agreed, or the drafter's, where no copied one did."""
+    now, looked_up = at(len(copies)), np.array(copies)
+    verified = np.full(len(copies), KMAX)
+    right = np.where(looked_up, KMAX, accepted)
+    plan = SpecPlan(
+        step=0, verify=verified, draft_depth=1, mode=Mode.ON, reason="", from_lookup=looked_up
+    )
+    outcome = StepOutcome(
+        step=0,
+        slots=now.slots,
+        verified=verified,
+        accepted=right,
+        emitted=right + 1,
+        batch_size=len(copies),
+        batch_tokens=len(copies) * (KMAX + 1),
+        context_tokens=100,
+        prefill_tokens=0,
+        draft_depth=1,
+        ragged=False,
+        seconds=0.011,
+        lookup_agreed=np.where(looked_up, KMAX, 0),
+    )
+    return FinishedStep(now, plan, outcome)
+
+
+def after(steps: int, copies: list[bool]) -> LookupAlone:
+    alone, cost = LookupAlone(), Timed(FULL)
+    for _ in range(steps):
+        alone.learn(took(copies), cost)
+    return alone
+
+
+def lost(now: StepContext, *rows: int) -> StepContext:
+    possible = now.draft_possible.copy()
+    possible[list(rows)] = 0
+    return msgspec.structs.replace(now, draft_possible=possible, draft_available=possible)
+
+
+def test_the_drafter_is_left_where_every_step_copies_but_not_before_it_was_tried() -> None:
+    assert not LookupAlone().pays(at(1))
+    assert not after(4, [True]).pays(at(1))
+    assert after(20, [True]).pays(at(1))
+
+
+def test_the_drafter_stays_where_it_saves_steps_of_the_target() -> None:
+    assert not after(100, [False]).pays(at(1))
+
+
+def test_one_request_that_needs_the_drafter_keeps_it_for_all() -> None:
+    alone = after(60, [True, False])
+    assert not alone.pays(at(2))
+    alone.forget(np.array([1]))
+    assert not alone.pays(at(2)), "a new request has the drafter first"
+
+
+def test_a_request_that_was_given_up_stays_without_the_drafter_until_it_ends() -> None:
+    alone = after(20, [True])
+    assert alone.pays(at(1))
+    for _ in range(40):
+        alone.learn(took([False]), Timed(FULL))
+    assert alone.pays(lost(at(1), 0))
+    assert not alone.pays(at(1)), "the plan was not carried out"
+    alone.forget(np.array([0]))
+    assert not alone.pays(lost(at(1), 0))
+
+
+def test_prompts_meet_the_drafter() -> None:
+    alone = after(20, [True])
+    assert not alone.pays(at(1, prefill_tokens=30))
+    assert not alone.pays(at(1, waiting=1))
+    assert alone.pays(at(1))
+
+
+def test_nothing_is_left_out_without_a_second_source_or_where_the_engine_cannot() -> None:
+    alone = after(20, [True])
+    assert not alone.pays(context(0, [KMAX]))
+    fixed = msgspec.structs.replace(FULL, cold_off=False)
+    assert not alone.pays(msgspec.structs.replace(at(1), capability=fixed))
