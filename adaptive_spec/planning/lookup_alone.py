@@ -50,10 +50,11 @@ class LookupAlone:
         self._agreed = np.array((0.0, 1.0))
 
     def pays(self, context: StepContext) -> bool:
-        """Leave the drafter's pass out of this step: no request needs it any more."""
+        """Whether this step leaves the drafter's pass out. If so, all its requests are given up."""
         capability = context.capability
-        usable = capability.off_pass and capability.cold_off and capability.steers_depth
-        if not usable or context.lookup_available is None:
+        if context.lookup_available is None:
+            return False
+        if not (capability.off_pass and capability.cold_off and capability.steers_depth):
             return False
         if context.prefill_tokens or context.waiting:
             return False

@@ -232,9 +232,8 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             )
         self._latency.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
-        alone = plan.from_lookup is not None  # copied drafts without the drafter's pass
-        off = plan.mode is not Mode.ON and not alone
-        if off and outcome.verified.any() and plan.predicted_seconds > 0.0:
+        probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
+        if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
             error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
             self._probe_error = min(self._probe_error, error)
         heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
-from adaptive_spec.step import Capability, Level
+from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, SpecPlan, StepContext
 from benchmarks.changes import GPUS, ISSUE, change, goodput
 from benchmarks.policy_loop import World, run
 
@@ -62,6 +64,42 @@ def test_passes_that_became_cheap_while_none_ran_are_timed_again_once_some_run()
     assert (old.best(16)[1], new.best(16)[1]) == (0, 4)
     assert trace.score(then - 200, then) >= 0.97
     assert trace.score(then + 600, then + 1000) >= 0.99
+
+
+class OneCopies:
+    """`goodput` with a second source: one request always has a copied draft; prompts come often."""
+
+    def __init__(self, seed: int) -> None:
+        self._policy = goodput(seed)
+        self.name = self._policy.name
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        return self._policy.plan(self._seen(context))
+
+    def observe(self, step: FinishedStep) -> None:
+        context = self._seen(step.context)
+        outcome = msgspec.structs.replace(step.outcome, lookup_agreed=context.lookup_available)
+        self._policy.observe(FinishedStep(context, step.plan, outcome))
+
+    def forget(self, slots: IntArray) -> None:
+        self._policy.forget(slots)
+
+    def _seen(self, context: StepContext) -> StepContext:
+        copied = (np.arange(context.batch_size) == 0).astype(np.int64)
+        prompts = int(context.step % 8 == 0)
+        return msgspec.structs.replace(
+            context, lookup_available=copied, lookup_match=8 * copied, prefill_tokens=prompts
+        )
+
+
+@pytest.mark.parametrize("seed", [2, 6, 10])
+def test_a_probe_beside_copied_drafts_notices_that_passes_became_cheap(seed: int) -> None:
+    old = WithoutPass(*DEAR_PASSES)
+    new, then = old._replace(draft=ISSUE.draft), 800
+    cold = Capability(level=Level.FULL, max_draft_tokens=6, cold_off=True)
+    policy: Any = OneCopies(0)
+    trace = run(policy, lambda step: old if step < then else new, lambda _: 16, 2800, seed, cold)
+    assert trace.score(2000, 2800) >= 0.97
 
 
 @pytest.mark.long
