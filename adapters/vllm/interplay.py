@@ -11,7 +11,6 @@ from __future__ import annotations
 from adaptive_spec.engines.doctor_rows import Interplay
 
 SUPPORTED, TRIMMING, SHADOW, INERT = "supported", "trimming only", "shadow", "inert"
-NOT_EXECUTED = "supported, not executed"
 
 _SAME_TOKENS = "test_greedy_identity: same tokens as without speculation"
 

@@ -56,7 +56,7 @@ class Standing:
         switches: between off and on, per 1,000 steps.
         throughput_tok_s, tpot_p50_ms, tpot_p99_ms: means over the runs.
         goodput_req_s: requests within the limits, mean over the runs.
-        decision_p50_us, decision_p99_us: means over the runs, of the simulating machine.
+        decision_p50_us: mean over the runs, of the simulating machine.
         fail_opens: in all.
     """
 
@@ -76,7 +76,6 @@ class Standing:
     tpot_p99_ms: float | None
     goodput_req_s: float | None
     decision_p50_us: float | None
-    decision_p99_us: float | None
     fail_opens: int
 
 
@@ -198,7 +197,6 @@ def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several
         tpot_p99_ms=_mean(_known(result.tpot_ms.p99 for result in results)),
         goodput_req_s=_mean(_known(result.goodput_req_s for result in results)),
         decision_p50_us=_mean(_known(result.decision_us.p50 for result in results)),
-        decision_p99_us=_mean(_known(result.decision_us.p99 for result in results)),
         fail_opens=sum(result.fail_opens for result in results),
     )
 
