@@ -23,13 +23,12 @@ from adaptive_spec.sim.load.description import (
     read_description,
 )
 from adaptive_spec.sim.load.file_format import LoadFormat, format_of
-from adaptive_spec.sim.load.lengths import LengthSource, TokenLaw, with_lengths
+from adaptive_spec.sim.load.lengths import TokenLaw, with_lengths
 from adaptive_spec.sim.load.load_text import Closed, LoadOptions, Steady, parse_text
 from adaptive_spec.sim.load.mooncake import read_mooncake
-from adaptive_spec.sim.load.quantile_lengths import ClientLengths, read_quantile_lengths
 from adaptive_spec.sim.load.records import requests_of
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.load.servegen import read_clients, servegen_requests
+from adaptive_spec.sim.load.servegen import client_arrivals, read_clients
 from adaptive_spec.sim.load.shapes import piecewise, random_bursts, reshaped, sliced
 from adaptive_spec.sim.load.step_trace import read_step_trace
 from adaptive_spec.sim.load.tenants import Tenant, TenantMix
@@ -133,15 +132,6 @@ class Builder:
             temperature=tenant.temperature,
         )
 
-    def _servegen(self, rates: Path) -> Open:
-        lengths = lengths_beside(rates)
-        known: dict[str, ClientLengths] = {}
-        otherwise: LengthSource = RecordLengths(self.data, self.task)
-        if lengths is not None:
-            known, otherwise = read_quantile_lengths(lengths)
-        requests = servegen_requests(read_clients(rates), known, otherwise, seed=self._child())
-        return Open(self._lengths(requests))
-
     def _steady(self, steady: Steady) -> Open:
         times = gamma_arrivals(steady.rate, steady.cv, self._random())
         return Open(arriving(self._records(), times), endless=True)
@@ -149,7 +139,8 @@ class Builder:
     def _file(self, path: Path) -> Open:
         kind = format_of(path)
         if kind is LoadFormat.SERVEGEN:
-            return self._servegen(path)
+            times = client_arrivals(read_clients(path), self._random())
+            return Open(arriving(self._records(), times))
         if kind is LoadFormat.AZURE:
             requests = read_azure(path)
         elif kind is LoadFormat.MOONCAKE:
@@ -185,20 +176,6 @@ class Builder:
         return np.random.default_rng(self._child())
 
 
-@dataclass(frozen=True, eq=False)
-class RecordLengths:
-    """Prompt and output length together, of records of acceptance data."""
-
-    data: AcceptanceData
-    task: str = ""
-
-    def pairs(self, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-        """Endless (prompt tokens, output tokens)."""
-        seed = int(random.integers(1 << 62))
-        for request in requests_of(self.data, seed=seed, task=self.task):
-            yield request.prompt_tokens, request.output_tokens
-
-
 def _with_options(text: str, stream: Open, options: LoadOptions) -> Load:
     requests, endless = stream.requests, stream.endless
     if options != LoadOptions():
@@ -217,15 +194,6 @@ def _with_options(text: str, stream: Open, options: LoadOptions) -> Load:
 def _drained(load: OpenLoad) -> Iterator[Request]:
     while load.next_arrival() < math.inf:
         yield load.take()
-
-
-def lengths_beside(rates: Path) -> Path | None:
-    """``X_length_quantiles.csv`` beside ``X_client_rates.csv``, either of them gzipped or not."""
-    plain = rates.name.replace("client_rates", "length_quantiles").removesuffix(".gz")
-    if plain == rates.name.removesuffix(".gz"):
-        return None
-    found = (rates.with_name(name) for name in (plain, f"{plain}.gz"))
-    return next((path for path in found if path.is_file()), None)
 
 
 def parse_load(text: str, data: AcceptanceData, *, seed: int) -> Load:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,14 +32,6 @@ class LogNormalTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 TokenLaw: TypeAlias = Tokens | LogNormalTokens
-
-
-class LengthSource(Protocol):
-    """A source of request lengths."""
-
-    def pairs(self, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-        """Endless (prompt tokens, output tokens), each >= 1."""
-        ...
 
 
 def drawn(law: TokenLaw, random: np.random.Generator) -> Iterator[int]:

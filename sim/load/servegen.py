@@ -1,4 +1,4 @@
-"""Clients in the manner of ServeGen: each with its own rate, law of intervals and lengths.
+"""Clients in the manner of ServeGen: each with its own rate and law of intervals.
 
 The table has one row per client and window of time:
 ``client,window_start_s,rate_rps,cv,iat_dist,shape,scale``. In a window a client sends as many
@@ -14,15 +14,13 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.arrivals import IntervalLaw, gamma_shape, unit_intervals
-from adaptive_spec.sim.load.lengths import LengthSource
-from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.text_file import Row, table_rows
 from adaptive_spec.step import FloatArray
 
@@ -41,8 +39,7 @@ _ORDER = tuple(IntervalLaw)
 class Client:
     """Rate and law of intervals of one client, window by window. Compact: 4 numbers a window."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self._windows = array("d")
 
     def add(self, start: float, rate: float, law: IntervalLaw, shape: float) -> None:
@@ -103,52 +100,22 @@ def read_clients(path: Path) -> list[Client]:
             row.wrong(f"`rate_rps` is {rate:g}: over {_MOST_IN_WINDOW:,} requests in a window")
         law, shape = _law(row)
         if rate > 0:
-            clients.setdefault(name, Client(name)).add(begin, rate, law, shape)
+            clients.setdefault(name, Client()).add(begin, rate, law, shape)
     if not clients:
         raise DataError(f"{path}: no client sends anything")
     return list(clients.values())
 
 
-def servegen_requests(
-    clients: Sequence[Client],
-    lengths: Mapping[str, LengthSource],
-    otherwise: LengthSource,
-    *,
-    seed: int | np.random.SeedSequence,
-) -> Iterator[Request]:
-    """Requests of all clients, merged in order of arrival; time 0 is the first window's start.
+def client_arrivals(clients: Sequence[Client], random: np.random.Generator) -> Iterator[float]:
+    """Arrival times of all clients, merged in order; time 0 is the first window's start.
 
     Memory: one window of arrivals per client.
-
-    Args:
-        clients: who sends.
-        lengths: by client's name.
-        otherwise: lengths of clients that are not in `lengths`.
-        seed: of intervals and lengths.
     """
-    root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     origin = min(client.first_start for client in clients)
-    streams, pairs = [], []
-    for index, (client, child) in enumerate(zip(clients, root.spawn(len(clients)), strict=True)):
-        times_seed, lengths_seed = child.spawn(2)
-        times = client.arrivals(np.random.default_rng(times_seed))
-        streams.append(_tagged(times, index))
-        source = lengths.get(client.name, otherwise)
-        pairs.append(source.pairs(np.random.default_rng(lengths_seed)))
-    for number, (arrival, index) in enumerate(heapq.merge(*streams)):
-        prompt, output = next(pairs[index])
-        yield Request(
-            id=str(number),
-            arrival=arrival - origin,
-            prompt_tokens=prompt,
-            output_tokens=output,
-            tenant=f"client-{clients[index].name}",
-        )
-
-
-def _tagged(times: Iterator[float], index: int) -> Iterator[tuple[float, int]]:
-    for time in times:
-        yield time, index
+    own = random.spawn(len(clients))
+    streams = [client.arrivals(each) for client, each in zip(clients, own, strict=True)]
+    for time in heapq.merge(*streams):
+        yield time - origin
 
 
 def _law(row: Row) -> tuple[IntervalLaw, float]:

@@ -12,7 +12,6 @@ import msgspec
 
 from adaptive_spec.bounded_read import decode_yaml, read_small_file
 from adaptive_spec.errors import ConfigError, DataError
-from adaptive_spec.sim.load.builder import lengths_beside
 from adaptive_spec.sim.load.load_text import FromFile, parse_text
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.sweep.cells import Cell, policy_texts
@@ -71,8 +70,6 @@ def _files(text: str, folder: Path, seen: set[Path]) -> Iterator[Path]:
             return
         for inside in _texts(described):
             yield from _files(inside, path.parent, seen)
-    if lengths := lengths_beside(path):
-        yield lengths
 
 
 def _texts(value: Any) -> Iterator[str]:

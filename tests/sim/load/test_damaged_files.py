@@ -14,13 +14,11 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
 from adaptive_spec.sim.load.azure import read_azure
 from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.load.mooncake import read_mooncake
-from adaptive_spec.sim.load.quantile_lengths import read_quantile_lengths
 from adaptive_spec.sim.load.servegen import read_clients
 
 AZURE = "arrival_s,input_tokens,output_tokens\n"
 DATED = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 RATES = "client,window_start_s,rate_rps,cv,iat_dist,shape,scale\n"
-QUANTILES = "client,field,sum_rate_rps_over_windows,windows,mean,q1,q50,q100\n"
 GOOD_LINE = '{"timestamp": 1000, "input_length": 1, "output_length": 1}\n'
 
 
@@ -111,26 +109,6 @@ def test_client_rates(tmp_path, text, where, what):
     path = tmp_path / "rates.csv"
     path.write_text(text)
     message = error_of(read_clients, path)
-
-    assert what in message
-    assert where in message
-
-
-@pytest.mark.parametrize(
-    ("text", "where", "what"),
-    [
-        (QUANTILES, "", "no rows"),
-        (QUANTILES.replace("q100", "q99"), "row 1", "ascend to q100"),
-        (QUANTILES + "a,input_tokens,1,1,5,1,9,8\n", "row 2", "`q100` is below `q50`"),
-        (QUANTILES + "a,tokens,1,1,5,1,2,8\n", "row 2", "not input_tokens or output_tokens"),
-        (QUANTILES + "a,input_tokens,1,1,5,1,2,8\n", "", "no row for output_tokens"),
-        (QUANTILES + "a,input_tokens,1,1,5,1,2,8\n" * 2, "row 3", "a second row"),
-    ],
-)
-def test_length_quantiles(tmp_path, text, where, what):
-    path = tmp_path / "lengths.csv"
-    path.write_text(text)
-    message = error_of(read_quantile_lengths, path)
 
     assert what in message
     assert where in message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
 from pathlib import Path
 
@@ -61,12 +60,6 @@ def with_policy(policy: str) -> str:
             },
             id="trace folder in a description in a description",
         ),
-        pytest.param(
-            with_load("clients.yaml"),
-            "x_length_quantiles.csv",
-            {"clients.yaml": "rate: {base: x_client_rates.csv.gz}"},
-            id="lengths beside the rates of clients",
-        ),
         pytest.param(CONFIG.replace("h100-llama-8b", "mine.json"), "mine.json", {}, id="hardware"),
         pytest.param(
             with_policy("goodput:profile=costs.json"), "costs.json", {}, id="profile of a policy"
@@ -83,7 +76,6 @@ def test_a_change_of_the_same_size_is_seen(tmp_path, monkeypatch, config, file, 
     # Policies open their files from the working directory, not from the configuration's.
     monkeypatch.chdir(tmp_path)
     path = write_sweep(tmp_path, config)
-    (tmp_path / "x_client_rates.csv.gz").write_bytes(gzip.compress(b"rates"))
     for name, content in (others | {file: ARRIVALS}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
