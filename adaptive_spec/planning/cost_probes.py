@@ -6,7 +6,7 @@ batches without any and full ones alone that can't be told from a jump at the fi
 
 First come a few K over the whole range, for each doubling of the load; then those beside the best
 one, for sizes that are nearer to each other: between them it is decided, and a curve through far
-points may have the wrong slope there.
+points may have the wrong slope there. Those are timed for all requests.
 
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
 can't be told from the rest of the step, and OFF would look no better than K = 0. Looking up

@@ -212,6 +212,26 @@ def test_once_the_ladder_is_timed_the_k_beside_the_best_are_the_oftener_the_bett
     assert times <= len(offered) <= times + 1  # the last is verified a step after it is offered
 
 
+def test_the_smallest_k_is_timed_for_all_where_it_lies_beside_the_best() -> None:
+    cost = CostModel(FULL)
+    one = Exploring(Explorer(FULL, 0), CostProbes(cost))
+    for k in (0, 1, 2, 4) * 3:
+        cost.learn(measured(8, k))
+    best = Admission(np.full(6, 2), 2, 16.0, 0.1)
+    verified = []
+    for step in range(0, 200, 4):
+        now = context(step, [4] * 6)  # the load's ladder is timed, batches of this size are not
+        of = forecast(now)._replace(best=best, best_tokens=1.0)
+        of = of._replace(best_tokens=of.of_best(1) / 0.9)
+        drafting = one.timed(now, of)
+        verifying = one.timed(context(step + 1, [4] * 6), of)
+        if drafting is not None and drafting.draft_depth == 1:
+            assert verifying is not None
+            verified.append(verifying.verify.tolist())
+    assert len(verified) > 2
+    assert all(each == [1] * 6 for each in verified), verified
+
+
 def measured(batch: int, k: int) -> StepOutcome:
     return step_of(batch, k, k, 0.1 + 0.001 * batch * k + 0.002 * k)
 
