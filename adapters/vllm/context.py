@@ -74,6 +74,7 @@ class ContextBuilder:
         self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
+        self.block_pool = scheduler.kv_cache_manager.block_pool
         self._rows: _Rows | None = None
 
     def stops_no_more(self) -> None:
@@ -155,7 +156,6 @@ class ContextBuilder:
                 requests, room, computed + 1 - np.array(tokens, dtype=np.int64)
             )
         shown = None if signals is None else signals.take(rows.ids)
-        pool = scheduler.kv_cache_manager.block_pool
         limit = None
         if under_way is None:
             most = available if found is None else np.maximum(available, found.available)
@@ -176,7 +176,7 @@ class ContextBuilder:
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
             prefill_tokens=self._prefill_tokens(len(requests), prompt_left),
-            kv_free_tokens=pool.get_num_free_blocks() * scheduler.block_size,
+            kv_free_tokens=self.block_pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
             kv_draft_limit=limit,
             lookup_available=None if found is None else found.available,
@@ -223,9 +223,9 @@ class ContextBuilder:
             drafts *= np.array(kept)
         return drafts
 
-    def memory_is_tight(self, prompt_tokens: int) -> bool:
-        """Whether drafts may lack KV blocks in a step with so many prompt tokens."""
-        return self._blocks.may_lack(len(self._scheduler.running), prompt_tokens)
+    def blocks_wanted(self, prompt_tokens: int) -> int:
+        """KV blocks from which no draft lacks one, in a step with so many prompt tokens."""
+        return self._blocks.most_wanted(len(self._scheduler.running), prompt_tokens)
 
     def _engine_k(self, batch_size: int) -> int:
         """K that the engine would use: its own table by batch size, else the configured one."""

@@ -176,3 +176,18 @@ def _dense(schedule: Schedule, max_num_seqs: int, kmax: int) -> list[int]:
         schedule, vllm_max_batch_size=max_num_seqs, vllm_num_speculative_tokens=kmax
     )
     return lookup
+
+
+class Unpadded:
+    """Stands in for vLLM's table of K by batch size while a step with trimmed drafts is composed.
+
+    vLLM fills the single-token step of an admitted request with placeholder drafts up to
+    1 + Kmax, so that the batch fits its uniform graph, unless such a table is present. With
+    trimmed drafts the batch doesn't fit that graph anyway, and the placeholders are only work.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+
+    def __getitem__(self, batch_size: int) -> int:
+        return self._k

@@ -46,11 +46,13 @@ class AdaptiveScheduling:
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Plan and trim, then schedule."""
         engine: Any = super()
-        self.adaptive_spec.before_schedule()
+        driver = self.adaptive_spec
+        driver.before_schedule()
         try:
             return engine.schedule(*args, **kwargs)
         finally:
-            self.adaptive_spec.after_schedule()
+            if driver.table_replaced:
+                driver.after_schedule()
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         engine: Any = super()

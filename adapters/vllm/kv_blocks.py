@@ -29,15 +29,14 @@ class BlockBudget:
         # One request's drafts can begin so many blocks, in all groups together.
         self._most_new = sum(-(-(1 + max_draft_tokens) // size) for size in self._block_sizes)
 
-    def may_lack(self, requests: int, prompt_tokens: int) -> bool:
-        """Whether a step with Kmax drafts for each request could need more blocks than are free.
+    def most_wanted(self, requests: int, prompt_tokens: int) -> int:
+        """Return the most blocks that a step with Kmax drafts for each request can need.
 
         Args:
             requests: that may decode in the step.
             prompt_tokens: expected in the step.
         """
-        free: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        return free < requests * self._most_new + self._blocks_of(prompt_tokens)
+        return requests * self._most_new + self._blocks_of(prompt_tokens)
 
     def draft_limit(
         self, requests: Sequence[Any], drafts: Sequence[int], prompt_tokens: int

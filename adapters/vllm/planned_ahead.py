@@ -24,17 +24,21 @@ class PlannedAhead:
         batch: what it was planned from.
         since: when the operator's last change of the controller was obeyed; the plan holds until
             the next one.
+        blocks: free KV blocks from which no draft lacks one.
     """
 
-    def __init__(self, step: PlannedStep, batch: Batch, since: int) -> None:
+    def __init__(self, step: PlannedStep, batch: Batch, since: int, blocks: int) -> None:
         self.step = step
         self._since = since
+        self._blocks = blocks
         self._ending = batch.ending if step.plan.acts else ()
         self._structured = batch.structured if step.plan.acts else ()
+        self.trims = bool(step.cuts or self._ending or self._structured)
+        """`apply` has something to do."""
 
-    def holds_for(self, since: int) -> bool:
-        """Whether nothing has been switched since the plan was made."""
-        return self._since == since
+    def holds(self, since: int, free_blocks: int) -> bool:
+        """Whether nothing was switched since the plan was made, and all drafts find KV blocks."""
+        return since == self._since and free_blocks >= self._blocks
 
     def apply(self) -> None:
         """Trim the drafts at hand."""

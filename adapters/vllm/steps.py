@@ -29,6 +29,7 @@ from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
+from adaptive_spec.adapters.vllm.graph_ladder import Unpadded
 from adaptive_spec.adapters.vllm.lookup import LookUp, Placement
 from adaptive_spec.adapters.vllm.metrics import Metrics
 from adaptive_spec.adapters.vllm.outcome import Arrived, PlannedStep, build_outcome
@@ -74,7 +75,9 @@ class StepDriver(Guarded):
         self._exit = EarlyExit(scheduler, controller) if stops else None
         self._sets_depth = controller.capability.steers_depth
         self._engine_table = scheduler.dynamic_sd_lookup
-        self._unpadded = _Unpadded(self._kmax)
+        self._unpadded = Unpadded(self._kmax)
+        self.table_replaced = False
+        """`after_schedule` has something to do."""
         self._step = 0
         self._planned: PlannedStep | None = None
         self._ahead: PlannedAhead | None = None
@@ -96,33 +99,29 @@ class StepDriver(Guarded):
             self._exit.expect(None)
             if not self._exit.able:
                 self._builder.stops_no_more()
+            if self.controller.drafts_stopped:  # a plan must then verify all of them
+                ahead = None
         if not scheduler.running and not scheduler.waiting:
             return
         if self._launched is not None:  # vLLM did not reach `think`
             self._take_launched()
             self._learn()
-        if ahead is None or not self._fits(ahead):
+        since, builder = self.controller.decides_since, self._builder
+        if ahead is not None and ahead.holds(since, builder.block_pool.get_num_free_blocks()):
+            planned = self._planned = ahead.step
+            if planned.found is not None:
+                self._copy(planned)
+            if ahead.trims:
+                ahead.apply()
+        else:
             planned = self._planned = self._plan(
-                self._builder.build(self._next_step(), time.monotonic(), self._signals)
+                builder.build(self._next_step(), time.monotonic(), self._signals)
             )
             cut(planned.cuts)
             self._copy(planned)
-        else:
-            planned = self._planned = ahead.step
-            self._copy(planned)
-            ahead.apply()
         if planned.cuts and self._engine_table is None:
             scheduler.dynamic_sd_lookup = self._unpadded
-
-    def _fits(self, ahead: PlannedAhead) -> bool:
-        """Whether a plan made ahead holds for the step that comes now."""
-        controller = self.controller
-        return (
-            ahead.holds_for(controller.decides_since)
-            and not self._signals.at_hand
-            and not controller.drafts_stopped
-            and not self._builder.memory_is_tight(ahead.step.context.prefill_tokens)
-        )
+            self.table_replaced = True
 
     def _next_step(self) -> int:
         self._step += 1
@@ -213,7 +212,8 @@ class StepDriver(Guarded):
 
     @fail_open
     def after_schedule(self) -> None:
-        """Give vLLM its own table of K back."""
+        """Give vLLM its own table of K back, where it was replaced."""
+        self.table_replaced = False
         self._scheduler.dynamic_sd_lookup = self._engine_table
 
     @fail_open
@@ -229,13 +229,14 @@ class StepDriver(Guarded):
             self._lookup.take_up(
                 [request for request in self._scheduler.running if not request.is_prefill_chunk]
             )
-        if self._signals.expected:
+        if self._signals.expected or self._signals.at_hand:
             return
         depth = output.num_spec_tokens_to_schedule
         depth = self._kmax if depth is None else int(depth)
         batch = self._builder.build(self._next_step(), now, None, under_way=depth)
         since = self.controller.decides_since
-        self._ahead = PlannedAhead(self._plan(batch), batch, since)
+        blocks = self._builder.blocks_wanted(batch.context.prefill_tokens)
+        self._ahead = PlannedAhead(self._plan(batch), batch, since, blocks)
 
     def _take_launched(self) -> Any:
         """The step that has been launched since `think`, if any."""
@@ -249,7 +250,8 @@ class StepDriver(Guarded):
         """Drafts have arrived that no step has been planned for."""
         if self._exit is not None:
             self._exit.trim(drafts)
-        self._signals.arrived(drafts)
+        if self._signals.arrived(drafts):
+            self._ahead = None  # it may choose among them
         if self._worker_allows and self._lookup is not None:
             self._lookup.allowed = getattr(drafts, ONE_HOT, False)
 
@@ -257,15 +259,20 @@ class StepDriver(Guarded):
     def read(self, output: Any, results: Any) -> None:
         """Results have arrived and are not processed yet."""
         self._updating = True
-        step = self._pending.take(lambda planned: planned.output is output)
-        if step is None:
-            return
+        pending = self._pending
+        step = pending.oldest
+        if step is None or step.output is not output:
+            step = pending.take(lambda planned: planned.output is output)
+            if step is None:
+                return
+        else:  # as always, but after a fault
+            pending.take_oldest()
         now = time.monotonic()
         seconds = self._clock.completed(step.not_before, now)
         if step.found is not None:
             step.drafts_found = step.found.drafts()
         generated = list(map(len, results.sampled_token_ids))
-        following = self._pending.oldest
+        following = pending.oldest
         self._arrived.append(Arrived(step, results, following, generated, seconds, now))
 
     @fail_open
@@ -331,18 +338,3 @@ class StepDriver(Guarded):
             self.controller.flush()
         if self._metrics is not None:
             self._metrics.refresh(time.monotonic(), idle=idle)
-
-
-class _Unpadded:
-    """Stands in for vLLM's table of K by batch size while a step with trimmed drafts is composed.
-
-    vLLM fills the single-token step of an admitted request with placeholder drafts up to
-    1 + Kmax, so that the batch fits its uniform graph, unless such a table is present. With
-    trimmed drafts the batch doesn't fit that graph anyway, and the placeholders are only work.
-    """
-
-    def __init__(self, k: int) -> None:
-        self._k = k
-
-    def __getitem__(self, batch_size: int) -> int:
-        return self._k

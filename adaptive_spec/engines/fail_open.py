@@ -6,9 +6,9 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Protocol, TypeVar, TypeVarTuple
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
 
@@ -58,15 +58,18 @@ _Guarded = TypeVar("_Guarded", bound=Guarded)
 
 
 def fail_open(
-    method: Callable[Concatenate[_Guarded, P], R],
-) -> Callable[Concatenate[_Guarded, P], R | None]:
-    """Wrap a method: an exception is reported under the method's name, and None returned."""
+    method: Callable[[_Guarded, *Ts], R],
+) -> Callable[[_Guarded, *Ts], R | None]:
+    """Wrap a method: an exception is reported under the method's name, and None returned.
+
+    Arguments are positional: a call with keywords takes longer, in every step.
+    """
     name = method.__name__.lstrip("_")
 
     @functools.wraps(method)
-    def guarded(self: _Guarded, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def guarded(self: _Guarded, /, *args: *Ts) -> R | None:
         try:
-            return method(self, *args, **kwargs)
+            return method(self, *args)
         except Exception as error:
             self.fault(name, error)
             return None

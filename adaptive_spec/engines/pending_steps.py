@@ -40,6 +40,10 @@ class PendingSteps(Generic[_Step]):
         """Add a step."""
         self._steps.append(step)
 
+    def take_oldest(self) -> None:
+        """Remove the step whose results were due next."""
+        self._steps.popleft()
+
     def take(self, matches: Callable[[_Step], bool]) -> _Step | None:
         """Remove and return the oldest step that matches the results; drop the steps before it.
 

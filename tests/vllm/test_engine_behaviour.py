@@ -187,13 +187,14 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
         raise ValueError("planned failure")
 
     if hook == "before_schedule":
-        monkeypatch.setattr(driver, "_fits", broken)
+        monkeypatch.setattr(driver._builder, "block_pool", None)
     elif hook == "think":
         monkeypatch.setattr(engine.controller, "poll_control_file", broken)
     elif hook == "scheduled":
         monkeypatch.setattr(driver._clock, "launched", broken)
     elif hook == "after_schedule":
-        monkeypatch.setattr(type(driver), "_engine_table", property(broken), raising=False)
+        replaced = property(lambda _: True, broken)
+        monkeypatch.setattr(type(driver), "table_replaced", replaced, raising=False)
     elif hook == "read":
         monkeypatch.setattr(driver._clock, "completed", broken)
     elif hook == "processed":

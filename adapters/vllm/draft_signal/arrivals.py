@@ -57,12 +57,14 @@ class SignalArrivals:
             self._all_verified += 1
         return self._all_verified < _PATIENCE_STEPS or context.step % _PERIOD == 0
 
-    def arrived(self, drafts: Any) -> None:
-        """Take the values off vLLM's DraftTokenIds: in time for the next plan."""
+    def arrived(self, drafts: Any) -> bool:
+        """Take the values off vLLM's DraftTokenIds, in time for the next plan; whether any came."""
         signals = getattr(drafts, ATTRIBUTE, None)
-        if signals is not None:
-            self._any_arrived = self._in_time = True
-            self._for_next_plan = signals
+        if signals is None:
+            return False
+        self._any_arrived = self._in_time = True
+        self._for_next_plan = signals
+        return True
 
     def arrived_late(self, results: Any, done: Any, following: Any) -> None:
         """Take the values off vLLM's ModelRunnerOutput: too late for a plan.
