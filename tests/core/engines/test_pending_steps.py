@@ -44,3 +44,9 @@ def test_only_the_youngest_steps_are_kept() -> None:
     assert (len(pending), pending.oldest) == (2, 2)
     pending.keep(0)
     assert (len(pending), pending.oldest, pending.youngest) == (0, None, None)
+
+
+def test_the_oldest_step_is_taken_without_a_match() -> None:
+    pending = pending_of(1, 2, 3)
+    pending.take_oldest()
+    assert list(pending) == [2, 3]
