@@ -119,7 +119,7 @@ def draft_cost(
 def _token_seconds(hardware: Hardware) -> float:
     """One more token in a pass of the target that computing bounds."""
     few, many = (
-        hardware.verify_seconds(MANY_REQUESTS, tokens, 0, 0, 0)
+        hardware.pass_with_overhead(MANY_REQUESTS, tokens, 0, 0, 0)
         for tokens in (MANY_REQUESTS, LARGE_PASS)
     )
     return (many - few) / (LARGE_PASS - MANY_REQUESTS)

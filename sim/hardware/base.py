@@ -33,6 +33,7 @@ class Hardware:
         self._prefill_in_curve = profile.prefill_in_curve
         self._per_batch_token = profile.per_batch_token
         self._per_request = profile.per_request
+        self._host, self._host_per_request = profile.host, profile.host_per_request
         self._per_context = profile.per_context_token
         self._per_prefill = profile.per_prefill_token
         self._per_prefill_context = profile.per_prefill_context_token
@@ -46,6 +47,25 @@ class Hardware:
         prefill_context_tokens: int,
     ) -> float:
         """Duration of a target pass and the engine's own overhead, without drafting.
+
+        Host work that overlaps with the pass is the duration where it takes longer. Arguments are
+        those of `pass_with_overhead`.
+        """
+        seconds = self.pass_with_overhead(
+            batch_size, batch_tokens, context_tokens, prefill_tokens, prefill_context_tokens
+        )
+        host = self._host + self._host_per_request * batch_size
+        return seconds if seconds > host else host
+
+    def pass_with_overhead(
+        self,
+        batch_size: int,
+        batch_tokens: int,
+        context_tokens: int,
+        prefill_tokens: int,
+        prefill_context_tokens: int,
+    ) -> float:
+        """Duration of a target pass, and of the engine's work that does not overlap with it.
 
         Args:
             batch_size: decoding requests B.
@@ -75,7 +95,7 @@ class Hardware:
 
         Used to price drafters that nobody has measured here.
         """
-        whole = self.verify_seconds(batch_size, batch_size, context_tokens, 0, 0)
+        whole = self.pass_with_overhead(batch_size, batch_size, context_tokens, 0, 0)
         return share * (whole - self.profile.overhead) + self.profile.draft_pass_overhead
 
     def measured_draft(self, drafter: str) -> MeasuredDraft | None:

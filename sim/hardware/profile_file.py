@@ -42,6 +42,8 @@ class HardwareProfile(
         verify = overhead + fixed + per_token M + curve(M) + per_batch_token N + per_request B
                  + per_context_token C + per_prefill_token P + per_prefill_context_token Q
 
+    or host + host_per_request B, if that is longer.
+
     B decoding requests with N batch tokens and C tokens of context, P prompt tokens that attend
     to Q tokens before them, M = N + P tokens in all (N alone if not `prefill_in_curve`).
 
@@ -68,6 +70,8 @@ class HardwareProfile(
         prefill_in_curve: prompt tokens count as tokens of the pass.
         per_batch_token: per verified token N (vocabulary head, sampling).
         per_request: per decoding request.
+        host: work of the engine's host that overlaps with the GPU's.
+        host_per_request: the same, per decoding request.
         per_context_token: per token of context of the decoding requests.
         per_prefill_token: per prompt token.
         per_prefill_context_token: per pair of a prompt token and a token before it.
@@ -99,6 +103,8 @@ class HardwareProfile(
     prefill_in_curve: bool = True
     per_batch_token: NonNegative = 0.0
     per_request: NonNegative = 0.0
+    host: NonNegative = 0.0
+    host_per_request: NonNegative = 0.0
     per_context_token: NonNegative = 0.0
     per_prefill_token: NonNegative = 0.0
     per_prefill_context_token: NonNegative = 0.0

@@ -107,6 +107,8 @@ def roofline_profile(
         seconds=[machine.layers_seconds(tokens) for tokens in knots],
         per_batch_token=head_token + logits_seconds(gpu, model, tensor_parallel),
         per_request=engine.per_request,
+        host=engine.overlapped,
+        host_per_request=engine.overlapped_per_request,
         per_context_token=context,
         verify_per_context_token=verify_context_seconds(gpu, context),
         per_prefill_context_token=prompt_pair_seconds(gpu, model, tensor_parallel),

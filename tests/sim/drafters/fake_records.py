@@ -37,6 +37,8 @@ class FakeHardware:
     ) -> float:
         return 6e-3 + 2e-5 * (batch_tokens + prefill_tokens) + 4e-8 * context_tokens
 
+    pass_with_overhead = verify_seconds
+
     def pass_seconds(self, share: float, batch_size: int, context_tokens: int) -> float:
         return share * self.verify_seconds(batch_size, batch_size, context_tokens, 0, 0)
 

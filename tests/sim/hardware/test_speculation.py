@@ -13,6 +13,7 @@ from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
+from adaptive_spec.sim.hardware.speculation import EngineOverhead
 
 A100 = gpu_facts("a100")
 LLAMA = model_facts("llama-3.1-8b")
@@ -68,3 +69,25 @@ def test_a_smaller_vocabulary_head_makes_a_pass_cheaper() -> None:
         drafter(name).cost_on(machine).seconds(1, 1, 0) for name in ("eagle", "eagle:head=0.25")
     )
     assert 0.4 < quarter / whole < 0.9
+
+
+def test_no_step_is_shorter_than_host_work_that_overlaps_with_the_gpu() -> None:
+    engine = EngineOverhead(per_step=1e-3, per_request=0.0, overlapped=8e-3, source="")
+    machine, free = (
+        Hardware(roofline_profile(gpu_facts("h100"), LLAMA, tensor_parallel=8, engine=each))
+        for each in (engine, msgspec.structs.replace(engine, overlapped=0.0))
+    )
+    assert free.verify_seconds(1, 1, 0, 0, 0) < machine.verify_seconds(1, 1, 0, 0, 0) == 8e-3
+    long = (64, 64, 0, 8192, 8192 * 4096)
+    assert machine.verify_seconds(*long) == free.verify_seconds(*long) > 8e-3
+
+
+def test_overlapped_host_work_is_no_price_of_a_drafter() -> None:
+    engine = EngineOverhead(per_step=1e-3, per_request=0.0, overlapped=8e-3, source="")
+    costs = [
+        drafter("eagle").cost_on(
+            Hardware(roofline_profile(gpu_facts("h100"), LLAMA, tensor_parallel=8, engine=each))
+        )
+        for each in (engine, msgspec.structs.replace(engine, overlapped=0.0))
+    ]
+    assert costs[0] == costs[1]
