@@ -236,7 +236,7 @@ class StepDriver(Guarded):
         try:
             return self._decide(batch, self.controller, running)
         finally:
-            self._pending.launched(running)
+            self._pending.append(running)
 
     def _decide(self, batch: Any, controller: Controller, running: RunningStep) -> int:
         if len(self._unlearned) > 1:  # SGLang did not reach `think`
@@ -250,7 +250,7 @@ class StepDriver(Guarded):
         if ahead is not None and ahead.fits(running.names, controller.decides_since, own):
             context, plan = ahead.context, ahead.plan
         else:
-            youngest = self._pending.youngest
+            youngest = self._pending[-1] if self._pending else None
             under_way = frozenset[str | None](() if youngest is None else youngest.names)
             context, plan = self._plan(batch.reqs, controller, now, under_way)
         k = own

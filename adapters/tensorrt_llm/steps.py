@@ -134,7 +134,7 @@ class StepDriver(Guarded):
             return
         iteration, self._planned = self._planned or Iteration(None), None
         under_way = len(self._pending)
-        self._pending.launched(iteration)
+        self._pending.append(iteration)
         try:
             iteration.not_before = self._clock.launched(time.monotonic(), under_way=under_way)
             if iteration.batch is None:
@@ -193,7 +193,7 @@ class StepDriver(Guarded):
         self.sweep()
         # An iteration that was planned and then not run has no results to wait for.
         self._pending.keep(self._builder.ahead)
-        youngest = self._pending.youngest
+        youngest = self._pending[-1] if self._pending else None
         under_way = None if youngest is None else youngest.batch
         batch = self._builder.build(self._step, time.monotonic(), scheduled_batch, own, under_way)
         plan = self.controller.plan(batch.context)

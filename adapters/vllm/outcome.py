@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.adapters.vllm.copied_drafts import Copied
@@ -80,7 +81,7 @@ class PlannedStep:
         output."""
 
 
-class Arrived(NamedTuple):
+class Arrived(msgspec.Struct, frozen=True):
     """Results of a step, with what vLLM is about to change in them.
 
     Attributes:

@@ -192,7 +192,7 @@ class StepDriver(Guarded):
         planned.output = output
         self._launched = output
         planned.not_before = self._clock.launched(time.monotonic(), under_way=len(self._pending))
-        self._pending.launched(planned)
+        self._pending.append(planned)
         plan = planned.plan
         steers = self._sets_depth and plan.acts
         if steers:
@@ -260,19 +260,19 @@ class StepDriver(Guarded):
         """Results have arrived and are not processed yet."""
         self._updating = True
         pending = self._pending
-        step = pending.oldest
-        if step is None or step.output is not output:
+        step: PlannedStep | None
+        if pending and pending[0].output is output:  # as always, but after a fault
+            step = pending.popleft()
+        else:
             step = pending.take(lambda planned: planned.output is output)
             if step is None:
                 return
-        else:  # as always, but after a fault
-            pending.take_oldest()
         now = time.monotonic()
         seconds = self._clock.completed(step.not_before, now)
         if step.found is not None:
             step.drafts_found = step.found.drafts()
         generated = list(map(len, results.sampled_token_ids))
-        following = pending.oldest
+        following = pending[0] if pending else None
         self._arrived.append(Arrived(step, results, following, generated, seconds, now))
 
     @fail_open

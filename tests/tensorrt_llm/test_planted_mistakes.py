@@ -60,7 +60,7 @@ def test_a_late_prompt_result_taken_for_the_first_verification(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take(self: Any, matches: Any) -> Any:
-        return self._steps.pop() if self._steps else None
+        return self.pop() if self else None
 
     record = Record(monkeypatch)
     switched_on(policy=RANDOM)

@@ -9,10 +9,7 @@ from adaptive_spec.engines.pending_steps import PendingSteps
 
 
 def pending_of(*steps: int) -> PendingSteps[int]:
-    pending = PendingSteps[int]()
-    for step in steps:
-        pending.launched(step)
-    return pending
+    return PendingSteps(steps)
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -29,24 +26,18 @@ def test_results_find_their_step_although_some_steps_never_have_any(
 def test_results_of_no_known_step_change_nothing() -> None:
     pending = pending_of(1, 2, 3)
     assert pending.take(lambda step: step == 9) is None
-    assert (len(pending), pending.oldest, pending.youngest) == (3, 1, 3)
+    assert list(pending) == [1, 2, 3]
 
 
 def test_of_several_matching_steps_the_oldest_is_taken() -> None:
     pending = pending_of(1, 2, 3)
     assert pending.take(lambda step: step >= 2) == 2
-    assert pending.oldest == pending.youngest == 3
+    assert list(pending) == [3]
 
 
 def test_only_the_youngest_steps_are_kept() -> None:
     pending = pending_of(1, 2, 3)
     pending.keep(2)
-    assert (len(pending), pending.oldest) == (2, 2)
-    pending.keep(0)
-    assert (len(pending), pending.oldest, pending.youngest) == (0, None, None)
-
-
-def test_the_oldest_step_is_taken_without_a_match() -> None:
-    pending = pending_of(1, 2, 3)
-    pending.take_oldest()
     assert list(pending) == [2, 3]
+    pending.keep(0)
+    assert not pending
