@@ -50,7 +50,9 @@ def _scenario() -> Scenario:
     wanted = (
         cell for cell in cells if (cell.name.acceptance, cell.name.load) == (ACCEPTANCE, LOAD)
     )
-    return next(wanted).scenario
+    found = next(wanted).scenario
+    assert RATE in found.load, f"{CONFIG.name}: the rate of {LOAD!r} is no longer {RATE!r}"
+    return found
 
 
 def _tpot(scenario: Scenario, policy: str, seed: int, rate: float) -> float:
