@@ -76,9 +76,9 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             uses their probability. False where each draft is the drafter's likeliest token, or a
             copied token, and is verified as such. If true, policies for greedy drafts only are
             refused.
-        cold_off: the engine can also skip the OFF-warm pass (OFF-cold). A drafter with a state
-            cannot resume requests that were alive at that time. Never true where the depth is
-            fixed: every step then runs the drafter's passes, so their cost cannot be measured.
+        cold_off: the engine can also skip the OFF-warm pass, or all passes of a drafter whose depth
+            is fixed (OFF-cold). A drafter with a state cannot resume requests that were alive at
+            that time.
         ragged_penalty: extra verify time of a batch whose K differ, relative to a uniform batch,
             which runs a faster graph. 0 without a difference.
     """

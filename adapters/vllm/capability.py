@@ -46,7 +46,7 @@ MISSING = "adaptive_spec_missing"
 
 _OF_RUNNER = {
     "V1": frozenset({facts.COLD, EARLY_EXIT, COPIES}),
-    "V2": frozenset({facts.LADDER, facts.V2_DEPTH, V2_SIGNAL, V2_COPIES}),
+    "V2": frozenset({facts.LADDER, facts.V2_COLD, facts.V2_DEPTH, V2_SIGNAL, V2_COPIES}),
 }
 """Features that only one of the model runners has a use for."""
 
@@ -100,14 +100,7 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             depth_follows=not fixed_depth,
             stops_drafting=not early_exit,
             off_pass=method not in WITHOUT_MODEL,
-            cold_off=not (
-                fixed_depth
-                or runner == "V2"
-                or facts.COLD in missing
-                or method in WITHOUT_MODEL
-                # A node without this package can't read the message that leaves the pass out.
-                or getattr(vllm_config.parallel_config, "nnodes", 1) > 1
-            ),
+            cold_off=_goes_cold(vllm_config, method, runner, missing, fixed_depth=bool(fixed_depth)),
             ragged_penalty=ragged_penalty or 0.0 if graphs else 0.0,
             sampled_drafts=method not in WITHOUT_MODEL and _samples_drafts(speculation),
         ),
@@ -198,12 +191,8 @@ def _fixed_depth_reason(
         reason = "several MTP modules"
     elif runner == "V1" and speculation.use_step3p5_mtp():
         reason = "the draft loop of step3p5, which drafts one token where none is wanted"
-    elif vllm_config.parallel_config.pipeline_parallel_size > 1:
-        # Steps of other requests are under way, and the worker remembers one depth for all.
-        reason = "pipeline parallelism"
-    elif vllm_config.parallel_config.data_parallel_size > 1:
-        # Of a dense model each rank is an engine of its own, which says 1 here.
-        reason = "data parallelism of a mixture of experts"
+    elif several := _several_at_work(vllm_config):
+        reason = several
     elif (
         runner == "V2"
         and vllm_config.compilation_config.cudagraph_mode.decode_mode() == CUDAGraphMode.FULL
@@ -211,6 +200,34 @@ def _fixed_depth_reason(
     ):
         reason = "a draft loop captured for Kmax only"
     return f"draft depth is fixed with {reason}, only verification is trimmed" if reason else ""
+
+
+def _several_at_work(vllm_config: Any) -> str:
+    """Why the passes of a drafter are not one step's alone to decide; empty if they are."""
+    parallel = vllm_config.parallel_config
+    if parallel.pipeline_parallel_size > 1:
+        # Steps of other requests are under way, and the worker remembers one depth for all.
+        return "pipeline parallelism"
+    if parallel.data_parallel_size > 1:
+        # Of a dense model each rank is an engine of its own, which says 1 here.
+        return "data parallelism of a mixture of experts"
+    return ""
+
+
+def _goes_cold(
+    vllm_config: Any, method: str, runner: str, missing: Mapping[str, str], *, fixed_depth: bool
+) -> bool:
+    """Whether a step may leave all passes of the drafter out.
+
+    Model runner V1 asserts, of a drafter whose depth is fixed, that it is asked for Kmax drafts.
+    """
+    if method in WITHOUT_MODEL or _several_at_work(vllm_config):
+        return False
+    if getattr(vllm_config.parallel_config, "nnodes", 1) > 1:
+        return False  # a node without this package can't read the message that leaves passes out
+    if runner == "V2":
+        return method in RUN_ON_V2 and facts.V2_COLD not in missing
+    return not fixed_depth and facts.COLD not in missing
 
 
 def _early_exit_reason(

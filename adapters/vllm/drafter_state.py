@@ -1,9 +1,9 @@
 """OFF-cold: leaving the drafter's pass out, and remembering whose draft KV has holes since.
 
-At K = 0 vLLM still runs one pass of a drafter with a model, so that its KV cache stays in step. A
-step planned as OFF_COLD carries `LEAVE_OUT` as its number of drafts: a zero like any other, except
-to the hook in the worker, which then answers for the drafter without running it. Where the hook is
-missing, the pass runs: OFF-warm.
+At K = 0 vLLM still runs one pass of a drafter with a model, so that its KV cache stays in step, and
+all passes of a drafter whose depth is fixed. A step planned as OFF_COLD carries `LEAVE_OUT` as its
+number of drafts: a zero like any other, except to the hook in the worker, which then answers for
+the drafter without running it. Where the hook is missing, the passes run: OFF-warm.
 
 What the drafter has not seen it cannot continue, and nothing reads it in again. So every request
 that a step without the pass computed anything of is drafted for no more, to its end. New requests
@@ -18,6 +18,8 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,7 @@ from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.status import Counters
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
-_RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
 _ORIGINAL = "_adaptive_spec_original"
-_HOOKED = "propose_draft_token_ids"
 
 
 class DrafterState:
@@ -86,41 +86,70 @@ def _arrived() -> int:
 
 
 def install() -> None:
-    """Hook the V1 model runner of this process, once; nothing where there is none."""
-    module = sys.modules.get(_RUNNER_MODULE)
-    if module is None:
-        return
-    original = module.GPUModelRunner.propose_draft_token_ids
-    if hasattr(original, _ORIGINAL):
-        return
-
-    @functools.wraps(original)
-    def propose_draft_token_ids(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(scheduler_output.num_spec_tokens_to_schedule, LeaveOut):
-            return original(self, scheduler_output, *args, **kwargs)
-        drafter = self.drafter
-        # On the object, for this call: whatever else wraps the drafter's method stays as it is.
-        before = vars(drafter).get("propose")
-        drafter.propose = functools.partial(_no_drafts, drafter)
-        try:
-            return original(self, scheduler_output, *args, **kwargs)
-        finally:
-            if before is None:
-                del drafter.propose
-            else:
-                drafter.propose = before
-
-    setattr(propose_draft_token_ids, _ORIGINAL, original)
-    setattr(module.GPUModelRunner, _HOOKED, propose_draft_token_ids)
+    """Hook the model runners of this process, once; nothing where there are none."""
+    for module, method, hook in _HOOKS:
+        runner = getattr(sys.modules.get(module), "GPUModelRunner", None)
+        original = getattr(runner, method, None)
+        if original is None or hasattr(original, _ORIGINAL):
+            continue
+        hooked = functools.wraps(original)(hook(original))
+        setattr(hooked, _ORIGINAL, original)
+        setattr(runner, method, hooked)
 
 
 def uninstall() -> None:
-    """Give the model runner its own method back."""
-    module = sys.modules.get(_RUNNER_MODULE)
-    hooked = getattr(module.GPUModelRunner, _HOOKED) if module is not None else None
-    original = getattr(hooked, _ORIGINAL, None)
-    if module is not None and original is not None:
-        setattr(module.GPUModelRunner, _HOOKED, original)
+    """Give the model runners their own methods back."""
+    for module, method, _ in _HOOKS:
+        runner = getattr(sys.modules.get(module), "GPUModelRunner", None)
+        original = getattr(getattr(runner, method, None), _ORIGINAL, None)
+        if original is not None:
+            setattr(runner, method, original)
+
+
+def _on_v1(original: Callable[..., Any]) -> Callable[..., Any]:
+    def propose_draft_token_ids(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(scheduler_output.num_spec_tokens_to_schedule, LeaveOut):
+            return original(self, scheduler_output, *args, **kwargs)
+        with _answering(self.drafter, _no_drafts):
+            return original(self, scheduler_output, *args, **kwargs)
+
+    return propose_draft_token_ids
+
+
+def _on_v2(original: Callable[..., Any]) -> Callable[..., Any]:
+    def sample_tokens(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state, speculator = self.execute_model_state, self.speculator
+        left_out = state is not None and isinstance(state.num_spec_tokens_to_schedule, LeaveOut)
+        if not left_out or speculator is None:  # None: on all but the last rank of a pipeline
+            return original(self, *args, **kwargs)
+        with _answering(speculator, _no_drafts_on_v2):
+            return original(self, *args, **kwargs)
+
+    return sample_tokens
+
+
+_HOOKS = (
+    ("vllm.v1.worker.gpu_model_runner", "propose_draft_token_ids", _on_v1),
+    ("vllm.v1.worker.gpu.model_runner", "sample_tokens", _on_v2),
+)
+"""Module of a `GPUModelRunner`, its method that has the drafter run, and what goes around it."""
+
+
+@contextmanager
+def _answering(drafter: Any, answer: Callable[..., Any]) -> Iterator[None]:
+    """Have `answer` in place of a drafter's `propose`.
+
+    On the object, for this time: whatever else wraps the drafter's method stays as it is.
+    """
+    before = vars(drafter).get("propose")
+    drafter.propose = functools.partial(answer, drafter)
+    try:
+        yield
+    finally:
+        if before is None:
+            del drafter.propose
+        else:
+            drafter.propose = before
 
 
 def _no_drafts(drafter: Any, *, common_attn_metadata: Any, **_: Any) -> Any:
@@ -132,3 +161,8 @@ def _no_drafts(drafter: Any, *, common_attn_metadata: Any, **_: Any) -> Any:
     return torch.empty(
         common_attn_metadata.batch_size(), 0, dtype=torch.int64, device=drafter.device
     )
+
+
+def _no_drafts_on_v2(speculator: Any, input_batch: Any, *_: Any, **__: Any) -> Any:
+    """The answer of `DraftModelSpeculator.propose` without a pass: [B, Kmax], to be masked."""
+    return speculator.draft_tokens[: input_batch.num_reqs]

@@ -19,6 +19,7 @@ BASE = "K per request and step"
 V2_DEPTH = "draft depth on model runner V2"
 LADDER = "captured ladder of K"
 COLD = "OFF-cold"
+V2_COLD = "OFF-cold on model runner V2"
 AHEAD = "planning while the device works"
 RECURRENT = "K = 0 on models with recurrent state"
 SWITCH = "run-time switch by endpoint"
@@ -160,7 +161,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     V2_DEPTH: (
         names(
             f"{V2}/model_runner.py",
-            "",
+            "GPUModelRunner",
             "num_spec_tokens_to_schedule",
             "model runner V2 hands the depth to its speculator, and drops drafts beyond it",
         ),
@@ -203,6 +204,25 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "v1/spec_decode/llm_base_proposer.py",
             "",
             "common_attn_metadata num_speculative_tokens _last_draft_probs",
+            "the answer of a drafter that does not run",
+        ),
+    ),
+    V2_COLD: (
+        function(
+            f"{V2}/model_runner.py",
+            "GPUModelRunner.sample_tokens(self, grammar_output)",
+            "the drafter's passes are left out around it",
+        ),
+        names(
+            f"{V2}/model_runner.py",
+            "ExecuteModelState",
+            "num_spec_tokens_to_schedule",
+            "the step's number of drafts is at hand there",
+        ),
+        names(
+            f"{V2}/spec_decode/speculator.py",
+            "DraftModelSpeculator",
+            "draft_tokens",
             "the answer of a drafter that does not run",
         ),
     ),

@@ -201,7 +201,8 @@ class StepDriver(Guarded):
             setattr(output, WANTED, planned.wanted)
         if self._exit is not None and steers and planned.wanted is not Wanted.NOTHING:
             self._exit.expect(planned)
-        if steers and self._goes_cold and plan.mode is Mode.OFF_COLD and plan.draft_depth == 0:
+        cold = plan.mode is Mode.OFF_COLD and plan.draft_depth == 0
+        if cold and self._goes_cold and plan.acts:
             output.num_spec_tokens_to_schedule = LEAVE_OUT
 
     def _take_back(self, copying: Sequence[str], scheduled: Mapping[str, int]) -> None:

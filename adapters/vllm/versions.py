@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adaptive_spec.adapters.vllm.facts import RECURRENT, V2_DEPTH, WEIGHTS
+from adaptive_spec.adapters.vllm.facts import RECURRENT, V2_COLD, V2_DEPTH, WEIGHTS
 from adaptive_spec.adapters.vllm.worker_facts import V2_SIGNAL
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
@@ -15,7 +15,7 @@ _READ = "source of the wheel against `facts`; not executed"
 _METHODS = ("draft_model", "eagle", "ngram", "suffix")
 HYBRID_MODELS = "hybrid models"
 """Stands for a method: models with recurrent state, whatever drafts for them."""
-_BEFORE_0_32 = (RECURRENT, V2_DEPTH)
+_BEFORE_0_32 = (RECURRENT, V2_DEPTH, V2_COLD)
 _BEFORE_0_30 = (*_BEFORE_0_32, V2_SIGNAL)
 
 

@@ -91,10 +91,13 @@ class CostModel:
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
+        self._timed_cold: set[int] = set()
+        """Loads of which a step has been timed without the drafter."""
         self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
         if capability.off_pass:
-            self._passes[0] = 1.0
+            # A drafter whose depth is fixed makes as many passes where nothing is wanted of it.
+            self._passes[0] = 1.0 if capability.steers_depth else capability.max_draft_tokens
         self.samples = 0
         """Steps measured since step times have changed."""
         self.changes = 0
@@ -187,6 +190,8 @@ class CostModel:
         # With those of half the requests, a few steps that verify a draft of each would not show.
         depth = round(mean) if mean >= _MOSTLY_ONE else 0
         load = load_bin(outcome.batch_size)
+        if cold:
+            self._timed_cold.add(load)
         # Steps with a draft and without one are never alike, though both may be K = 0 on average.
         kind = depth if outcome.batch_tokens > outcome.batch_size else -1
         passes = -1 if cold else outcome.draft_depth
@@ -270,6 +275,7 @@ class CostModel:
             each.weight = _AGED / each.seconds**2
             absorb(self._gram, self._moment, each.features, each.seconds, each.weight)
         self._timed = TimedLoads(self._capability)
+        self._timed_cold.clear()
         self._profile = None
         self.changes += 1
 
@@ -288,6 +294,12 @@ class CostModel:
     def timed(self, batch_size: int, k: int) -> bool:
         """Steps of this load have been measured with this K."""
         return self._timed.timed(batch_size, k)
+
+    def timed_cold(self, batch_size: int) -> bool:
+        """What the drafter's passes take is known at this load, though they run in every step."""
+        loads = self._timed_cold
+        known = load_bin(batch_size) in loads or len(loads) >= _KNOWN_LOADS
+        return known or self._profile is not None
 
     def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
         """K next to this mean K that batches of about this size lack, ascending."""

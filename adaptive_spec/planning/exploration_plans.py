@@ -120,6 +120,13 @@ class Exploring:
         verify = engine_verify(context) if forecast is None else forecast.best.verify
         return unpredicted(context, verify, k, Mode.ON, f"drafting {k} to measure it")
 
+    def without_drafter(self, context: StepContext) -> SpecPlan:
+        """Neither drafts nor the pass that keeps the drafter's state; nothing else is timed."""
+        self._cost_probes.drop()
+        self._extend_next = False
+        none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+        return unpredicted(context, none, 0, Mode.OFF_COLD, "measuring a step without the drafter")
+
     def while_off(self, forecast: StepForecast, modes: ModeMachine) -> SpecPlan:
         """K = 0 for all; while probing, one draft for a few."""
         context = forecast.context

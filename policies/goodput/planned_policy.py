@@ -20,6 +20,7 @@ from adaptive_spec.cost.model import CostModel
 from adaptive_spec.cost.profile import CostProfile, load_profile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.kernels import load_kernels
+from adaptive_spec.planning.cold_trial import ColdTrial
 from adaptive_spec.planning.cost_probes import CostProbes
 from adaptive_spec.planning.exploration import Explorer
 from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, unpredicted
@@ -163,17 +164,21 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         return plan
 
     def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
-        """A step to time a K, if one is due."""
+        """A step to time a K, or no drafter, if one is due."""
+        if self._cold_trial.due(forecast, self._modes.request_seconds):
+            return self._exploring.without_drafter(forecast.context)
         return self._exploring.timed(forecast.context, forecast)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
+        if self._cold_trial.pays(forecast) is False:
+            self._modes.found_out(forecast, context.batch_size)
         mode = self._modes.step(
             forecast,
             batch_size=context.batch_size,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            ready=self._knows_enough(forecast),
+            ready=self._knows_enough(forecast) and not self._cold_trial.recovering(context),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             self._hazards.widen()  # what is known of acceptance is from before it went off
@@ -287,6 +292,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._hazards = self._make_hazards(capability)
         self._cost = CostModel(capability, self._profile)
         self._modes = ModeMachine(capability)
+        self._cold_trial = ColdTrial(capability, self._cost)
         self._exploring = Exploring(Explorer(capability, self._seed), CostProbes(self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None

@@ -288,8 +288,8 @@ class Engine:
         if plan.mode is Mode.OFF_COLD:
             return 0, True, True
         off = plan.mode is Mode.OFF_WARM
-        if not off and not self.capability.steers_depth:
-            return self.options.max_draft_tokens, False, False
+        if not self.capability.steers_depth and (not off or self.capability.off_pass):
+            return self.options.max_draft_tokens, off, False
         return plan.draft_depth, off, False
 
     # ------------------------------------------------------------------ after a step

@@ -18,7 +18,7 @@ from engines import Answer, Engine, Job
 from family_checkpoints import FAMILIES, build
 from family_configs import VOCABULARY
 from recording import record_steps
-from switchable_policies import AlternatingPolicy
+from switchable_policies import AlternatingPolicy, ColdForAWhile
 from v2_engines import V2Engines
 
 from adaptive_spec import check_adapter
@@ -230,6 +230,15 @@ def test_tokens_on_model_runner_v2(
     assert set(seen.verified) >= set(range(KMAX))
     assert seen.ragged_steps > 0
     assert seen.failures == {}
+    options = dict(adaptive=adaptive, speculation=speculation, **small)
+    cold = v2.run(jobs, FAMILIES[name].method, policy=ColdForAWhile(KMAX, 4, 8), **options)
+    assert {name: answer.tokens for name, answer in cold.answers.items()} == {
+        name: answer.tokens for name, answer in expected.answers.items()
+    }
+    assert {0, KMAX} == set(cold.depths)
+    assert cold.failures == {}
+    cold = v2.run(jobs, FAMILIES[name].method, policy=ColdForAWhile(KMAX, 1, 1 << 30), **options)
+    assert cold.drafter_passes == 0
 
 
 @pytest.mark.parametrize("family", with_marks(HYBRIDS), indirect=True)

@@ -75,25 +75,9 @@ def _with_drafter(*reused: int) -> Any:
 
 
 def cold_policy(cold_from: int, cold_to: int) -> Any:
-    """K = Kmax, but OFF_COLD in the steps between two numbers, counted while it plans."""
-    from switchable_policies import FixedPolicy
+    from switchable_policies import ColdForAWhile
 
-    class ColdForAWhile(FixedPolicy):
-        steps = 0
-
-        def plan(self, context: Any) -> SpecPlan:
-            self.steps += 1
-            if not cold_from <= self.steps < cold_to:
-                return super().plan(context)
-            return SpecPlan(
-                step=context.step,
-                verify=np.zeros(context.batch_size, dtype=np.int64),
-                draft_depth=0,
-                mode=Mode.OFF_COLD,
-                reason="cold",
-            )
-
-    return ColdForAWhile(KMAX)
+    return ColdForAWhile(KMAX, cold_from, cold_to)
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])

@@ -268,7 +268,8 @@ class TestGate:
         config.scheduler_config.async_scheduling = True
         found = detect(config).shadow
         assert bool(found) == (lengths != "VARLEN")
-        assert all("CPU_MLA" in reason and "--no-async-scheduling" in reason for reason in found)
+        one = "MLA decodes rows of one length only"  # which backend, depends on the CPU
+        assert all(one in reason and "--no-async-scheduling" in reason for reason in found)
 
     @pytest.mark.parametrize("mode", ["on", "shadow"])
     def test_adaptive_verification_is_taken_over_where_decisions_act(self, mode: str) -> None:

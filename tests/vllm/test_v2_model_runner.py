@@ -14,6 +14,7 @@ from distributions import check_alike
 from engines import KMAX, Answer, Job
 from sampled_completions import ENGINE, LARGEST_BATCH, sample
 from scenarios import SCENARIOS, prompts
+from switchable_policies import ColdForAWhile, FixedPolicy
 from v2_engines import Observed, V2Engines
 
 pytestmark = pytest.mark.engine
@@ -112,7 +113,7 @@ def test_drafter_passes_follow_the_depth_where_the_capability_says_so(
     jobs = [Job("alone", prompts(1, 21)[0], 0, {"max_tokens": 10})]
     passes = {}
     for depth in (KMAX, 1, 0):
-        observed = v2.run(jobs, method, policy=(depth, depth), **options)
+        observed = v2.run(jobs, method, policy=FixedPolicy(depth, depth), **options)
         passes[depth] = observed.drafter_passes
         assert max(observed.verified) == depth
     if crowded.capability[1]:
@@ -120,6 +121,32 @@ def test_drafter_passes_follow_the_depth_where_the_capability_says_so(
         assert passes == {KMAX: KMAX, 1: 1, 0: 1}
     else:
         assert passes == {KMAX: KMAX, 1: KMAX, 0: KMAX}
+
+
+def test_no_pass_of_the_drafter_runs_while_cold(
+    v2: V2Engines, configuration: tuple[str, dict[str, Any]], unspeculated: Observed
+) -> None:
+    method, options = configuration
+    observed = v2.run(small_crowd(), method, policy=ColdForAWhile(KMAX, 1, 1 << 30), **options)
+    assert observed.drafter_passes == 0
+    assert set(observed.verified) == {0}
+    assert set(observed.depths) == {0}
+    for name, expected in unspeculated.answers.items():
+        assert observed.answers[name].tokens == expected.tokens, name
+    assert observed.failures == {}
+
+
+def test_requests_after_a_cold_time_are_drafted_for(
+    v2: V2Engines, configuration: tuple[str, dict[str, Any]], unspeculated: Observed
+) -> None:
+    method, options = configuration
+    observed = v2.run(small_crowd(), method, policy=ColdForAWhile(KMAX, 4, 9), **options)
+    for name, expected in unspeculated.answers.items():
+        assert observed.answers[name].tokens == expected.tokens, name
+    assert observed.accepted > 0
+    assert KMAX in observed.verified
+    assert observed.failures == {}
+    assert observed.left == 0
 
 
 @pytest.mark.long

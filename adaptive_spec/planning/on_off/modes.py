@@ -209,6 +209,11 @@ class ModeMachine:
             )
 
     @property
+    def request_seconds(self) -> float:
+        """Mean seconds that a request decodes."""
+        return self._lifetime.seconds
+
+    @property
     def heeds_surplus(self) -> bool:
         """`emitted` has an effect."""
         return self.mode is Mode.ON and not self._has_state
@@ -226,6 +231,11 @@ class ModeMachine:
         """Take up first drafts that were verified, or compared with what was emitted."""
         if self.probing:
             self._test.add(samples, accepted)
+
+    def found_out(self, forecast: SpeculationForecast, batch_size: int) -> None:
+        """Steps without the drafter were timed, and speculation does not pay: stop it."""
+        if self.mode is Mode.ON and self._goes_cold:
+            self._switch_off(Mode.OFF_COLD, forecast, batch_size)
 
     def acceptance_changed(self) -> None:
         """Drop the credit: past gains tell nothing about what comes."""

@@ -67,6 +67,29 @@ class FixedPolicy(RandomPolicy):
         )
 
 
+class ColdForAWhile(FixedPolicy):
+    """The same, but OFF_COLD in its steps from `cold_from` to before `cold_to`."""
+
+    name: ClassVar[str] = "cold for a while"
+
+    def __init__(self, k: int, cold_from: int, cold_to: int) -> None:
+        super().__init__(k)
+        self.cold_from, self.cold_to = cold_from, cold_to
+        self.steps = 0
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        self.steps += 1
+        if not self.cold_from <= self.steps < self.cold_to:
+            return super().plan(context)
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros(context.batch_size, dtype=np.int64),
+            draft_depth=0,
+            mode=Mode.OFF_COLD,
+            reason="cold",
+        )
+
+
 class AlternatingPolicy(RandomPolicy):
     """Verifies all drafts in one step and none in the next."""
 

@@ -31,6 +31,7 @@ class Observed:
         depths: draft depths the scheduler asked for.
         ragged_steps: steps whose requests ran with different K.
         steps: steps that decoded.
+        modes: steps by mode.
         drafter_passes: forward passes of the draft model per step, those of prompts included.
         preemptions: requests that lost their KV cache.
         accepted: drafts that were accepted.
@@ -47,6 +48,7 @@ class Observed:
     depths: tuple[int, ...] = ()
     ragged_steps: int = 0
     steps: int = 0
+    modes: dict[str, int] | None = None
     drafter_passes: float = 0.0
     preemptions: int = 0
     accepted: int = 0
@@ -67,7 +69,7 @@ class V2Engines:
         self,
         jobs: Sequence[Job],
         method: str | None = None,
-        policy: tuple[int, int | None] | None = None,
+        policy: Any = None,
         stages: int = 1,
         **options: Any,
     ) -> Observed:
@@ -76,7 +78,7 @@ class V2Engines:
         Args:
             jobs: the requests.
             method: of speculation; none without.
-            policy: K and depth of a fixed policy; without, the configured one decides.
+            policy: that decides, in place of the configured one.
             stages: let requests take turns as in a pipeline of so many, with scheduling ahead.
             options: of `Engine`.
         """
@@ -144,7 +146,7 @@ def _watch(jobs: list[Job], method: str, late: bool, options: dict[str, Any]) ->
 def _run(
     jobs: list[Job],
     method: str | None,
-    policy: tuple[int, int | None] | None,
+    policy: Any,
     stages: int,
     options: dict[str, Any],
 ) -> Observed:
@@ -160,9 +162,7 @@ def _run(
     controller = engine.controller
     configured = controller.policy
     if policy is not None:
-        from switchable_policies import FixedPolicy
-
-        controller.policy = FixedPolicy(*policy)
+        controller.policy = policy
     before = (engine.drafter_passes, engine.preemptions)
     record = record_steps(engine)
     try:
@@ -186,6 +186,7 @@ def _run(
         depths=tuple(outcome.draft_depth for outcome in outcomes),
         ragged_steps=sum(outcome.ragged for outcome in outcomes),
         steps=len(outcomes),
+        modes=dict(controller.counters.modes),
         drafter_passes=(engine.drafter_passes - before[0]) / len(record),
         preemptions=engine.preemptions - before[1],
         accepted=sum(int(outcome.accepted.sum()) for outcome in outcomes),
