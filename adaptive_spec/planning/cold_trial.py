@@ -26,7 +26,7 @@ _LEAST_REST = 0.1
 """Share of a step at K = 0 that the target takes at least."""
 _LEAST_STEPS = 100
 """Steps of a load before its first step without the drafter: by then K and acceptance are known."""
-_STEPS = 3
+_STEPS = 8
 """Steps in a row; the first alone has cost the requests their drafter."""
 _MEMORY_STEPS = 50.0
 _REMEMBERED_STEPS = 2000.0

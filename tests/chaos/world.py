@@ -74,7 +74,7 @@ def draw_capability(random: np.random.Generator) -> Capability:
         depth_follows=follows,
         stops_drafting=level is Level.FULL and follows and bool(random.random() < 0.3),
         off_pass=bool(random.random() < 0.6),
-        cold_off=follows and bool(random.random() < 0.6),
+        cold_off=bool(random.random() < 0.6),
         ragged_penalty=0.05 if random.random() < 0.3 else 0.0,
     )
 
