@@ -15,7 +15,8 @@ linear where nothing has been measured. Another makes its slope that of prompts 
 were timed: a draft and a prompt token are the same work where a pass is bound by arithmetic, and
 where prompts fill every step there is little else to go by. So T is known for a K that this batch
 has never run, old loads are not forgotten while they do not occur, and one slow step moves little.
-One sweep of coordinate descent per step keeps the fit current.
+One sweep of coordinate descent per step, and one step of all far slopes together, keep the fit
+current.
 
 A fit alone can be led astray while every step has the same K (N and D then move together), so the
 model also says which K a load still lacks: `missing_depths`, and `missing_beside` near the best.
@@ -32,6 +33,7 @@ from adaptive_spec.cost.coefficients import (
     ANY_DRAFT,
     CONTEXT,
     FALLS,
+    FAR_SLOPE,
     LAST,
     MOST_FALL,
     PASS,
@@ -213,7 +215,8 @@ class CostModel:
                 self._scale_others(cell, factor)
         cell.weight = self._weight_of(cell)
         now = cell.features, cell.seconds, cell.weight
-        exchange(self._gram, self._moment, self._coefficients, self._least, *was, *now)
+        equations = self._gram, self._moment, self._coefficients, self._least
+        exchange(*equations, FAR_SLOPE, *was, *now)
         if self._pull.size:
             self._follow_prompts()
         if cell.settled is not None and not outcome.prefill_tokens:

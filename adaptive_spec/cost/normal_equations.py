@@ -35,7 +35,11 @@ def absorb(
 
 
 def _descend_loop(
-    gram: FloatArray, moment: FloatArray, coefficients: FloatArray, least: FloatArray
+    gram: FloatArray,
+    moment: FloatArray,
+    coefficients: FloatArray,
+    least: FloatArray,
+    along: FloatArray,
 ) -> None:
     size = len(coefficients)
     gradient = moment.copy()
@@ -51,18 +55,45 @@ def _descend_loop(
         for q in range(size):
             gradient[q] -= step * gram[p, q]
         coefficients[p] = updated
+    slope = bend = 0.0
+    lowest = -np.inf
+    for p in range(size):
+        if along[p] == 0.0:
+            continue
+        slope += along[p] * gradient[p]
+        lowest = max(lowest, (least[p] - coefficients[p]) / along[p])
+        for q in range(size):
+            if along[q] != 0.0:
+                bend += along[p] * gram[p, q] * along[q]
+    if bend > 0.0:
+        step = max(lowest, slope / bend)
+        for p in range(size):
+            if along[p] != 0.0:
+                coefficients[p] = max(least[p], coefficients[p] + step * along[p])
 
 
 @kernel(
-    "void(float64[:, ::1], float64[::1], float64[::1], float64[::1])",
+    "void(float64[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1])",
     _descend_loop,
 )
 def descend(
-    gram: FloatArray, moment: FloatArray, coefficients: FloatArray, least: FloatArray
+    gram: FloatArray,
+    moment: FloatArray,
+    coefficients: FloatArray,
+    least: FloatArray,
+    along: FloatArray,
 ) -> None:
-    """One sweep of coordinate descent on min c'Gc - 2m'c subject to c >= `least`, in place.
+    """Descend on min c'Gc - 2m'c subject to c >= `least`, in place.
 
-    `gram` [P, P] is symmetric positive semi-definite; `moment`, `coefficients` and `least` are [P].
+    One sweep over the coordinates, and the best step along a direction: coordinates that hold one
+    another move together there, and by little at a time in a sweep.
+
+    Args:
+        gram: [P, P] G, symmetric positive semi-definite.
+        moment: [P] m.
+        coefficients: [P] c.
+        least: [P]
+        along: [P] the direction, nowhere below zero.
     """
     gradient = moment.copy()
     for p in np.flatnonzero(coefficients):
@@ -75,10 +106,19 @@ def descend(
         if updated != coefficients[p]:
             gradient -= (updated - coefficients[p]) * gram[p]
             coefficients[p] = updated
+    (moved,) = np.nonzero(along)
+    if not moved.size:
+        return
+    ways = along[moved]
+    bend = np.cumsum(ways[:, None] * gram[moved[:, None], moved] * ways)[-1]
+    if bend > 0.0:
+        lowest = ((least[moved] - coefficients[moved]) / ways).max()
+        step = max(lowest, np.cumsum(ways * gradient[moved])[-1] / bend)
+        coefficients[moved] = np.maximum(least[moved], coefficients[moved] + step * ways)
 
 
 @kernel_of_kernels(
-    "void(float64[:, ::1], float64[::1], float64[::1], float64[::1],"
+    "void(float64[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1],"
     " float64[::1], float64, float64, float64[::1], float64, float64)"
 )
 def exchange(
@@ -86,6 +126,7 @@ def exchange(
     moment: FloatArray,
     coefficients: FloatArray,
     least: FloatArray,
+    along: FloatArray,
     old: FloatArray,
     old_target: float,
     old_weight: float,
@@ -96,4 +137,4 @@ def exchange(
     """Take an observation out of the normal equations, add another, and `descend`, in place."""
     absorb(gram, moment, old, old_target, -old_weight)
     absorb(gram, moment, new, new_target, new_weight)
-    descend(gram, moment, coefficients, least)
+    descend(gram, moment, coefficients, least, along)

@@ -324,6 +324,17 @@ def test_a_few_steps_outweigh_the_first_guess_where_a_pass_is_not_bound_by_arith
     assert found == pytest.approx(0.3478, rel=0.06)
 
 
+def test_tokens_beyond_all_that_were_timed_cost_as_much_as_those_before() -> None:
+    model = CostModel(FULL)
+    model.learn(step(16, 0, 6, truth(16, 0, 6)))  # those predicted take 10 to 28 times as long
+    train(model, 16, [0, *[1] * 40, 3, *[1] * 40, 6], 600)
+    train(model, 24, [0, *[1] * 40, 6], 300)
+    for batch, k in ((40, 6), (64, 6), (200, 3)):
+        found = model.verify_seconds(batch, 100 * batch, 0)[k * batch]
+        found += model.draft_seconds(batch)[k]
+        assert found == pytest.approx(truth(batch, k, k), rel=0.15)
+
+
 def test_what_contradicts_the_steps_that_run_is_timed_anew() -> None:
     model = CostModel(FULL)
     for n in range(300):  # a world whose steps take a fourth
