@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,6 +66,7 @@ def sweep(
         os.environ[ENVIRONMENT_VARIABLE] = str(data_folder(data).resolve())
     plan = plan_sweep(config)
     _say_size(plan)
+    _warn_of_mismatches(plan)
     directory = output or Path(f"{config.stem}-results")
     results = _run(plan, directory, jobs=jobs, fresh=not resume, ray=ray)
     if json:
@@ -80,6 +82,14 @@ def _say_size(plan: Plan) -> None:
     seeds = len(plan.config.seed_list())
     hint = f": `seeds: 1` takes 1/{seeds} of the time and shows no spread" if seeds > 1 else ""
     Console(stderr=True).print(f"{len(plan.tasks)} runs with {seeds} seeds{hint}", highlight=False)
+
+
+def _warn_of_mismatches(plan: Plan) -> None:
+    """Name acceptance data that are not their drafter's."""
+    named = {(cell.name.acceptance, cell.name.drafter): cell for cell in plan.cells}
+    for (acceptance, _), cell in named.items():
+        if mismatch := cell.scenario.acceptance_mismatch():
+            print(f"warning: {acceptance}: {mismatch}", file=sys.stderr)
 
 
 def _run(
@@ -175,7 +185,8 @@ def _print_tables(results: SweepResults, directory: Path) -> None:
 def _print_table(console: Console, condition: Condition) -> None:
     from rich.markup import escape
 
-    title = f"{condition.name} · {condition.cells} cells, {condition.seeds} seeds"
+    cells, seeds = condition.cells, condition.seeds
+    title = f"{condition.name} · {cells} cell{'s' * (cells > 1)}, {seeds} seed{'s' * (seeds > 1)}"
     ratios = "/ best K", "worst", "/ no spec.", "worst", "/ foresight"
     printed = table(title, "policy", *ratios, "tok/s", "TPOT ms", least=11)
     for line in condition.standings:
