@@ -149,7 +149,7 @@ def replay(
         engine=EngineOptions(
             max_draft_tokens=kmax or DEFAULT_KMAX,
             level=Level(level),
-            ladder=_ladder(ladder),
+            ladder=_ladder(ladder, level),
             delay=delay,
             max_running=max_running,
             max_batch_tokens=max_batch_tokens,
@@ -184,9 +184,11 @@ def replay(
         print_table(scenario, seen, results, hint=hint)
 
 
-def _ladder(text: str) -> tuple[int, ...]:
+def _ladder(text: str, level: int) -> tuple[int, ...]:
     from adaptive_spec.errors import ConfigError
 
+    if text and level:
+        raise ConfigError(f"--ladder {text!r} says what may run at level 0: add --level 0")
     try:
         return tuple(int(item) for item in text.split(",") if item.strip())
     except ValueError as error:

@@ -239,7 +239,8 @@ def test_a_recorded_trace_is_replayed_as_load_and_as_acceptance(tmp_path):
         (("--acceptance", "missing.jsonl"), ("missing.jsonl",)),
         (("--acceptance", "model:nobody"), ("nobody", "good")),
         (("--drafter", "eagle", "--kmax", "300"), ("300",)),
-        (("--ladder", "1,two"), ("--ladder", "1,two")),
+        (("--ladder", "1,two", "--level", "0"), ("--ladder", "1,two")),
+        (("--ladder", "0,1"), ("--ladder", "--level 0")),
         (("--ladder", "1,99", "--level", "0"), ("ladder", "99")),
     ],
 )
