@@ -1,7 +1,8 @@
 """V9: throughput with drafts over that without, by clients and K, where nobody here tuned.
 
 The tables stand in ``speculation_at_load.json``, each with its address and date, and with its role:
-rows of a table to fit on are never counted. The H100's rows to validate on never changed a figure.
+rows of a table to fit on are never counted. The H100's and the RTX 3090's rows to validate on never
+changed a figure.
 The price of attention, the host's seconds and the prompts' lengths on the A100 were first estimated
 with all three workloads in view, and then set on gsm8k.
 
@@ -30,6 +31,7 @@ from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDra
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad, Load
 from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.results.result import Result
 from benchmarks.validation.arms import Arms, Batches, one_per_record
 from benchmarks.validation.row import Check, Row, compared
 
@@ -70,6 +72,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             before and stand in the prefix cache.
         deviation: by which the logit of the hazard differs between requests.
         mean_length: over all steps, or over requests.
+        measure: what the ratio is of, throughput or 1 / mean time per output token.
         counted_after: tables whose texts ran before on the same server. Its counters ran on, and
             accepted lengths are means over all texts until then.
         plain: tokens per second without drafts, by clients; for information.
@@ -91,6 +94,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cached_prompt_tokens: int | None = None
     deviation: float = 0.0
     mean_length: Literal["steps", "requests"] = "steps"
+    measure: Literal["throughput", "1 / TPOT"] = "throughput"
     counted_after: tuple[str, ...] = ()
     plain: dict[int, float] = {}
     also_on: tuple[str, ...] = ()
@@ -132,6 +136,12 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             source="fitted at one request; growth with requests and context as computed",
         )
         return msgspec.structs.replace(profile, drafts={"eagle": fitted})
+
+    def score(self, result: Result) -> float:
+        """What the ratio is of."""
+        if self.measure == "throughput":
+            return result.throughput_tok_s
+        return 1.0 / result.tpot_ms.mean
 
     def own_length(self, clients: int, k: int) -> float:
         """Accepted length of this text alone.
@@ -186,14 +196,14 @@ def rows(data_folder: Path) -> list[Row]:
 def rows_of(table: Published) -> list[Row]:
     """The cells of one table."""
     arms = {clients: table.arms(clients) for clients, *_ in table.rows}
-    plain = {clients: each.plain().throughput_tok_s for clients, each in arms.items()}
+    plain = {clients: each.plain() for clients, each in arms.items()}
     fitted = "fitted on" if table.role == "fit" else ""
     found = [
         compared(
             table.name,
             f"{clients} clients, no drafts, tok/s",
             measured,
-            plain[clients],
+            plain[clients].throughput_tok_s,
             counted=False,
             note="fitted on" if table.name in _PLAIN_FITTED else "for information",
         )
@@ -208,7 +218,7 @@ def rows_of(table: Published) -> list[Row]:
                 table.name,
                 f"{clients} clients, K = {k}",
                 ratio,
-                speculating.throughput_tok_s / plain[clients],
+                table.score(speculating) / table.score(plain[clients]),
                 counted=not fitted,
                 bound=BOUND,
                 note=fitted,

@@ -34,7 +34,7 @@ def test_a_profile_without_a_comparison_says_so() -> None:
 
 def test_every_name_is_a_profile_and_each_has_cells_that_were_not_fitted_on() -> None:
     for name, known in validities().items():
-        assert hardware_profile(name).model == "llama-3.1-8b"
+        assert hardware_profile(name).model
         assert known.cells > 0
         assert known.engine
         assert abs(known.mean_error) <= known.error
