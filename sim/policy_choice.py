@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from adaptive_spec.bounded_read import decode_json
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.step import Level
+
+if TYPE_CHECKING:
+    from adaptive_spec.sim.engine.options import EngineOptions
 
 
 class PolicyChoice(msgspec.Struct, frozen=True):
@@ -28,11 +32,21 @@ class PolicyChoice(msgspec.Struct, frozen=True):
         """A fresh policy. Raises PolicyError if there is none or its options are wrong."""
         return build_policy(self.name, self.options, seed=seed)
 
-    def require_at_most(self, kmax: int) -> None:
-        """Raise PolicyError if a static K exceeds Kmax: it would run Kmax under another name."""
-        k = self.options.get("k", 0) if self.name == "static" else 0
-        if isinstance(k, int) and k > kmax:
-            raise PolicyError(f"policy {self.text!r}: K {k} exceeds Kmax {kmax}")
+    @property
+    def never_speculates(self) -> bool:
+        """It is off all the time."""
+        return self.name == "off" or (self.name == "static" and self.options.get("k") == 0)
+
+    def require_runnable(self, engine: EngineOptions) -> None:
+        """Raise PolicyError if this engine would run another K under the name of a static one."""
+        k = self.options.get("k") if self.name == "static" else None
+        if not isinstance(k, int):
+            return
+        if k > engine.max_draft_tokens:
+            raise PolicyError(f"policy {self.text!r}: K {k} exceeds Kmax {engine.max_draft_tokens}")
+        if engine.level is Level.UNIFORM and engine.ladder and k not in engine.ladder:
+            ladder = ", ".join(map(str, engine.ladder))
+            raise PolicyError(f"policy {self.text!r}: K {k} is not on the ladder {ladder}")
 
 
 def parse_policy(text: str) -> PolicyChoice:
@@ -41,8 +55,10 @@ def parse_policy(text: str) -> PolicyChoice:
     Values are read as JSON where they are JSON (numbers, true, lists), as text otherwise. A comma
     inside brackets, braces or quotes does not end a value.
 
-    Raises PolicyError if an option has no value.
+    Raises PolicyError if an option has no value, or nothing follows the colon.
     """
+    if text.strip().endswith(":"):
+        raise PolicyError(f"policy {text!r}: nothing follows the colon; write NAME:key=value")
     # A module path and a JSON value may hold colons: options begin at the first `:key=`.
     head, tail = text, ""
     for position, character in enumerate(text):

@@ -101,6 +101,7 @@ def cost_profile(machine: str, drafter: str, kmax: int) -> CostProfile:
         draft_pass_per_request=per_draft_request,
         any_draft=hardware.any_draft,
         any_draft_per_request=hardware.any_draft_per_request,
+        any_draft_per_context_token=hardware.verify_per_context_token,
     )
 
 

@@ -82,12 +82,13 @@ def _cell(row: Row) -> Cell:
 
 def write_validity(tables: Sequence[Recorded]) -> None:
     """Say in `validity.json` how far off each profile of V9 was, and in which range."""
-    cells = [cell for table in tables if table.table == "V9" for cell in table.cells if cell[5]]
+    cells = [cell for table in tables if table.table == "V9" for cell in table.cells]
+    validated = [table for table in published() if table.role == "validate"]
     found: dict[str, Validity] = {}
-    for name in dict.fromkeys(table.hardware for table in published()):
-        of_profile = [table for table in published() if table.hardware == name]
-        names = {table.name for table in of_profile}
-        mine = [cell for cell in cells if cell[0] in names]
+    for name in dict.fromkeys(each for table in validated for each in table.profiles):
+        of_profile = [table for table in validated if name in table.profiles]
+        names = {table.name_on(name) for table in of_profile}
+        mine = [cell for cell in cells if cell[0] in names and "K = " in cell[1]]
         if not mine:
             continue
         errors = np.array([simulated / there - 1.0 for *_, there, simulated, _ in mine])

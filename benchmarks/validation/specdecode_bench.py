@@ -61,7 +61,7 @@ def _throughput(data: AcceptanceData, k: int) -> float:
     # Their batches have no token budget and no end of memory.
     options = EngineOptions(max_batch_tokens=1 << 20, kv_tokens=1 << 20)
     return simulated(
-        Batches(copies, _BATCH), data, _profile(k), k, options=options
+        Batches(copies, (_BATCH,)), data, _profile(k), k, options=options
     ).throughput_tok_s
 
 

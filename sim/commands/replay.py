@@ -149,7 +149,7 @@ def replay(
         engine=EngineOptions(
             max_draft_tokens=kmax or DEFAULT_KMAX,
             level=Level(level),
-            ladder=_ladder(ladder),
+            ladder=_ladder(ladder, level),
             delay=delay,
             max_running=max_running,
             max_batch_tokens=max_batch_tokens,
@@ -168,20 +168,27 @@ def replay(
     )
     scenario = _bounded(scenario, kmax)
     for choice in choices:
-        choice.require_at_most(scenario.engine.max_draft_tokens)
+        choice.require_runnable(scenario.engine)
     if mismatch := scenario.acceptance_mismatch():
         print(f"warning: {mismatch}", file=sys.stderr)
     seen, results = _run(scenario, choices, trace, seeds=seeds, oracles=oracles)
-    left_out = ORACLE_TOKENS if oracles == "auto" and not seen else None
+    hint = ""
+    if oracles == "auto" and not seen:
+        hint = (
+            f"oracles are left out above {ORACLE_TOKENS:,} tokens; run them with --oracles always"
+        )
     if json:
+        print(hint, end="\n" if hint else "", file=sys.stderr)
         _print_json(results, timeline=timeline)
     else:
-        print_table(scenario, seen, results, left_out=left_out)
+        print_table(scenario, seen, results, hint=hint)
 
 
-def _ladder(text: str) -> tuple[int, ...]:
+def _ladder(text: str, level: int) -> tuple[int, ...]:
     from adaptive_spec.errors import ConfigError
 
+    if text and level:
+        raise ConfigError(f"--ladder {text!r} says what may run at level 0: add --level 0")
     try:
         return tuple(int(item) for item in text.split(",") if item.strip())
     except ValueError as error:

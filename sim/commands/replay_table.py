@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def print_table(
-    scenario: Scenario, oracles: list[Oracles], results: list[Result], *, left_out: int | None
+    scenario: Scenario, oracles: list[Oracles], results: list[Result], *, hint: str
 ) -> None:
     """Print means over the seeds, and what a reader must know of them.
 
@@ -25,34 +25,32 @@ def print_table(
         scenario: what was replayed.
         oracles: of each seed, or none.
         results: by policy, then by seed.
-        left_out: tokens above which the oracles were left out; None if they were not.
+        hint: why the oracles were left out, or "".
     """
     from rich.markup import escape
 
     console = standard_output()
-    wide = console.width >= _WIDE
-    shown = [column for column in _COLUMNS if column.always or wide]
-    if results[0].goodput_req_s is not None:
-        shown.append(_Column("good req/s", lambda runs: number(_mean(runs, _goodput))))
     kmax = scenario.engine.max_draft_tokens
     load, hardware = _file_name(scenario.load), _file_name(scenario.hardware)
     title = f"{load} · {scenario.drafter}, Kmax {kmax} · {hardware}"
-    printed = table(title, "policy", *(column.name for column in shown), least=7)
     seeds = len({result.seed for result in results})
     by_policy = [results[first : first + seeds] for first in range(0, len(results), seeds)]
+    columns = list(_COLUMNS)
+    if results[0].goodput_req_s is not None:
+        columns.append(_Column("good req/s", lambda runs: number(_mean(runs, _goodput))))
+    shown = _fitting(columns, by_policy, console.width)
+    printed = table(title, "policy", *(column.name for column in shown), least=_LEAST)
     for runs in by_policy:
         printed.add_row(escape(runs[0].policy), *(column.text(runs) for column in shown))
     console.print(printed)
     if seeds > 1:
         console.print(f"means of {seeds} seeds, ± half their range", highlight=False)
     if oracles:
-        _print_best_k(console, oracles)
+        _print_best_k(console, scenario, oracles)
         if oracles[0].foresight is None and scenario.engine.level == 0:
             console.print("no foresight: with one K for the batch it is no bound")
-    elif left_out is not None:
-        console.print(
-            f"oracles are left out above {left_out:,} tokens; run them with --oracles always"
-        )
+    elif hint:
+        console.print(hint)
     _print_validity(console, scenario, results)
     for runs in by_policy:
         for count, what in (
@@ -67,14 +65,16 @@ def print_table(
         ):
             if count:
                 console.print(f"{escape(runs[0].policy)}: {count:,} {what}")
-    if not wide:
+    if len(shown) < len(columns):
         console.print("more columns in a wider terminal; all of it with --json")
 
 
-def _print_best_k(console: Console, oracles: list[Oracles]) -> None:
+def _print_best_k(console: Console, scenario: Scenario, oracles: list[Oracles]) -> None:
     from adaptive_spec.sim.results.seeds import best_static_ks
 
     found = best_static_ks([each.static for each in oracles], closed=oracles[0].closed)
+    ladder = scenario.engine.ladder if scenario.engine.level == 0 else ()
+    found = [k for k in found if not ladder or k in ladder]  # the others ran one that is on it
     names = ["0 (no speculation)" if k == 0 else str(k) for k in found]
     level = f"; {len(oracles)} seeds do not tell them apart" if len(found) > 1 else ""
     console.print(f"best fixed K on this load: {', '.join(names)}{level}", highlight=False)
@@ -98,35 +98,54 @@ class _Column(NamedTuple):
     name: str
     text: Callable[[list[Result]], str]
     """Text of the column for the results of all seeds of a policy."""
-    always: bool = True
-    """Also in a terminal of 80 characters."""
+    first: bool = True
+    """Shown before the others where the terminal is narrow; of these, in order."""
 
 
-_WIDE = 140
+_LEAST = 7
+"""Characters of a policy's name that a narrow terminal shows in a line."""
+_APART = 2
+"""Blanks between columns."""
 _COLUMNS = (
     _Column("tok/s", lambda runs: f"{_mean(runs, lambda run: run.throughput_tok_s):,.0f}"),
     _Column("/ no spec.", lambda runs: _ratio(runs, "of_no_speculation")),
     _Column("/ best K", lambda runs: _ratio(runs, "of_best_static")),
     _Column("/ foresight", lambda runs: _ratio(runs, "of_foresight")),
-    _Column("TTFT p50 p99 ms", lambda runs: _pair(runs, "ttft_ms"), always=False),
+    _Column("TTFT p50 p99 ms", lambda runs: _pair(runs, "ttft_ms"), first=False),
     _Column("TPOT p50 p99", lambda runs: _pair(runs, "tpot_ms")),
     _Column("mean K", lambda runs: f"{_mean(runs, lambda run: run.mean_k):.2f}"),
     _Column(
         "accepted",
         lambda runs: f"{_mean(runs, lambda run: run.accepted_per_step):.2f}",
-        always=False,
+        first=False,
     ),
-    _Column("batch", lambda runs: f"{_mean(runs, lambda run: run.mean_batch):.1f}", always=False),
-    _Column("off", lambda runs: f"{_mean(runs, _off):.0%}", always=False),
+    _Column("batch", lambda runs: f"{_mean(runs, lambda run: run.mean_batch):.1f}", first=False),
+    _Column("off", lambda runs: f"{_mean(runs, _off):.0%}", first=False),
     _Column(
-        "preempted", lambda runs: f"{_mean(runs, lambda run: run.preemptions):,.0f}", always=False
+        "preempted", lambda runs: f"{_mean(runs, lambda run: run.preemptions):,.0f}", first=False
     ),
     _Column(
         "decision us",
         lambda runs: number(_mean(runs, lambda run: run.decision_us.p50)),
-        always=False,
+        first=False,
     ),
 )
+
+
+def _fitting(columns: list[_Column], by_policy: list[list[Result]], width: int) -> list[_Column]:
+    """Return the columns that fit beside the policies' names, in their order.
+
+    The names may be folded for the columns that come first.
+    """
+    longest = max(_LEAST, *(len(runs[0].policy) for runs in by_policy))
+    taken: list[_Column] = []
+    used = 0
+    for column in sorted(columns, key=lambda column: not column.first):
+        used += _APART + max(len(column.name), *(len(column.text(runs)) for runs in by_policy))
+        if used + (_LEAST if column.first else longest) + _APART > width:
+            break
+        taken.append(column)
+    return [column for column in columns if column in taken]
 
 
 def _mean(runs: list[Result], metric: Callable[[Result], float | None]) -> float:

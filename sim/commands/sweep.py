@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from adaptive_spec.sim.report.leaderboard import Condition
     from adaptive_spec.sim.sweep.results import SweepResults
     from adaptive_spec.sim.sweep.run import Plan
+
+
+LINE_SECONDS = 30.0
+"""Seconds between lines of progress where standard error is no terminal and shows no bar."""
 
 
 def sweep(
@@ -60,6 +66,7 @@ def sweep(
         os.environ[ENVIRONMENT_VARIABLE] = str(data_folder(data).resolve())
     plan = plan_sweep(config)
     _say_size(plan)
+    _warn_of_mismatches(plan)
     directory = output or Path(f"{config.stem}-results")
     results = _run(plan, directory, jobs=jobs, fresh=not resume, ray=ray)
     if json:
@@ -77,6 +84,14 @@ def _say_size(plan: Plan) -> None:
     Console(stderr=True).print(f"{len(plan.tasks)} runs with {seeds} seeds{hint}", highlight=False)
 
 
+def _warn_of_mismatches(plan: Plan) -> None:
+    """Name acceptance data that are not their drafter's."""
+    named = {(cell.name.acceptance, cell.name.drafter): cell for cell in plan.cells}
+    for (acceptance, _), cell in named.items():
+        if mismatch := cell.scenario.acceptance_mismatch():
+            print(f"warning: {acceptance}: {mismatch}", file=sys.stderr)
+
+
 def _run(
     plan: Plan, directory: Path, *, jobs: int | None, fresh: bool, ray: str | None
 ) -> SweepResults:
@@ -88,11 +103,14 @@ def _run(
     with progress_bar() as progress:
         stderr = progress.console
         bar = progress.add_task("runs", total=len(plan.tasks))
+        lines = _ProgressLines(len(plan.tasks))
 
         def advance(done: int, outcome: Outcome | None) -> None:
             progress.update(bar, completed=done)
             if outcome is None and done:
                 stderr.print(f"{done} of {len(plan.tasks)} runs were finished before")
+            if not stderr.is_terminal and (line := lines.line(done, time.monotonic())):
+                stderr.print(line, highlight=False)
             if outcome is not None and outcome.error is not None:
                 stderr.print(f"[red]failed[/red] {escape(f'{outcome.text}: {outcome.error}')}")
 
@@ -104,6 +122,31 @@ def _run(
                 markup=False,
             )
             raise typer.Exit(130) from None
+
+
+class _ProgressLines:
+    """Progress of a sweep as lines for a log.
+
+    Args:
+        total: runs of the sweep.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._first: tuple[int, float] | None = None
+        self._said = 0.0
+
+    def line(self, done: int, now: float) -> str:
+        """Return a line with the time left, at most one each `LINE_SECONDS`; else ""."""
+        if self._first is None:
+            self._first, self._said = (done, now), now
+        before, began = self._first
+        if now - self._said < LINE_SECONDS or done == before:
+            return ""
+        self._said = now
+        left = (now - began) / (done - before) * (self._total - done)
+        minutes, seconds = divmod(round(left), 60)
+        return f"{done} of {self._total} runs, about {minutes}:{seconds:02} left"
 
 
 def _print_json(results: SweepResults, directory: Path) -> None:
@@ -142,7 +185,8 @@ def _print_tables(results: SweepResults, directory: Path) -> None:
 def _print_table(console: Console, condition: Condition) -> None:
     from rich.markup import escape
 
-    title = f"{condition.name} · {condition.cells} cells, {condition.seeds} seeds"
+    cells, seeds = condition.cells, condition.seeds
+    title = f"{condition.name} · {cells} cell{'s' * (cells > 1)}, {seeds} seed{'s' * (seeds > 1)}"
     ratios = "/ best K", "worst", "/ no spec.", "worst", "/ foresight"
     printed = table(title, "policy", *ratios, "tok/s", "TPOT ms", least=11)
     for line in condition.standings:

@@ -58,6 +58,12 @@ VLLM = EngineOverhead(
     source="vLLM 0.24.0: rows of benchmarks/validation/speculation_at_load.json to fit on, of "
     + FACTORIAL,
 )
+VLLM_023 = EngineOverhead(
+    per_step=0.54e-3,
+    per_request=1.7e-5,
+    source="vLLM 0.23: runs without drafts, gsm8k, in batches of 1 to 64, of "
+    "pramodjella/speculative-decoding-draft-length-audit 0c0fa77, Llama-3.1-8B on an H100",
+)
 VLLM_SYNC = EngineOverhead(
     per_step=1.2e-3,
     per_request=4.8e-5,
@@ -71,7 +77,7 @@ TENSORRT_LLM = EngineOverhead(
     source="TensorRT-LLM: rows with 1,024 prompt tokens of Llama-3.1-8B on the H100, "
     "aiconfigurator's silicon samples",
 )
-ENGINES = {"vllm": VLLM, "vllm-sync": VLLM_SYNC, "trtllm": TENSORRT_LLM}
+ENGINES = {"vllm": VLLM, "vllm-0.23": VLLM_023, "vllm-sync": VLLM_SYNC, "trtllm": TENSORRT_LLM}
 """Names of an engine in ``roofline:GPU:MODEL:ENGINE``."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -85,8 +86,8 @@ class Comparison:
         }
         self._rows: dict[tuple[Setting, str, str], list[Row]] = {}
         # A policy that is always off is no speculation: one series is enough.
-        names = {parse_policy(entry.policy).name for entry in results.config.policy_entries()}
-        hidden = {NO_SPECULATION} if "off" in names else set()
+        policies = [parse_policy(entry.policy) for entry in results.config.policy_entries()]
+        hidden = {NO_SPECULATION} if any(each.never_speculates for each in policies) else set()
         for row in results.rows:
             where = _setting(row), row.cell.load
             for name in _names(row):
@@ -182,8 +183,8 @@ def place_of(text: str) -> tuple[str, str, float]:
 
 
 def spread_of(values: Iterable[float | None]) -> Spread | None:
-    """Mean and range of the values that there are."""
-    known = [value for value in values if value is not None]
+    """Mean and range of the values that there are; one that is not a number is none."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
     if not known:
         return None
     return Spread(float(np.mean(known)), min(known), max(known), len(known))

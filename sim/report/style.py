@@ -131,6 +131,8 @@ def save(pyplot: Any, figure: Figure, path: Path) -> Path:
 def positive_axis(axes: Axes) -> None:
     """A y axis from 0, or logarithmic where the values differ by more than a factor of 5."""
     low, high = axes.dataLim.intervaly
+    if high < low:  # nothing was drawn
+        return
     if low <= 0 or high / low < 5:
         axes.set_ylim(0, high * 1.08)
         return

@@ -154,7 +154,7 @@ def check_cells(
             raise PolicyError(f"{file}: `policies`: {error}") from error
     for cell in cells:
         for text in policy_texts(config, (cell,), texts):
-            parse_policy(text).require_at_most(cell.scenario.engine.max_draft_tokens)
+            parse_policy(text).require_runnable(cell.scenario.engine)
     for name in dict.fromkeys(cell.scenario.hardware for cell in cells):
         hardware_profile(name)
     engines: set[tuple[object, ...]] = set()

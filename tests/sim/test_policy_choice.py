@@ -33,6 +33,11 @@ def test_an_option_without_a_value_is_named():
         parse_policy("goodput:prior_hazard=0.9,confidence")
 
 
+def test_a_colon_without_options_is_named():
+    with pytest.raises(PolicyError, match="nothing follows the colon"):
+        parse_policy("static:")
+
+
 def test_an_unknown_option_is_named_when_built():
     with pytest.raises(PolicyError, match=r"static.*`kk`.*keys are k"):
         parse_policy("static:kk=3").build(0)

@@ -78,6 +78,24 @@ def test_the_table_fits_a_terminal_of_80_characters():
     assert "more columns in a wider terminal" in done.stdout
 
 
+def test_a_narrower_terminal_keeps_the_policies_names_and_drops_columns():
+    common = ("--tokens", 500, "--acceptance", "model:good", "--load", "closed:2", "--seeds", 1)
+    for columns, kept in ((40, "/ best K"), (60, "/ foresight")):
+        done = replay(*common, "--policy", "goodput", columns=columns)
+        assert max(map(len, done.stdout.splitlines())) <= columns
+        assert kept in done.stdout
+        assert "goodput" in done.stdout
+        assert "…" not in done.stdout
+
+
+def test_the_best_k_is_one_that_may_run():
+    common = ("--level", 0, "--ladder", "0,1,3,5", "--load", "closed:4", "--tokens", 1000)
+    done = replay(*common, "--acceptance", "model:good", "--policy", "static:k=3")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("best fixed K")]
+    named = line.partition(": ")[2].partition(";")[0]
+    assert set(named.split(", ")) <= {"1", "3", "5"}
+
+
 def test_a_long_path_of_a_load_does_not_widen_the_table(tmp_path):
     folder = tmp_path.joinpath(*["a-folder-with-a-long-name"] * 5)
     folder.mkdir(parents=True)
@@ -92,6 +110,7 @@ def test_oracles_that_are_left_out_are_mentioned_with_the_way_to_run_them():
     long = ("--acceptance", "model:good", "--policy", "static:k=3", "--load", "closed:256")
     long = (*long, "--tokens", 300_001, "--seeds", 1)
     assert "run them with --oracles always" in replay(*long).stdout
+    assert "run them with --oracles always" in replay(*long, "--json").stderr
     assert "oracles" not in replay(*long, "--oracles", "never").stdout
 
 
@@ -208,6 +227,11 @@ def test_a_recorded_trace_is_replayed_as_load_and_as_acceptance(tmp_path):
         (("--policy", "nonsense"), ("unknown policy", "goodput")),
         (("--policy", "static:q=1"), ("static", "`q`")),
         (("--policy", "static:k=9"), ("static:k=9", "exceeds Kmax 8")),
+        (("--policy", "static:"), ("static:", "NAME:key=value")),
+        (
+            ("--policy", "static:k=2", "--level", "0", "--ladder", "0,1,3"),
+            ("static:k=2", "not on the ladder 0, 1, 3"),
+        ),
         (("--hardware", "h999"), ("h999", "h100-llama-8b")),
         (("--drafter", "crystal-ball"), ("crystal-ball", "eagle")),
         (("--load", "closed:none"), ("closed:none",)),
@@ -215,7 +239,8 @@ def test_a_recorded_trace_is_replayed_as_load_and_as_acceptance(tmp_path):
         (("--acceptance", "missing.jsonl"), ("missing.jsonl",)),
         (("--acceptance", "model:nobody"), ("nobody", "good")),
         (("--drafter", "eagle", "--kmax", "300"), ("300",)),
-        (("--ladder", "1,two"), ("--ladder", "1,two")),
+        (("--ladder", "1,two", "--level", "0"), ("--ladder", "1,two")),
+        (("--ladder", "0,1"), ("--ladder", "--level 0")),
         (("--ladder", "1,99", "--level", "0"), ("ladder", "99")),
     ],
 )

@@ -26,12 +26,13 @@ def test_loads_that_differ_in_one_number_share_a_family(text, family, axis, x):
     assert place_of(text) == (family, axis, x)
 
 
-def test_no_speculation_is_one_series_where_a_policy_is_always_off():
+@pytest.mark.parametrize("off", ["off", "static:k=0"])
+def test_no_speculation_is_one_series_where_a_policy_is_always_off(off):
     fixed = {"closed:1": (10.0, 12.0, 11.0)}
-    with_off = Comparison(results({"off": {"closed:1": (10.0,)}}, fixed))
+    with_off = Comparison(results({off: {"closed:1": (10.0,)}}, fixed))
     without = Comparison(results({"ours": {"closed:1": (13.0,)}}, fixed))
     [setting] = with_off.settings
-    assert with_off.rows(setting, "closed:1", "off")
+    assert with_off.rows(setting, "closed:1", off)
     assert not with_off.rows(setting, "closed:1", NO_SPECULATION)
     assert without.rows(setting, "closed:1", NO_SPECULATION)
     assert with_off.rows(setting, "closed:1", BEST_STATIC)

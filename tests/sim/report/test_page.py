@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from html import unescape
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.commands.report import report
 from adaptive_spec.sim.report.page import write_report
+from adaptive_spec.sim.results.result import Percentiles
 from adaptive_spec.sim.sweep.results import Failure, read_results, write_results
 from tests.sim.report.fake_results import results, without_oracles
 
@@ -48,6 +50,20 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(folder):
     return (folder / "report" / "report.html").read_text()
+
+
+def test_a_sweep_in_which_no_request_ended_has_a_page_too(tmp_path):
+    none = math.nan
+    found = results({"goodput": dict.fromkeys(LOADS, (1.0, 1.0))}, FIXED)
+    rows = tuple(
+        msgspec.structs.replace(
+            row,
+            result=msgspec.structs.replace(row.result, tpot_ms=Percentiles(none, none, none, none)),
+        )
+        for row in found.rows
+    )
+    page = write_report(msgspec.structs.replace(found, rows=rows), tmp_path)
+    assert "goodput" in page.read_text()
 
 
 def test_the_page_loads_nothing_from_elsewhere(page):
