@@ -100,7 +100,9 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
             depth_follows=not fixed_depth,
             stops_drafting=not early_exit,
             off_pass=method not in WITHOUT_MODEL,
-            cold_off=_goes_cold(vllm_config, method, runner, missing, fixed_depth=bool(fixed_depth)),
+            cold_off=_goes_cold(
+                vllm_config, method, runner, missing, fixed_depth=bool(fixed_depth)
+            ),
             ragged_penalty=ragged_penalty or 0.0 if graphs else 0.0,
             sampled_drafts=method not in WITHOUT_MODEL and _samples_drafts(speculation),
         ),

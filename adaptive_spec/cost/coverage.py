@@ -8,6 +8,8 @@ from adaptive_spec.step import Capability, StepOutcome
 
 _BESIDE = 1.5
 """A K this near to the best one is beside it."""
+_ENOUGH_COLD = 2
+"""Loads that tell what a drafter's pass takes of its own, and by request."""
 _NEAR = 0.25
 """A mean K this near to a whole one is that K."""
 
@@ -20,9 +22,15 @@ class TimedLoads:
         self._ladder = exploration_ladder(capability)
         self._by_bin: dict[tuple[int, int], int] = {}
         self._by_size: dict[tuple[int, int], int] = {}
+        self._cold: set[int] = set()
 
-    def count(self, outcome: StepOutcome) -> None:
-        """A step was measured. One of prompts for the most part, or between two K, tells no K."""
+    def count(self, outcome: StepOutcome, *, cold: bool = False) -> None:
+        """A step was measured. One of prompts for the most part, or between two K, tells no K.
+
+        `cold`: the drafter was left out.
+        """
+        if cold:
+            self._cold.add(load_bin(outcome.batch_size))
         mean = outcome.batch_tokens / outcome.batch_size - 1.0
         depth = round(mean)
         between = abs(mean - depth) > _NEAR if depth else mean > 0.0
@@ -42,6 +50,10 @@ class TimedLoads:
     def timed(self, batch_size: int, k: int) -> bool:
         """Steps of this load have been timed with this K."""
         return (load_bin(batch_size), k) in self._by_bin
+
+    def timed_cold(self, batch_size: int) -> bool:
+        """A step without the drafter has been timed at this load, or at enough others."""
+        return load_bin(batch_size) in self._cold or len(self._cold) >= _ENOUGH_COLD
 
     def complete(self, wanted: int) -> int:
         """Loads that have been timed with every K of the ladder so often."""

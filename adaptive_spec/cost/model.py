@@ -15,8 +15,7 @@ linear where nothing has been measured. Another makes its slope that of prompts 
 were timed: a draft and a prompt token are the same work where a pass is bound by arithmetic, and
 where prompts fill every step there is little else to go by. So T is known for a K that this batch
 has never run, old loads are not forgotten while they do not occur, and one slow step moves little.
-One sweep of coordinate descent per step, and one step of all far slopes together, keep the fit
-current.
+A sweep of coordinate descent per step, with one along all far slopes, keeps the fit current.
 
 A fit alone can be led astray while every step has the same K (N and D then move together), so the
 model also says which K a load still lacks: `missing_depths`, and `missing_beside` near the best.
@@ -93,12 +92,9 @@ class CostModel:
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
-        self._timed_cold: set[int] = set()
-        """Loads of which a step has been timed without the drafter."""
         self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
-        if capability.off_pass:
-            # A drafter whose depth is fixed makes as many passes where nothing is wanted of it.
+        if capability.off_pass:  # where the depth is fixed, as many as ever
             self._passes[0] = 1.0 if capability.steers_depth else capability.max_draft_tokens
         self.samples = 0
         """Steps measured since step times have changed."""
@@ -187,13 +183,11 @@ class CostModel:
         if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
             self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
-        self._timed.count(outcome)
+        self._timed.count(outcome, cold=cold)
         mean = outcome.batch_tokens / outcome.batch_size - 1.0
         # With those of half the requests, a few steps that verify a draft of each would not show.
         depth = round(mean) if mean >= _MOSTLY_ONE else 0
         load = load_bin(outcome.batch_size)
-        if cold:
-            self._timed_cold.add(load)
         # Steps with a draft and without one are never alike, though both may be K = 0 on average.
         kind = depth if outcome.batch_tokens > outcome.batch_size else -1
         passes = -1 if cold else outcome.draft_depth
@@ -215,8 +209,7 @@ class CostModel:
                 self._scale_others(cell, factor)
         cell.weight = self._weight_of(cell)
         now = cell.features, cell.seconds, cell.weight
-        equations = self._gram, self._moment, self._coefficients, self._least
-        exchange(*equations, FAR_SLOPE, *was, *now)
+        exchange(self._gram, self._moment, self._coefficients, self._least, FAR_SLOPE, *was, *now)
         if self._pull.size:
             self._follow_prompts()
         if cell.settled is not None and not outcome.prefill_tokens:
@@ -278,7 +271,6 @@ class CostModel:
             each.weight = _AGED / each.seconds**2
             absorb(self._gram, self._moment, each.features, each.seconds, each.weight)
         self._timed = TimedLoads(self._capability)
-        self._timed_cold.clear()
         self._profile = None
         self.changes += 1
 
@@ -299,10 +291,8 @@ class CostModel:
         return self._timed.timed(batch_size, k)
 
     def timed_cold(self, batch_size: int) -> bool:
-        """What the drafter's passes take is known at this load, though they run in every step."""
-        loads = self._timed_cold
-        known = load_bin(batch_size) in loads or len(loads) >= _KNOWN_LOADS
-        return known or self._profile is not None
+        """What the drafter takes is known at this load even if it runs in every step."""
+        return self._profile is not None or self._timed.timed_cold(batch_size)
 
     def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
         """K next to this mean K that batches of about this size lack, ascending."""

@@ -98,7 +98,7 @@ class ColdTrial:
         return self._recovering
 
     def recovering(self, context: StepContext) -> bool:
-        """Most requests have lost their drafter to a trial: such steps do not show what it gains."""
+        """Most requests have lost their drafter to a trial, and cannot show what it gains."""
         if self._recovering:
             drafted = int((context.draft_possible > 0).sum())
             self._recovering = drafted < _REPLACED * context.batch_size

@@ -16,6 +16,8 @@ graph that is only partly filled.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 import numpy as np
 
@@ -45,6 +47,29 @@ class Prospect(msgspec.Struct, frozen=True):
     def hopeless(self) -> bool:
         """No acceptance would bring anything worth looking for."""
         return self.gain < _LEAST_GAIN
+
+
+class SpeculationForecast(Protocol):
+    """The part of a step's forecast that the mode machine reads; computed when read."""
+
+    @property
+    def off_seconds(self) -> float:
+        """Duration of the step at the cheapest K = 0, prompts left out."""
+        ...
+
+    @property
+    def warm_seconds(self) -> float:
+        """Seconds added by the pass that keeps the drafter's state current; 0 without a state."""
+        ...
+
+    @property
+    def advantage(self) -> float:
+        """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
+        ...
+
+    def prospect(self) -> Prospect:
+        """Gain and break-even of speculation at this load."""
+        ...
 
 
 def prospect(

@@ -40,9 +40,8 @@ and `prompts_only` in a step without decoding requests. The drafter's pass must 
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
-from adaptive_spec.planning.on_off.break_even import Prospect
+from adaptive_spec.planning.on_off.break_even import Prospect, SpeculationForecast
 from adaptive_spec.planning.on_off.lost_seconds import LostSeconds, with_margin
 from adaptive_spec.planning.on_off.probe_schedule import ProbeSchedule
 from adaptive_spec.planning.on_off.request_lifetime import RequestLifetime
@@ -70,29 +69,6 @@ _WORTH_COMING_BACK = 0.02
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
-
-
-class SpeculationForecast(Protocol):
-    """The part of a step's forecast that the mode machine reads; computed when read."""
-
-    @property
-    def off_seconds(self) -> float:
-        """Duration of the step at the cheapest K = 0, prompts left out."""
-        ...
-
-    @property
-    def warm_seconds(self) -> float:
-        """Seconds added by the pass that keeps the drafter's state current; 0 without a state."""
-        ...
-
-    @property
-    def advantage(self) -> float:
-        """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
-        ...
-
-    def prospect(self) -> Prospect:
-        """Gain and break-even of speculation at this load."""
-        ...
 
 
 class ModeMachine:
