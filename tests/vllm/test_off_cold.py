@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from engines import KMAX, Job
 from scenarios import SCENARIOS, prompts
+from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, RandomPolicy
 
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState, LeaveOut
 from adaptive_spec.adapters.vllm.requests import RequestReader
@@ -74,9 +75,7 @@ def _with_drafter(*reused: int) -> Any:
     return SimpleNamespace(scheduled_new_reqs=admitted, num_spec_tokens_to_schedule=KMAX)
 
 
-def cold_policy(cold_from: int, cold_to: int) -> Any:
-    from switchable_policies import ColdForAWhile
-
+def cold_policy(cold_from: int, cold_to: int) -> ColdForAWhile:
     return ColdForAWhile(KMAX, cold_from, cold_to)
 
 
@@ -160,8 +159,6 @@ def acceptance(answers: dict[str, Any], begins: str) -> float:
 def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
     engine: Any, reference: dict[str, Any]
 ) -> None:
-    from switchable_policies import RandomPolicy
-
     class OftenCold(RandomPolicy):
         def plan(self, context: Any) -> SpecPlan:
             plan = super().plan(context)
@@ -212,7 +209,7 @@ def test_copied_drafts_go_on_without_the_drafter(
     adaptive = random_policy | {"second_source": {"other_requests": True}}
     engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
     controller = engine.controller
-    policy, controller.policy = controller.policy, copies_without_a_drafter()
+    policy, controller.policy = controller.policy, CopiesWithoutDrafter(KMAX)
     try:
         engine.run(SCENARIOS["with_logprobs"]())  # to be looked up
         passes, verified = engine.drafter_passes, controller.counters.lookup["verified"]
@@ -226,23 +223,3 @@ def test_copied_drafts_go_on_without_the_drafter(
     assert counters.failures == {}
     assert counters.lookup["verified"] - verified > 50
     assert "lookup_not_copied" not in counters.events
-
-
-def copies_without_a_drafter() -> Any:
-    """OFF_COLD in every step, with all drafts that were looked up."""
-    from switchable_policies import FixedPolicy
-
-    class Copies(FixedPolicy):
-        def plan(self, context: Any) -> SpecPlan:
-            copied = context.lookup_available
-            none = np.zeros(context.batch_size, dtype=np.int64)
-            return SpecPlan(
-                step=context.step,
-                verify=none if copied is None else copied,
-                draft_depth=0,
-                mode=Mode.OFF_COLD,
-                reason="copies",
-                from_lookup=None if copied is None else copied > 0,
-            )
-
-    return Copies(KMAX)

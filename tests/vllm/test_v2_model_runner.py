@@ -14,7 +14,7 @@ from distributions import check_alike
 from engines import KMAX, Answer, Job
 from sampled_completions import ENGINE, LARGEST_BATCH, sample
 from scenarios import SCENARIOS, prompts
-from switchable_policies import ColdForAWhile, FixedPolicy
+from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, FixedPolicy
 from v2_engines import Observed, V2Engines
 
 pytestmark = pytest.mark.engine
@@ -183,6 +183,22 @@ def test_tokens_are_the_same_with_two_sources_of_drafts(
         observed = v2.run(small_crowd(), method, **options)
         for name, expected in unspeculated.answers.items():
             assert observed.answers[name].tokens == expected.tokens, name
+        assert observed.failures == {}
+    assert observed.lookup is not None
+    assert observed.lookup["accepted"] > 20
+
+
+def test_copied_drafts_go_on_without_the_drafter(
+    v2: V2Engines, unspeculated: Observed, random_policy: dict[str, Any]
+) -> None:
+    pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
+    second = {"second_source": {"other_requests": True}, "fail_open": PATIENT}
+    options = {"adaptive": random_policy | second, "asynchronous": True, **SMALL}
+    for _ in range(2):  # the second time all has been said before
+        observed = v2.run(small_crowd(), "eagle", policy=CopiesWithoutDrafter(KMAX), **options)
+        for name, expected in unspeculated.answers.items():
+            assert observed.answers[name].tokens == expected.tokens, name
+        assert observed.drafter_passes == 0
         assert observed.failures == {}
     assert observed.lookup is not None
     assert observed.lookup["accepted"] > 20

@@ -90,6 +90,24 @@ class ColdForAWhile(FixedPolicy):
         )
 
 
+class CopiesWithoutDrafter(FixedPolicy):
+    """OFF_COLD in every step, with all drafts that were looked up."""
+
+    name: ClassVar[str] = "copies without a drafter"
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        copied = context.lookup_available
+        none = np.zeros(context.batch_size, dtype=np.int64)
+        return SpecPlan(
+            step=context.step,
+            verify=none if copied is None else copied,
+            draft_depth=0,
+            mode=Mode.OFF_COLD,
+            reason="copies",
+            from_lookup=None if copied is None else copied > 0,
+        )
+
+
 class AlternatingPolicy(RandomPolicy):
     """Verifies all drafts in one step and none in the next."""
 
