@@ -58,7 +58,7 @@ WIDTHS: FloatArray = np.diff(TOKENS, append=2.0 * TOKENS[-1])
 _FAR = KNOTS.index(96)
 FAR_SLOPE: FloatArray = np.zeros(SIZE)
 """[P] direction in which all slopes past 96 tokens change alike. Smoothness ties them to one
-another, and coordinate descent moves such a chain by little in a step. With all past 192 tokens, a
+another, and coordinate descent moves such a chain by little in a step. With all past 256 tokens, a
 cold H100 lost 0.3 % more of its first 500 steps."""
 FAR_SLOPE[1 + _FAR : 1 + LAST] = WIDTHS[_FAR:]
 
