@@ -210,11 +210,12 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         looked_up, agreed = step.plan.from_lookup, outcome.lookup_agreed
         if looked_up is not None:  # says nothing of the drafter
             verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
-        model.learn(outcome.slots, verified, accepted, context.task, signal)
         if agreed is not None and context.lookup_available is not None:
             assert context.lookup_match is not None
             if step.plan.mode is Mode.ON:
-                self._lookup_alone.learn(step, self._cost)
+                survival = survival_of(model.hazard(outcome.slots, context.task))
+                copied = survival_of(model.lookup.hazard(outcome.slots, context.lookup_match))
+                self._lookup_alone.learn(step, self._cost, survival, copied)
             model.lookup.learn(
                 outcome.slots,
                 context.lookup_available,
@@ -222,6 +223,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
                 agreed,
                 outcome.emitted,
             )
+        model.learn(outcome.slots, verified, accepted, context.task, signal)
         learned = model.history
         if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
             model.widen()

@@ -145,3 +145,18 @@ def test_one_client_whose_text_copies_is_served_without_the_drafter_s_pass(tmp_p
     both = simulate(scenario(str(file), **one), parse_policy("goodput"))
     assert both.throughput_tok_s > 0.99 * alone.throughput_tok_s
     assert both.fail_opens == 0
+
+
+def test_one_client_writing_json_is_faster_with_both_sources_than_with_either() -> None:
+    def speed(drafter: str) -> float:
+        run = scenario(
+            "record:two_sources+target:json",
+            drafter,
+            load="closed:1",
+            engine=EngineOptions(max_draft_tokens=8),
+            tokens=6_000,
+            warmup_tokens=2_000,
+        )
+        return simulate(run, parse_policy("goodput")).score(closed=True)
+
+    assert speed("hybrid") > 1.01 * max(speed("suffix"), speed("eagle"))

@@ -34,7 +34,7 @@ def at(requests: int, **changes: object) -> StepContext:
 
 
 def took(copies: list[bool], accepted: int = 2) -> FinishedStep:
-    """A step that took copied drafts, which agreed, or the drafter's, where no copied one did."""
+    """A step that verified copied drafts, or the drafter's where a copied draft rarely agrees."""
     now, looked_up = at(len(copies)), np.array(copies)
     verified = np.full(len(copies), KMAX)
     right = np.where(looked_up, KMAX, accepted)
@@ -59,10 +59,23 @@ def took(copies: list[bool], accepted: int = 2) -> FinishedStep:
     return FinishedStep(now, plan, outcome)
 
 
-def after(steps: int, copies: list[bool]) -> LookupAlone:
-    alone, cost = LookupAlone(), Timed(FULL)
+def predicted(drafts: float, requests: int) -> FloatArray:
+    """Survival [Kmax, B] of drafts that are expected to be accepted so often in all."""
+    return np.full((KMAX, requests), drafts / KMAX)
+
+
+def learn(alone: LookupAlone, copies: list[bool], accepted: float, copied: float) -> None:
+    survival = predicted(accepted, len(copies))
+    survival_copied = np.where(copies, 1.0, predicted(copied, len(copies)))
+    alone.learn(took(copies), Timed(FULL), survival, survival_copied)
+
+
+def after(
+    steps: int, copies: list[bool], accepted: float = 2.0, copied: float = 0.0
+) -> LookupAlone:
+    alone = LookupAlone()
     for _ in range(steps):
-        alone.learn(took(copies), cost)
+        learn(alone, copies, accepted, copied)
     return alone
 
 
@@ -74,12 +87,26 @@ def lost(now: StepContext, *rows: int) -> StepContext:
 
 def test_the_drafter_is_left_where_every_step_copies_but_not_before_it_was_tried() -> None:
     assert not LookupAlone().pays(at(1))
-    assert not after(4, [True]).pays(at(1))
+    assert not after(3, [True]).pays(at(1))
     assert after(20, [True]).pays(at(1))
 
 
 def test_the_drafter_stays_where_it_saves_steps_of_the_target() -> None:
     assert not after(100, [False]).pays(at(1))
+
+
+def test_the_drafter_is_left_where_its_drafts_are_hardly_better_than_copied_ones() -> None:
+    assert after(100, [False], accepted=1.0, copied=0.95).pays(at(1))
+    assert not after(100, [False], accepted=1.0, copied=0.5).pays(at(1))
+
+
+def test_steps_in_which_copied_drafts_would_have_done_better_count_for_the_look_up() -> None:
+    alone = after(50, [False], accepted=1.0, copied=0.7)
+    assert not alone.pays(at(1))
+    for _ in range(50):
+        learn(alone, [False], 1.0, 0.7)
+        learn(alone, [False], 0.7, 1.0)
+    assert alone.pays(at(1))
 
 
 def test_one_request_that_needs_the_drafter_keeps_it_for_all() -> None:
@@ -93,7 +120,7 @@ def test_a_request_that_was_given_up_stays_without_the_drafter_until_it_ends() -
     alone = after(20, [True])
     assert alone.pays(at(1))
     for _ in range(40):
-        alone.learn(took([False]), Timed(FULL))
+        learn(alone, [False], 2.0, 0.0)
     assert alone.pays(lost(at(1), 0))
     assert not alone.pays(at(1)), "the plan was not carried out"
     alone.forget(np.array([0]))
