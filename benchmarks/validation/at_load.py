@@ -2,7 +2,7 @@
 
 The tables stand in ``speculation_at_load.json``, each with its address and date, and with its role:
 rows of a table to fit on are never counted. The H100's and the RTX 3090's rows to validate on never
-changed a figure.
+changed a figure; how the H100's runs are simulated was chosen with all of them in view.
 The price of attention, the host's seconds and the prompts' lengths on the A100 were first estimated
 with all three workloads in view, and then set on gsm8k.
 

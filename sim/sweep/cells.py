@@ -152,9 +152,6 @@ def check_cells(
             parse_policy(text).build(cells[0].scenario.seed)
         except PolicyError as error:
             raise PolicyError(f"{file}: `policies`: {error}") from error
-    for cell in cells:
-        for text in policy_texts(config, (cell,), texts):
-            parse_policy(text).require_runnable(cell.scenario.engine)
     for name in dict.fromkeys(cell.scenario.hardware for cell in cells):
         hardware_profile(name)
     engines: set[tuple[object, ...]] = set()
@@ -178,6 +175,9 @@ def check_cells(
                 raise ConfigError(
                     f"{file}: load {cell.name.load!r} never ends; give `tokens` or `seconds`"
                 )
+    for cell in cells:
+        for text in policy_texts(config, (cell,), texts):
+            parse_policy(text).require_runnable(cell.scenario.engine)
 
 
 def policy_texts(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> Iterator[str]:

@@ -83,7 +83,7 @@ def test_parquet_has_the_same_figures_in_flat_columns(finished):
 def test_the_table_has_each_policy_under_each_load(finished):
     printed = (finished.parent / "output.txt").read_text()
     for load in ("closed:2", "poisson:20", EVERYTHING):
-        table = printed.partition(f"{load} ·")[2].partition("cells")[2].partition("·")[0]
+        table = printed.partition(f"{load} ·")[2].partition("seeds")[2].partition("·")[0]
         for policy in POLICIES:
             assert policy in table, (load, policy)
 
