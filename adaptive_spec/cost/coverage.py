@@ -10,6 +10,8 @@ _BESIDE = 1.5
 """A K this near to the best one is beside it."""
 _ENOUGH_COLD = 2
 """Loads that tell what a drafter's pass takes of its own, and by request."""
+_MOSTLY_ONE = 0.75
+"""Mean K from which a step counts as one of K = 1."""
 _NEAR = 0.25
 """A mean K this near to a whole one is that K."""
 
@@ -69,6 +71,20 @@ class TimedLoads:
             for beside in self._uniform
             if abs(beside - k) <= _BESIDE and self._by_size.get((load, beside), 0) < wanted
         ]
+
+
+def alike(outcome: StepOutcome, *, cold: bool) -> tuple[int, int, int, int]:
+    """Return what steps have in common that are averaged: load, K, depth, size of the prompts.
+
+    K is -1 without a single draft, and the depth -1 without the drafter (`cold`).
+    """
+    mean = outcome.batch_tokens / outcome.batch_size - 1.0
+    # With those of half the requests, a few steps that verify a draft of each would not show.
+    k = round(mean) if mean >= _MOSTLY_ONE else 0
+    # Steps with a draft and without one are never alike, though both may be K = 0 on average.
+    kind = k if outcome.batch_tokens > outcome.batch_size else -1
+    depth = -1 if cold else outcome.draft_depth
+    return load_bin(outcome.batch_size), kind, depth, outcome.prefill_tokens.bit_length()
 
 
 def load_bin(batch_size: int) -> int:

@@ -49,7 +49,7 @@ from adaptive_spec.cost.coefficients import (
     guess_from_scale,
     weak_guess,
 )
-from adaptive_spec.cost.coverage import TimedLoads, load_bin
+from adaptive_spec.cost.coverage import TimedLoads, alike
 from adaptive_spec.cost.normal_equations import absorb, exchange
 from adaptive_spec.cost.padding import Padding
 from adaptive_spec.cost.profile import CostProfile
@@ -73,8 +73,6 @@ _ALIKE = 0.25
 """Steps whose expected times differ by more than so much are not held against each other."""
 _AGED = 0.05
 """Steps that a cell counts for after a change, until it is timed anew."""
-_MOSTLY_ONE = 0.75
-"""Mean K from which a step counts as one of K = 1."""
 _WIDTHS: list[float] = WIDTHS.tolist()
 _FAR = 256.0
 """Verified tokens from where slopes are compared over stretches that do not get any longer."""
@@ -107,6 +105,8 @@ class CostModel:
         self._calm_load = -1
         self._unit = 0.0
         """Weight of a typical step; 0 with a profile."""
+        self._guessed_by_prompts = self._prompts_timed = False
+        """A step of prompts for the most part has set the scale: the next other one does again."""
         self._pull: FloatArray = np.zeros(0)
         """What the slope of prompts adds to the moments of the others; empty before it is known."""
         self._pulled_to = 0.0
@@ -171,29 +171,24 @@ class CostModel:
         seconds = outcome.seconds
         if not (_SHORTEST < seconds < _LONGEST) or outcome.batch_size == 0:
             return False
-        if not self._unit and self._profile is None:
-            self._begin(guess_from_scale(seconds, outcome))
-            self._unit = 1.0 / seconds**2
+        prompts = outcome.prefill_tokens > outcome.batch_tokens
+        if self._profile is None and (not self._unit or (self._guessed_by_prompts and not prompts)):
+            self._guess(guess_from_scale(seconds, outcome), seconds)
+            self._guessed_by_prompts = prompts
         if outcome.ragged:
             seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if self._doubted:
             self._doubted = False
             self._age(1.0, seconds, outcome)
-        if not self._pull.size and self._unit and outcome.prefill_tokens > outcome.batch_tokens:
+        if not self._pull.size and self._unit and (prompts or self._prompts_timed):
+            self._prompts_timed = True
             self._compare_with_prompts()
         features = self._features(outcome, cold=cold)
         self._timed.count(outcome, cold=cold)
-        mean = outcome.batch_tokens / outcome.batch_size - 1.0
-        # With those of half the requests, a few steps that verify a draft of each would not show.
-        depth = round(mean) if mean >= _MOSTLY_ONE else 0
-        load = load_bin(outcome.batch_size)
-        # Steps with a draft and without one are never alike, though both may be K = 0 on average.
-        kind = depth if outcome.batch_tokens > outcome.batch_size else -1
-        passes = -1 if cold else outcome.draft_depth
-        key = (load, kind, passes, outcome.prefill_tokens.bit_length())
+        key = alike(outcome, cold=cold)
         cell = self._cells.get(key)
-        changed = self._changed(cell, features, outcome, load, seconds)
+        changed = self._changed(cell, features, outcome, key[0], seconds)
         was = features, 0.0, 0.0
         if cell is not None:
             was = cell.features, cell.seconds, cell.weight
@@ -262,14 +257,12 @@ class CostModel:
     def _age(self, factor: float, seconds: float, outcome: StepOutcome) -> None:
         """Scale all that was timed, and let it count for little. `seconds` of such a step."""
         guess = np.minimum(factor * self._coefficients, _LONGEST)
-        self._begin(weak_guess(guess, seconds, outcome))
-        self._unit = 1.0 / seconds**2
         # Cells not timed since the change before are out of date twice.
         self._cells = {key: each for key, each in self._cells.items() if each.count}
         for each in self._cells.values():
             each.age(factor)
             each.weight = _AGED / each.seconds**2
-            absorb(self._gram, self._moment, each.features, each.seconds, each.weight)
+        self._guess(weak_guess(guess, seconds, outcome), seconds)
         self._timed = TimedLoads(self._capability)
         self._profile = None
         self.changes += 1
@@ -328,6 +321,13 @@ class CostModel:
         prompts = float(self._coefficients[PREFILL] * cell.features[PREFILL])
         wrong = _PROMPT_ERROR * min(prompts / cell.seconds, 1.0)
         return steps / (1.0 + steps * wrong * wrong) / (cell.seconds * cell.seconds)
+
+    def _guess(self, guess: Guess, seconds: float) -> None:
+        """Start again from a guess and what has been timed. `seconds` of a typical step."""
+        self._begin(guess)
+        self._unit = 1.0 / seconds**2
+        for each in self._cells.values():
+            absorb(self._gram, self._moment, each.features, each.seconds, each.weight)
 
     def _begin(self, guess: Guess) -> None:
         self._coefficients = guess.coefficients.copy()
