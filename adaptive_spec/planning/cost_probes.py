@@ -8,6 +8,9 @@ First come a few K over the whole range, for each doubling of the load; then tho
 one, for sizes that are nearer to each other: between them it is decided, and a curve through far
 points may have the wrong slope there. Those are timed for all requests.
 
+K = 0 for all is timed again and again where the plan is little better: a request's context grows, and
+no other K tells how much less it costs a step without drafts.
+
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
 can't be told from the rest of the step, and OFF would look no better than K = 0. Looking up
 drafts in the text runs in every step, too, and takes half a step where the batch is large.
@@ -29,6 +32,10 @@ _SHARE = 4
 _ATTEMPTS = 5
 _SAMPLES_BESIDE = ((2, 0.7), (5, 0.97))
 """Steps to be timed with a K next to the best, if its goodput is at least so much of the best's."""
+_LITTLE_BETTER = 0.15
+"""Advantage over K = 0 up to which K = 0 is timed again, ..."""
+_NONE_AGAIN, _NONE_SELDOM = 64, 1024
+"""... after so many steps, then twice as many, and so on."""
 _WITHOUT_DRAFTING = 3
 """Steps for each doubling of the load."""
 _HOPELESS_SHARE, _HOPELESS_AFTER = 0.005, 500
@@ -45,6 +52,7 @@ class CostProbes:
         self._untimed = UntimedDepths(_ATTEMPTS)
         self._offered_beside: dict[tuple[int, int], int] = {}
         self._without_drafting: dict[int, int] = {}
+        self._none_again: dict[int, tuple[int, int]] = {}
         self._budget: dict[int, float] = {}
         self._drafted: int | None = None
         self._drafted_beside = False
@@ -54,6 +62,7 @@ class CostProbes:
         """Step times have changed: time everything anew."""
         self._offered_beside.clear()
         self._without_drafting.clear()
+        self._none_again.clear()
         self._budget.clear()
 
     @property
@@ -115,6 +124,8 @@ class CostProbes:
         if self._drafted is None and forecast is not None and forecast.best.verify.any():
             self._drafted = self._beside(forecast)
             self._drafted_beside = True
+            if self._drafted is None and self._times_none_again(forecast):
+                self._drafted = 0
         return self._drafted
 
     def leaves_drafting_out(self, context: StepContext) -> bool:
@@ -130,6 +141,18 @@ class CostProbes:
         if made == _WITHOUT_DRAFTING:
             return False
         self._without_drafting[load] = made + 1
+        return True
+
+    def _times_none_again(self, forecast: StepForecast) -> bool:
+        context = forecast.context
+        load, step = load_bin(context.batch_size), context.step
+        due, period = self._none_again.setdefault(load, (step + _NONE_AGAIN, _NONE_AGAIN))
+        if step < due or forecast.advantage > _LITTLE_BETTER:
+            return False
+        if 0 not in context.capability.uniform_values:
+            return False
+        period = min(2 * period, _NONE_SELDOM)
+        self._none_again[load] = step + period, period
         return True
 
     def _beside(self, forecast: StepForecast) -> int | None:
