@@ -8,8 +8,8 @@ First come a few K over the whole range, for each doubling of the load; then tho
 one, for sizes that are nearer to each other: between them it is decided, and a curve through far
 points may have the wrong slope there. Those are timed for all requests.
 
-K = 0 for all is timed again and again where the plan is little better: a request's context grows, and
-no other K tells how much less it costs a step without drafts.
+K = 0 for all is timed again and again where the plan is little better: contexts grow, and no other
+K tells how much less they cost a step without drafts.
 
 Where the depth is fixed, a few steps leave drafting out: what passes cost that run in every step
 can't be told from the rest of the step, and OFF would look no better than K = 0. Looking up

@@ -104,7 +104,7 @@ def test_two_sources_draw_what_the_target_draws(engine: str) -> None:
     draws, found = drawn(shipped("goodput"), engines(2)[engine], copies="one-hot", draws=FEWER)
     assert min(found) > FALSE_ALARM
     both = draws.copied.any(axis=1) & ~draws.copied.all(axis=1)
-    assert both.mean() > 0.5
+    assert both.mean() > 0.2
 
 
 def test_a_source_chosen_by_the_drafted_tokens_probability_is_caught() -> None:
