@@ -118,6 +118,15 @@ def test_half_a_draft_on_average_is_not_taken_for_the_best_because_one_was_never
     assert run(goodput(0), lambda _: world, lambda _: 128, 300, 0).score(100, 300) >= 0.99
 
 
+def test_a_step_without_drafts_is_timed_again_now_and_then_where_speculation_gains_little() -> None:
+    world = GPUS["H100, 8B, poor drafts"]
+    assert world.best(256)[1] == 1
+    trace = run(goodput(0), lambda _: world, lambda _: 256, 1500, 0)
+    assert 2 <= np.count_nonzero(trace.k[300:] == 0.0) <= 8
+    good = GPUS["H100, 8B"]
+    assert np.count_nonzero(run(goodput(0), lambda _: good, lambda _: 4, 900, 0).k[300:] == 0) == 0
+
+
 @pytest.mark.parametrize("batch", [64, 256])
 @pytest.mark.parametrize("name", ["roofline, 70B", "CPU"])
 def test_a_cold_start_loses_little_from_the_first_steps_on(name: str, batch: int) -> None:
