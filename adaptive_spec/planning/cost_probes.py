@@ -145,6 +145,8 @@ class CostProbes:
 
     def _times_none_again(self, forecast: StepForecast) -> bool:
         context = forecast.context
+        if context.lookup_available is not None:  # without the drafter copied drafts go on
+            return False
         load, step = load_bin(context.batch_size), context.step
         due, period = self._none_again.setdefault(load, (step + _NONE_AGAIN, _NONE_AGAIN))
         if step < due or forecast.advantage > _LITTLE_BETTER:
