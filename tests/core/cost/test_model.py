@@ -9,32 +9,13 @@ import pytest
 from adaptive_spec.cost.coverage import exploration_ladder, load_bin
 from adaptive_spec.cost.model import CostModel
 from adaptive_spec.step import Capability, Level, StepOutcome
-
-FULL = Capability(level=Level.FULL, max_draft_tokens=6)
+from tests.core.cost.measured_steps import FULL, step
 
 
 def truth(batch: int, k: float, depth: int) -> float:
     """A laptop: flat at first, then linear in tokens."""
     tokens = batch * (1 + k)
     return 0.055 + 0.0035 * max(tokens - 4, 0) + 0.002 * max(depth, 1)
-
-
-def step(batch: int, k: int, depth: int, seconds: float, prefill: int = 0) -> StepOutcome:
-    full = np.full(batch, k, dtype=np.int64)
-    return StepOutcome(
-        step=0,
-        slots=np.arange(batch),
-        verified=full,
-        accepted=full,
-        emitted=full + 1,
-        batch_size=batch,
-        batch_tokens=batch * (1 + k),
-        context_tokens=100 * batch,
-        prefill_tokens=prefill,
-        draft_depth=depth,
-        ragged=False,
-        seconds=seconds,
-    )
 
 
 def train(model: CostModel, batch: int, ks: list[int], steps: int, seed: int = 0) -> None:
@@ -283,37 +264,6 @@ def test_after_a_change_few_steps_outweigh_what_was_timed_before() -> None:
             model.learn(step(4, k, k, seconds))
     found = model.verify_seconds(4, 400, 0)[::4] + model.draft_seconds(4)
     assert found[[0, 1, 3, 6]] == pytest.approx([0.06, 0.12, 0.25, 0.4], rel=0.1)
-
-
-def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear_and_of_a_small_one_not() -> None:
-    for batch, dear in ((256, True), (4, False)):
-        model = CostModel(FULL)
-        model.learn(step(batch, 0, 6, 0.02))
-        verify = model.verify_seconds(batch, 100 * batch, 0)
-        assert (verify[-1] > 4.0 * verify[0]) == dear
-        assert dear or verify[-1] < 1.2 * verify[0]
-
-
-def test_a_long_prompt_in_the_first_step_makes_no_unmeasured_draft_dear() -> None:
-    model = CostModel(FULL)
-    for n, prompt in enumerate((8000, *[0] * 60)):
-        k = n % 3
-        model.learn(step(64, k, k, 0.009 + SLOPE * (64 * (1 + k) + prompt), prompt))
-    verify = model.verify_seconds(64, 6400, 0)
-    assert (verify[6 * 64] - verify[3 * 64]) / (3 * 64) < 2.0 * SLOPE
-
-
-def test_a_first_step_of_prompts_fifteen_times_as_long_makes_no_unmeasured_draft_dear() -> None:
-    """96 requests on an H200 with Mixtral: K = 2 takes 38 ms, and was expected to take 100."""
-    model = CostModel(FULL)
-    model.learn(step(47, 6, 6, 0.494, prefill=7863))
-    model.learn(step(94, 1, 1, 0.0385, prefill=218))
-    for n in range(200):
-        k = 0 if n % 20 == 3 else 1
-        model.learn(step(96, k, 1, 0.0313 + 0.001 * k))
-    found = model.verify_seconds(96, 9600, 0)[::96] + model.draft_seconds(96)
-    assert found[1] == pytest.approx(0.0323, rel=0.02)
-    assert found[2] < 1.3 * found[1]
 
 
 def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
