@@ -34,7 +34,7 @@ _KEPT = 0.95
 """Share of a request's sums that a step leaves: requests change."""
 _KEPT_OF_ALL = 0.998
 """The same of the sums over all requests, by request and step."""
-_LEAST_STEPS = 4
+_LEAST_STEPS = 8
 """Steps with the drafter before a request may lose it; the others learn from them, too."""
 _PRIOR_STEPS = 16.0
 """Weight of all requests beside a request's own steps. Without it, stretches that copy by chance
