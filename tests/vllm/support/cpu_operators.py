@@ -163,8 +163,9 @@ def gdn_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     import vllm._custom_ops as operators
     from vllm.model_executor.layers.mamba.ops.cpu import gdn_attention as module
 
-    # Its convolution in torch takes any type; the packed one does not.
+    # Its convolution in torch takes any type; the packed one, and AMX's for prompts, do not.
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     core = module.cpu_gdn_attention_core
 
     def in_bfloat16(mixed_qkv: Any, b: Any, a: Any, core_attn_out: Any, layer_name: Any) -> None:
