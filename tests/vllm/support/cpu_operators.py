@@ -7,6 +7,7 @@ check is test_families.py: the same tokens with speculation and without.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import textwrap
 from collections.abc import Iterable
@@ -163,6 +164,8 @@ def gdn_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     import vllm._custom_ops as operators
     from vllm.model_executor.layers.mamba.ops.cpu import gdn_attention as module
 
+    # Loads the library for this CPU, before other answers load another one.
+    importlib.import_module("vllm.kernels")
     # Its convolution in torch takes any type; the packed one, and AMX's for prompts, do not.
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
