@@ -284,7 +284,7 @@ class CostModel:
         return self._timed.timed(batch_size, k)
 
     def timed_cold(self, batch_size: int) -> bool:
-        """What the drafter takes is known at this load even if it runs in every step."""
+        """Whether the drafter's time is known at this load even if it runs in every step."""
         return self._profile is not None or self._timed.timed_cold(batch_size)
 
     def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a drafter takes whose passes run in every step is found out, where that may matter."""
+"""A policy finds out what a drafter takes whose passes run in every step, where that may matter."""
 
 from __future__ import annotations
 
