@@ -232,6 +232,25 @@ def test_the_smallest_k_is_timed_for_all_where_it_lies_beside_the_best() -> None
     assert all(each == [1] * 6 for each in verified), verified
 
 
+@pytest.mark.parametrize(("best_tokens", "timed_at"), [(8.8, [64, 192, 448]), (9.6, [])])
+def test_k_0_is_timed_again_and_again_less_often_where_the_plan_is_little_better(
+    best_tokens: float, timed_at: list[int]
+) -> None:
+    cost = CostModel(FULL)
+    one = Exploring(Explorer(FULL, 0), CostProbes(cost))
+    for k in (0, 1, 2, 3, 4) * 6:
+        cost.learn(measured(8, k))
+    best = Admission(np.full(8, 3), 3, 20.0, 0.1)  # K = 0: 8 tokens in 0.1 s
+    drafted = []
+    for step in range(0, 800, 4):
+        now = context(step, [4] * 8)
+        of = forecast(now)._replace(best=best, best_tokens=best_tokens)
+        if (plan := one.timed(now, of)) is not None:
+            drafted.append((step, plan.draft_depth))
+        one.timed(context(step + 1, [4] * 8), of)
+    assert drafted == [(step, 0) for step in timed_at]
+
+
 def measured(batch: int, k: int) -> StepOutcome:
     return step_of(batch, k, k, 0.1 + 0.001 * batch * k + 0.002 * k)
 
