@@ -180,8 +180,8 @@ class StepForecast(NamedTuple):
             verify_seconds *= 1.0 + capability.ragged_penalty
         if mode is Mode.OFF_COLD:
             return verify_seconds
-        if mode is Mode.OFF_WARM:  # drafts no deeper than the plan says
-            return verify_seconds + float(self.draft_seconds[depth])
+        if mode is Mode.OFF_WARM and depth == 0:  # nothing is drafted: the state is kept, at most
+            return verify_seconds + float(self.draft_seconds[0])
         return verify_seconds + self._drafting_seconds(depth)
 
     def _drafting_seconds(self, depth: int) -> float:

@@ -8,7 +8,7 @@ with C the seconds a probe costs, t_off the time OFF so far and g the relative g
 would bring at this load if the drafter worked well (`break_even.prospect`). That is within a few
 hundredths of the best fixed interval for dead times from minutes to hours, where doubling the
 interval after each failure recovers late. Besides, all probes together may take at most
-`_OVERHEAD` of the time, as long as that keeps the interval under 20 s. A load half or twice as
+`_OVERHEAD` of the time, as long as that keeps the interval under a minute. A load half or twice as
 large makes a probe due and starts t_off afresh. Where not even a good drafter would pay, as far
 as step times are known, probes are rare and measure step times.
 """
@@ -22,7 +22,7 @@ _SETTLING_SECONDS = 60.0
 _LEAST_GAIN = 0.02
 _OVERHEAD = 0.002
 """Share of the time that probes may take."""
-_BUDGET_INTERVAL_SECONDS = 20.0
+_BUDGET_INTERVAL_SECONDS = 60.0
 _SLOWEST_PROBE_SECONDS = 600.0
 _LEAST_COST = 1e-4
 _SWING_OVERHEAD = 0.01

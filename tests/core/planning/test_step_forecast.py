@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adaptive_spec import Capability, Level
 from adaptive_spec.planning.planner import Admission
 from adaptive_spec.planning.step_forecast import StepForecast, convex_slopes
-from adaptive_spec.step import StepContext
+from adaptive_spec.step import Mode, StepContext
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
 
@@ -82,3 +82,17 @@ def test_convex_slopes_are_those_of_the_greatest_convex_curve_below(steps: list[
     assert below[-1] == pytest.approx(curve[-1])
     for place in np.flatnonzero(np.diff(slopes) > 1e-9) + 1:
         assert below[place] == pytest.approx(curve[place]), "corners lie on the curve"
+
+
+@pytest.mark.parametrize(("steers", "passes"), [(True, 1), (False, 4)])
+def test_a_probe_while_off_takes_all_passes_of_a_drafter_of_fixed_depth(
+    steers: bool, passes: int
+) -> None:
+    level = Level.FULL if steers else Level.VERIFY
+    capability = Capability(level=level, max_draft_tokens=4, cold_off=True)
+    assert capability.steers_depth is steers
+    of = forecast(context(1, [1] * 8, capability=capability))
+    without = of.seconds_of(8, 0, Mode.OFF_COLD)
+    assert of.seconds_of(8, 1, Mode.OFF_WARM) == pytest.approx(without + 0.002 * passes)
+    nothing = of.seconds_of(8, 0, Mode.OFF_WARM) - without
+    assert nothing == pytest.approx(float(of.draft_seconds[0]))
