@@ -15,6 +15,8 @@
 * table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
   from step 1,000 to 4,000, and that over the score of a table tuned on the same run. The last
   column leaves out a load's first 200 steps, whenever they come.
+* told: the same where the policy is told the step times and never has to time anything. What is
+  missing in `table` beyond this is the price of learning step times.
 """
 
 from __future__ import annotations
@@ -35,8 +37,14 @@ if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from adaptive_spec.cost.coverage import load_bin
+from adaptive_spec.cost.model import CostModel
 from adaptive_spec.kernels import kernel_in_use, select_kernel
+from adaptive_spec.planning.cost_probes import CostProbes
+from adaptive_spec.planning.exploration import Explorer
+from adaptive_spec.planning.exploration_plans import Exploring
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.step import Capability, FloatArray
 from benchmarks.policy_loop import KMAX, World, run
 
 SCORES = (
@@ -68,6 +76,47 @@ def always(value: Any) -> Callable[[int], Any]:
 def goodput(seed: int) -> Policy:
     """The policy under test."""
     return build_policy("goodput", {}, seed=seed)
+
+
+class TrueTimes(CostModel):
+    """Step times of a world, of which nothing has to be measured."""
+
+    def __init__(self, capability: Capability, world: World) -> None:
+        super().__init__(capability)
+        self._world = world
+
+    def verify_seconds(
+        self, batch_size: int, context_tokens: int, prefill_tokens: int
+    ) -> FloatArray:
+        """By drafts [B * Kmax + 1]; contexts and prompts cost nothing in these worlds."""
+        world, most = self._world, batch_size * (KMAX + 1)
+        tokens = np.arange(batch_size, most + 1, dtype=np.float64)
+        return world.fixed + world.token * np.maximum(tokens - world.free, 0.0)
+
+    def draft_seconds(self, batch_size: int) -> FloatArray:
+        """Passes by depth [Kmax + 1]."""
+        return self._world.draft * np.maximum(np.arange(KMAX + 1.0), 1.0)
+
+    def missing_depths(self, batch_size: int) -> list[int]:
+        """None."""
+        return []
+
+    def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
+        """None."""
+        return []
+
+
+class Told(GoodputPolicy):
+    """`goodput` with the true step times of a world that does not change."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        super().__init__(GoodputOptions(), seed=seed)
+        self._world = world
+
+    def _start(self, capability: Capability) -> None:
+        super()._start(capability)
+        self._cost = TrueTimes(capability, self._world)
+        self._exploring = Exploring(Explorer(capability, self._seed), CostProbes(self._cost))
 
 
 def changes(seeds: int, quick: bool) -> list[dict[str, Any]]:
@@ -174,6 +223,17 @@ def cold(seeds: int, quick: bool) -> list[dict[str, Any]]:
 
 def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
     """A wandering batch size, against the best K for each."""
+    return _wandering_load(lambda _, seed: goodput(seed), seeds, quick)
+
+
+def told(seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """The same with step times that are known beforehand."""
+    return _wandering_load(Told, seeds, quick)
+
+
+def _wandering_load(
+    policy: Callable[[World, int], Policy], seeds: int, quick: bool
+) -> list[dict[str, Any]]:
     rows = []
     for name, world in GPUS.items():
         for seed in range(seeds):
@@ -181,7 +241,7 @@ def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
             walk = np.cumsum(0.06 * random.standard_normal(4000)) + 4.0
             sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int).tolist()
             steps = 2000 if quick else 4000
-            trace = run(goodput(seed), always(world), sizes.__getitem__, steps, seed)
+            trace = run(policy(world, seed), always(world), sizes.__getitem__, steps, seed)
             score = trace.score(1000, steps)
             row = {"world": name, "score": score}
             row["over a table"] = score / _score_of_table(world, sizes[1000:steps])
@@ -221,7 +281,9 @@ def _score_of_table(world: World, sizes: list[int]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="changes,steady,wandering,cold,table", help="by comma")
+    parser.add_argument(
+        "--parts", default="changes,steady,wandering,cold,table,told", help="by comma"
+    )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="fewer worlds and batch sizes")
     parser.add_argument("--json", type=Path, help="write every run here")
@@ -233,6 +295,7 @@ def main() -> None:
         "wandering": wandering,
         "cold": cold,
         "table": table,
+        "told": told,
     }
     found: dict[str, list[dict[str, Any]]] = {}
     for part in arguments.parts.split(","):
