@@ -15,8 +15,8 @@
 * table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
   from step 1,000 to 4,000, and that over the score of a table tuned on the same run. The last
   column leaves out a load's first 200 steps, whenever they come.
-* told: the same where the policy is told the step times and never has to time anything. What is
-  missing in `table` beyond this is the price of learning step times.
+* told: the same where the policy is told the step times and times no K but 0. What `table` lacks
+  beyond this, learning step times has cost.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def goodput(seed: int) -> Policy:
 
 
 class TrueTimes(CostModel):
-    """Step times of a world, of which nothing has to be measured."""
+    """Step times of a world, so that no K is missing."""
 
     def __init__(self, capability: Capability, world: World) -> None:
         super().__init__(capability)
@@ -98,11 +98,11 @@ class TrueTimes(CostModel):
         return self._world.draft * np.maximum(np.arange(KMAX + 1.0), 1.0)
 
     def missing_depths(self, batch_size: int) -> list[int]:
-        """None."""
+        """No K."""
         return []
 
     def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
-        """None."""
+        """No K."""
         return []
 
 

@@ -50,6 +50,11 @@ def test_all_probes_together_stay_within_their_budget_while_that_is_soon_enough(
     assert 0.01 * now >= 50 * 0.02
 
 
+def test_a_dear_probe_waits_for_its_budget_but_for_a_minute_at_most() -> None:
+    assert begun(step=0.08).next_probe == pytest.approx(0.08 / 0.002)
+    assert begun(step=0.35).next_probe == pytest.approx(60.0)
+
+
 def test_a_clock_that_jumped_back_makes_a_probe_due() -> None:
     schedule = begun(now=1e6)
     assert schedule.due(0.0)
