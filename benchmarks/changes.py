@@ -95,7 +95,8 @@ class TrueTimes(CostModel):
 
     def draft_seconds(self, batch_size: int) -> FloatArray:
         """Passes by depth [Kmax + 1]."""
-        return self._world.draft * np.maximum(np.arange(KMAX + 1.0), 1.0)
+        seconds: FloatArray = self._world.draft * np.maximum(np.arange(KMAX + 1.0), 1.0)
+        return seconds
 
     def missing_depths(self, batch_size: int) -> list[int]:
         """No K."""
