@@ -18,12 +18,17 @@ class RequestReader:
     """Reader of SGLang's request objects.
 
     Args:
-        ignored: told the key of every hint that could not be used.
+        ignored: called with the key of every unusable hint.
+        named: called with each new number of a task label, and the label.
     """
 
-    def __init__(self, ignored: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
         # SGLang's IPC carries a dict of scalars in `custom_params`, nothing nested deeper.
-        self._hints = NestedHints(ignored)
+        self._hints = NestedHints(ignored, named)
 
     def read(self, request: Any) -> RequestConstants:
         """Return the constants of SGLang's request object."""

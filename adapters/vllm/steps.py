@@ -60,7 +60,7 @@ class StepDriver(Guarded):
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
-        table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
+        table = RequestTable(slots, RequestReader(counters.ignored_hint, counters.name_task).read)
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._drafter = DrafterState(table, counters)

@@ -127,7 +127,7 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     said = [*benched, *(f"{name} {count}" for name, count in faults.items())]
     yield "faults", ", ".join(said) or "none"
     for task, (tried, kept) in recent["drafts_by_task"].items():
-        yield f"accepted, task {task}", f"{kept / tried:.0%}" if tried else "–"
+        yield f"accepted, {task}", f"{kept / tried:.0%}" if tried else "–"
 
 
 def _number(values: Mapping[str, Any], name: str) -> str:

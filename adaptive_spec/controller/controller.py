@@ -23,6 +23,7 @@ from adaptive_spec.controller.live_stops import LiveStops, all_of_the_drafter
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.shadow_plan import shadow_plan
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
@@ -41,7 +42,6 @@ from adaptive_spec.step import (
     Capability,
     DraftPass,
     DraftVerdict,
-    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -169,7 +169,10 @@ class Controller:
             self.fault(fault, context.now)
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         self._faults.breaker.succeeded()
-        ran = engine_plan(context, mode=Mode.SHADOW) if self.mode == "shadow" else wanted
+        ran = wanted
+        if self.mode == "shadow":
+            config, may_act = self.config, not self._operator.only_watch
+            ran = shadow_plan(context, seen, config.shadow_share, config.seed, may_act=may_act)
         return self._decided(StepInFlight(context, ran, seen, wanted))
 
     @property

@@ -59,6 +59,8 @@ class Counters:
         self.output_failures: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
+        self.task_names: dict[int, str] = {}
+        """Task labels by number, as clients wrote them, the latest last."""
         self.by_task: dict[int, list[int]] = {}
         """Verified and accepted drafts by number of the task label, the last used last."""
         self.lookup = dict.fromkeys(LOOKUP_COUNTS, 0)
@@ -161,6 +163,21 @@ class Counters:
             self._kind_of_reason[text] = kind
         return kind
 
+    def name_task(self, number: int, label: str) -> None:
+        """Keep the label behind a number; unprintable characters become question marks."""
+        self.task_names[number] = "".join(c if c.isprintable() else "?" for c in label)
+        while len(self.task_names) > 2 * _MOST_TASKS:
+            del self.task_names[next(iter(self.task_names))]
+
+    def _by_task_name(self) -> dict[str, list[int]]:
+        """Return verified and accepted drafts by label; labels of other numbers add up."""
+        named: dict[str, list[int]] = {}
+        for number, (verified, accepted) in self.by_task.items():
+            counts = named.setdefault(self.task_names.get(number, f"task {number}"), [0, 0])
+            counts[0] += verified
+            counts[1] += accepted
+        return named
+
     def event(self, name: str, count: int = 1) -> None:
         """Count an adapter's event; few distinct names."""
         if count:
@@ -205,7 +222,7 @@ class Counters:
             "steps_by_mode": dict(self.modes),
             "reasons_by_mode": by_mode,
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
-            "drafts_by_task": {str(task): counts for task, counts in self.by_task.items()},
+            "drafts_by_task": self._by_task_name(),
             "lookup": dict(self.lookup),
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),

@@ -40,6 +40,7 @@ Optional columns:
 ``late_entropy``     likewise
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
+``task_names``       label by number, in the first line of a segment with that number
 ===================  ==========================================================
 """
 
@@ -89,6 +90,8 @@ class StepTrace:
         self._handle = -1
         self._written = 0
         self._lines: list[bytes] = []
+        self._task_names = counters.task_names
+        self._named: set[int] = set()
         self._encoder = msgspec.json.Encoder()
 
     @property
@@ -106,6 +109,8 @@ class StepTrace:
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
+        if "task" in record and (names := self._new_names(record["task"])):
+            record["task_names"] = names
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)
@@ -114,6 +119,12 @@ class StepTrace:
             self.flush(now)
         if full:
             self._end_segment()
+
+    def _new_names(self, tasks: list[int]) -> dict[str, str]:
+        """Return the labels of numbers that this segment has not named yet."""
+        new = set(tasks) - self._named - {-1}
+        self._named |= new
+        return {str(n): self._task_names[n] for n in sorted(new) if n in self._task_names}
 
     def flush(self, now: float) -> None:
         """Write the buffer, in case the process is killed."""
@@ -134,6 +145,7 @@ class StepTrace:
     def _end_segment(self) -> None:
         handle, self._handle = self._handle, -1
         self._written = 0
+        self._named.clear()
         self._lines.clear()
         if handle >= 0:
             with contextlib.suppress(OSError):
