@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
-
 from adaptive_spec.sim.advice.setups import NO_SPECULATION, OURS
+from adaptive_spec.sim.advice.values import (
+    NO,
+    NOT_CLEAR,
+    YES,
+    Advice,
+    Fleet,
+    Prediction,
+    Verdict,
+)
+from adaptive_spec.sim.off_policy.intervals import Estimate
 
-if TYPE_CHECKING:
-    from adaptive_spec.sim.advice.advice import Advice, Prediction
-    from adaptive_spec.sim.off_policy.intervals import Estimate
-
-YES, NO, NOT_CLEAR, CANNOT_TELL = "yes", "no", "not clear", "cannot tell"
 _WORTH_IT = 1.01
 """Least gain for which a drafter's memory and upkeep are worth it."""
 _SURE = 0.02
@@ -21,34 +22,6 @@ _FAIR = 0.05
 _GOOD_FIT = 0.05
 _MOST_HOURS = 1000.0
 _HOURS_PER_MONTH = 730.0
-
-
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gain is expressed in.
-
-    Attributes:
-        gpus: GPUs that serve this traffic; 0: unknown.
-        gpu_hour_price: price of an hour of one GPU, in any currency; 0: unknown.
-    """
-
-    gpus: int = 0
-    gpu_hour_price: float = 0.0
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do.
-
-    Attributes:
-        worth: `YES`, `NO`, `NOT_CLEAR` or `CANNOT_TELL`.
-        sentence: the answer to whether speculation is worth it.
-        answers: further questions, each a word or two, and their answers.
-        recommended: names of the set-ups whose lines to paste, the best first.
-    """
-
-    worth: str
-    sentence: str
-    answers: list[tuple[str, str]]
-    recommended: list[str]
 
 
 def decide(advice: Advice, fleet: Fleet, missing: str, resamplings: int) -> Verdict:

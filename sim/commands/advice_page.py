@@ -11,7 +11,7 @@ from adaptive_spec.sim.commands.advice_screen import METHOD, by_clients
 from adaptive_spec.sim.commands.printing import number
 
 if TYPE_CHECKING:
-    from adaptive_spec.sim.advice.advice import Advice
+    from adaptive_spec.sim.advice.values import Advice
 
 _STYLE = """
 :root { --text: #1b1f24; --soft: #667; --line: #d8dce2; --back: #fff; --a: #1769aa; --b: #c25a00; }

@@ -10,7 +10,7 @@ from adaptive_spec.sim.commands.printing import number, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from adaptive_spec.sim.advice.advice import Advice
+    from adaptive_spec.sim.advice.values import Advice
 
 
 def print_advice(advice: Advice, console: Console, *, details: bool = False) -> None:

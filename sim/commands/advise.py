@@ -83,7 +83,7 @@ def advise(
     """
     from adaptive_spec.sim.advice.advice import advise as predict
     from adaptive_spec.sim.advice.memory import memory_cost
-    from adaptive_spec.sim.advice.verdict import Fleet
+    from adaptive_spec.sim.advice.values import Fleet
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
 

@@ -13,10 +13,9 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.advice.advice import Advice
 from adaptive_spec.sim.advice.advice import advise as predict
 from adaptive_spec.sim.advice.memory import memory_cost
-from adaptive_spec.sim.advice.verdict import Fleet
+from adaptive_spec.sim.advice.values import Advice, Fleet
 from adaptive_spec.sim.commands.advice_page import advice_page
 from adaptive_spec.sim.commands.advise import advise
 from adaptive_spec.sim.load.base import ClosedLoad
