@@ -90,7 +90,7 @@ def _since(now: Status, before: Status) -> dict[str, Any]:
     fresh = not before or now.get("steps", 0) < before.get("steps", 0)
     earlier: Status = {} if fresh else before
     recent: dict[str, Any] = {name: now.get(name, 0) - earlier.get(name, 0) for name in _COUNTED}
-    for name in ("requests_by_k", "steps_by_mode"):
+    for name in ("requests_by_k", "steps_by_kind"):
         old = earlier.get(name, {})
         recent[name] = {each: n - old.get(each, 0) for each, n in now.get(name, {}).items()}
     old = earlier.get("drafts_by_task", {})
@@ -119,9 +119,12 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"
-    modes = {name: count for name, count in recent["steps_by_mode"].items() if count}
-    yield "modes", ", ".join(f"{name} {count}" for name, count in modes.items()) or "–"
-    yield "last decision", str(status.get("last_reason", ""))
+    if status.get("idle_seconds", 0) > 2:
+        yield "idle for", f"{status['idle_seconds']:.0f} s"
+    kinds, all_steps = recent["steps_by_kind"], max(steps, 1)
+    shares = [f"{name} {count / all_steps:.0%}" for name, count in kinds.items() if count]
+    yield "steps", ", ".join(shares) or "–"
+    yield "why", str(status.get("why") or status.get("last_reason", ""))
     faults = {**status.get("fail_opens", {}), **status.get("output_failures", {})}
     benched = ["benched"] if status.get("benched") else []
     said = [*benched, *(f"{name} {count}" for name, count in faults.items())]

@@ -17,6 +17,7 @@ import numpy as np
 from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
 from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.why import group
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
 
 _REFRESH_SECONDS = 1.0
@@ -205,14 +206,20 @@ class Counters:
         self._decision_buckets[bisect_left(DECISION_SECONDS, seconds)] += 1
         self._slowest = max(self._slowest, seconds)
 
+    def last_plan(self) -> SpecPlan | None:
+        """Return the latest plan; None before the first."""
+        return self._plans[-1][1] if self._plans else self._last
+
     def snapshot(self) -> dict[str, Any]:
         """Return a JSON-compatible copy."""
         self.count()
         last = self._last
         decisions = sum(self._decision_buckets)
         by_mode: dict[str, dict[str, int]] = {}
+        by_kind: Counter[str] = Counter()
         for (mode, reason), count in self.reasons.items():
             by_mode.setdefault(mode, {})[reason] = count
+            by_kind[group(mode, reason)] += count
         return {
             "steps": self.steps,
             "drafted_tokens": self.drafted,
@@ -221,6 +228,7 @@ class Counters:
             "emitted_tokens": self.emitted,
             "steps_by_mode": dict(self.modes),
             "reasons_by_mode": by_mode,
+            "steps_by_kind": dict(by_kind),
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
             "drafts_by_task": self._by_task_name(),
             "lookup": dict(self.lookup),
@@ -233,6 +241,7 @@ class Counters:
             "decision_seconds": self._decision_seconds,
             "decisions_by_time": list(self._decision_buckets),
             "goodput": self.predictions.snapshot(),
+            "last_mode": last.mode.value if last else "",
             "last_reason": last.reason if last else "",
             "last_depth": int(last.draft_depth) if last else 0,
         }
@@ -263,7 +272,8 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
         policy: any policy.
         method: ``hazard_quality``: calibration figures, as of
             `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`; ``estimates``: expected
-            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``.
+            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``; ``explanation``:
+            numbers behind the last decision, as `adaptive_spec.operation.why` reads them.
     """
     said = getattr(policy, method, None)
     if said is None:

@@ -40,6 +40,7 @@ Optional columns:
 ``late_entropy``     likewise
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
+``why``              why the latest decision is as it is, in words, in every 32nd line
 ``task_names``       label by number, in the first line of a segment with that number
 ===================  ==========================================================
 """
@@ -52,7 +53,7 @@ import logging
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -99,8 +100,10 @@ class StepTrace:
         """Whether steps are written."""
         return self._directory is not None
 
-    def write(self, step: FinishedStep, wanted: SpecPlan) -> None:
-        """Write a step: the plan that ran, and the policy's own plan."""
+    def write(
+        self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Write a step: the plan that ran, the policy's own plan, and now and then why."""
         now = step.outcome.now
         if self._directory is None or not self._retry.due(now):
             return
@@ -111,6 +114,8 @@ class StepTrace:
             record["kv_total_tokens"] = context.kv_total_tokens
         if "task" in record and (names := self._new_names(record["task"])):
             record["task_names"] = names
+        if not self._lines and (text := why()):
+            record["why"] = text
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)

@@ -27,6 +27,7 @@ from adaptive_spec.planning.exploration_plans import Exploring, engine_verify, u
 from adaptive_spec.planning.on_off.modes import ModeMachine
 from adaptive_spec.planning.step_forecast import StepForecast
 from adaptive_spec.planning.tpot_weights import LatencyWeights
+from adaptive_spec.policies.goodput.explanation import best_uniform, explanation
 from adaptive_spec.policies.goodput.worth import Worth
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
@@ -98,6 +99,8 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._restored: State | None = None
         self._last_depth: int | None = None
         self._worth = Worth()
+        self._explained: StepForecast | None = None
+        self._off_since = math.inf
         self._probe_error = math.inf
         """Least relative error of the predicted times of a probe's steps."""
 
@@ -153,10 +156,13 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
         forecast = self._forecast(context, seen)
         self._worth.planned(forecast)
+        self._explained = forecast
         if self._mode_of(forecast) is not Mode.ON:
+            self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
+            self._off_since = math.inf
             plan = self._timed(forecast, seen) or self._plan_on(forecast, seen)
         if plan.predicted_seconds > 0.0:
             seconds = plan.predicted_seconds - forecast.prefill_seconds
@@ -257,6 +263,21 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     def estimates(self) -> dict[str, float]:
         """Return expected tokens per second of no speculation, the engine's own K and the plan."""
         return self._worth.snapshot()
+
+    def explanation(self) -> dict[str, Any]:
+        """Return the numbers behind the last decision; empty before the first forecast."""
+        forecast = self._explained
+        if forecast is None:
+            return {}
+        missing = self._cost.missing_depths(forecast.context.batch_size)
+        numbers = explanation(forecast, missing)
+        if self._modes.mode is not Mode.ON:
+            now = forecast.context.now
+            numbers["best"] = best_uniform(forecast)
+            numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
+            numbers["probing"] = self._modes.probing
+            numbers["next_probe_seconds"] = round(self._modes.next_probe - now, 1)
+        return numbers
 
     def state(self) -> State:
         """Return what was learned of acceptance, and the learned cost profile."""

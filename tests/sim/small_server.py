@@ -130,6 +130,7 @@ def server(
     seed: int = 0,
     trace_directory: str | None = None,
     policy_options: dict | None = None,
+    counts: bool = False,
     **options: object,
 ) -> Engine:
     if isinstance(policy, str):
@@ -143,6 +144,7 @@ def server(
         EngineOptions(**options),
         seed=seed,
         trace_directory=trace_directory,
+        counts=counts,
     )
 
 
