@@ -261,7 +261,7 @@ class StepDriver(Guarded):
             self.limit.ran(own)
         running.context, running.k = context, k
         running.not_before = self._clock.launched(now, under_way=len(self._pending))
-        if controller.mode != "on":
+        if controller.mode != "on" and not plan.acts:
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
 
