@@ -19,6 +19,7 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.validation import explained
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
+_KEY = "adaptive_spec"
 _LARGEST_BYTES = 1 << 20
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -122,7 +123,8 @@ def parse_config(value: object, *, source: str) -> Config:
     """Validate a configuration object.
 
     Args:
-        value: the decoded JSON or YAML object.
+        value: the decoded JSON or YAML object; also the object around it that
+            ``--additional-config`` takes, with the one key ``adaptive_spec``.
         source: origin of the object, for the error message.
 
     Raises ConfigError: one line with the offending key and the known keys.
@@ -130,6 +132,9 @@ def parse_config(value: object, *, source: str) -> Config:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
     value = dict(value)
+    wrapped = value.get(_KEY)
+    if len(value) == 1 and isinstance(wrapped, Mapping):  # as in --additional-config
+        value = dict(wrapped)
     # YAML parses a bare `on` or `off` as true or false.
     if isinstance(value.get("mode"), bool):
         value["mode"] = "on" if value["mode"] else "off"

@@ -20,7 +20,7 @@ _COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
 
 
 def top(
-    server: Annotated[str, typer.Argument(help="URL of a server, or a status file.")],
+    server: Annotated[str, typer.Argument(help="URL or HOST:PORT of a server, or a status file.")],
     key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
     file: Annotated[
         Path | None, typer.Option(help="Status file to read while the server does not answer.")
@@ -28,19 +28,24 @@ def top(
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between readings.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
 ) -> None:
-    """Show load, K, acceptance, throughput against its estimates, and faults, live."""
+    """Show load, K and why, acceptance, the estimated gain, and faults, live.
+
+    Example: adaptive-spec top localhost:8000
+    """
     from rich.console import Console
     from rich.live import Live
 
     from adaptive_spec.errors import DataError
 
     source = StatusSource(server, key=key, file=file)
-    before = source.read()
+    before, began = source.read(), time.monotonic()
     console = Console()
     if once:
-        console.print(screen(before, {}, 0.0, source.note))
+        time.sleep(every)  # rates need two readings
+        now = source.read()
+        console.print(screen(now, before, time.monotonic() - began, source.note))
         return
-    began, shown = time.monotonic(), screen(before, {}, 0.0, source.note)
+    shown = screen(before, {}, 0.0, source.note)
     try:
         with Live(shown, console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:

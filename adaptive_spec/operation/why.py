@@ -61,8 +61,9 @@ def _on(numbers: Numbers) -> str:
         verb = "are" if plural else "is"
         parts.append(f"draft{plural} {drafts} {verb} accepted {rates}")
     if more:
+        cost = f"{more['ms']:.2g} ms" if more["ms"] > 0 else "no time"
         parts.append(
-            f"draft {more['position']} ({more['accepted']:.0%}) would cost {more['ms']:.2g} ms a "
+            f"draft {more['position']} ({more['accepted']:.0%}) would cost {cost} a "
             f"step for {more['tokens']:.2g} tokens, where a token takes "
             f"{numbers['step_ms'] / max(numbers['tokens'], 1e-9):.2g} ms now"
         )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import DraftCost
 from adaptive_spec.sim.engine.loop import Engine
