@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -19,8 +19,6 @@ from adaptive_spec.config import Config
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.step import (
     Capability,
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     IntArray,
     Level,
@@ -85,24 +83,6 @@ def refuse_unrunnable(policy: Policy, capability: Capability) -> None:
     method = getattr(policy, "check_engine", None)
     if callable(method):
         method(capability)
-
-
-@runtime_checkable
-class DraftStopper(Protocol):
-    """A policy that can stop drafting early. Optional; only some engines support early stops."""
-
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Decide on this position and the next pass. Called after each pass, position 0 first."""
-        ...
-
-
-def stopper(policy: Any) -> Callable[[DraftPass], DraftVerdict] | None:
-    """Return the policy's method for draft passes; None if the policy is no `DraftStopper`.
-
-    A server calls this on every pass, and an instance check against a protocol takes 20 us.
-    """
-    found = getattr(policy, "after_draft_pass", None)
-    return found if callable(found) else None
 
 
 def reads_entropy(policy: Any) -> bool:

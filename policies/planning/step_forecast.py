@@ -267,12 +267,9 @@ class StepForecast(NamedTuple):
         """Tokens [B] requests are expected to emit with these K_i."""
         return self.context.batch_size + value_of(self.survival, verify)
 
-    def verify_price(self, drafts: int | None = None) -> float:
-        """Goodput times the verify time of one draft more: the survival at which it pays.
-
-        `drafts`: beside so many; None: as the best plan verifies.
-        """
-        drafts = int(self.best.verify.sum()) if drafts is None else drafts
+    def verify_price(self) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays."""
+        drafts = int(self.best.verify.sum())
         most = len(self.verify_seconds) - 1
         around = max(drafts // 2, self.context.batch_size // 4, 1)
         # From 1 on: that the first draft is dear is no reason against the others.
@@ -283,7 +280,7 @@ class StepForecast(NamedTuple):
         slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
         return self.best.goodput * slope
 
-    def verify_prices(self, drafts: int | None = None) -> FloatArray:
+    def verify_prices(self) -> FloatArray:
         """The same by position [Kmax], not falling.
 
         Of a single request the position is the number of drafts, so that each has a price of its
@@ -293,13 +290,9 @@ class StepForecast(NamedTuple):
         """
         kmax = len(self.survival)
         if self.context.batch_size > 1 or kmax < 2:
-            return np.full(kmax, self.verify_price(drafts))
+            return np.full(kmax, self.verify_price())
         slopes = convex_slopes(self.verify_seconds[1:])
         return self.best.goodput * np.concatenate((slopes[:1], slopes))
-
-    def pass_price(self) -> float:
-        """Goodput times the time of one draft pass more: the tokens it has to bring."""
-        return self.best.goodput * float(self.draft_seconds[-1] - self.draft_seconds[-2])
 
     def plan(
         self,
@@ -310,15 +303,13 @@ class StepForecast(NamedTuple):
         propensity: FloatArray | None = None,
         *,
         tokens: float | None = None,
-        expected_depth: int | None = None,
-        memo: str | None = None,
     ) -> SpecPlan:
-        """A plan with its prediction: of these tokens and passes, where more is known of them."""
-        passes, best = depth if expected_depth is None else expected_depth, self.best
-        if verify is best.verify and passes == best.draft_depth and mode is Mode.ON:
+        """A plan with its prediction; `tokens` where more is known than the forecast says."""
+        best = self.best
+        if verify is best.verify and depth == best.draft_depth and mode is Mode.ON:
             seconds = best.seconds
         else:
-            seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=is_ragged(verify))
+            seconds = self.seconds_of(int(verify.sum()), depth, mode, ragged=is_ragged(verify))
         if tokens is None:
             tokens = self.best_tokens if verify is best.verify else self.tokens_of(verify)
         return SpecPlan(
@@ -330,5 +321,4 @@ class StepForecast(NamedTuple):
             propensity=propensity,
             predicted_tokens=tokens,
             predicted_seconds=seconds + self.prefill_seconds,
-            memo=memo,
         )

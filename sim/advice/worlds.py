@@ -227,7 +227,6 @@ class _Maker:
             level=capability.level if capability else Level.FULL,
             ladder=capability.ladder if capability else (),
             ragged_penalty=capability.ragged_penalty if capability else 0.0,
-            stops_drafting=capability.stops_drafting if capability else False,
             late_confidence=observed.late_confidence,
             kv_tokens=observed.pool_tokens or steps.pool_tokens or _NO_LIMIT,
         )

@@ -21,10 +21,9 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan, nearest_allowed
+from adaptive_spec.sim.engine.early_stop import DraftPass, DraftVerdict
 from adaptive_spec.step import (
     BoolArray,
-    DraftPass,
-    DraftVerdict,
     FloatArray,
     IntArray,
     Level,
