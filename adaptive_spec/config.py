@@ -89,7 +89,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
             value to give requests their own K; without it, the batch shares one K.
         allow_untested: run on a version of the engine that is outside of the tested range
-            (compatibility.md) if its source has what the adapter needs; without it, the server
+            (page "Will it work here?") if its source has what the adapter needs; without it, the server
             refuses to start.
         take_over: switch off vLLM's `enable_adaptive_verification`, which leaves the plugin in
             shadow mode, and steer instead of it.
