@@ -14,7 +14,8 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """File with a cost profile to start from; without one, costs are learned from scratch."""
     prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.67
     """Acceptance assumed at each position before anything has been seen."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
-    """Weight of requests that are behind their TPOT target; 0 ignores targets."""
+    tpot_allowance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    """Largest relative lengthening of a step for requests behind their TPOT target; 0 ignores
+    targets."""
     confidence: bool = True
     """Use the drafter's confidence where the engine reports it."""

@@ -78,7 +78,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
     _saved_as: ClassVar[str] = "acceptance"
 
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
-        super().__init__(options.profile, options.latency_strength, seed)
+        super().__init__(options.profile, options.tpot_allowance, seed)
         self._options = options
 
     def _make_hazards(self, capability: Capability) -> AcceptanceModel:
@@ -124,9 +124,12 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         return chosen.context, seen
 
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
-        survival, weights = survival_of(seen.hazard), self._latency.weights(context)
         forecast = forecast_step(
-            context, survival, weights, self._cost, seen.ahead, drafter=not seen.without_drafter
+            context,
+            survival_of(seen.hazard),
+            self._cost,
+            seen.ahead,
+            drafter=not seen.without_drafter,
         )
         if context.lookup_available is not None:
             self._sources.priced(forecast)
