@@ -91,6 +91,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             shadow mode, and steer instead of it.
         second_source: look drafts up in earlier text, too, and let the policy choose for each
             request and step; None: the drafter's alone. vLLM; policy `goodput`.
+        hints: hints of requests that are honoured: ``off``, ``k_cap``, ``task``, ``tpot_ms``. The
+            default leaves out ``tpot_ms``, which takes time from other requests (up to
+            ``options.tpot_allowance``). vLLM and SGLang.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -98,7 +101,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     mode: Literal["off", "shadow", "on"] = "on"
     policy: str = "goodput"
     options: dict[str, Any] = {}
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
@@ -110,6 +113,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None
+    hints: tuple[Literal["off", "k_cap", "task", "tpot_ms"], ...] = ("off", "k_cap", "task")
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 

@@ -48,8 +48,9 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """File with a cost profile to start from; without one, costs are learned from scratch."""
     prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.67
     """Acceptance assumed at each position before anything has been seen."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
-    """Weight of requests that are behind their TPOT target; 0 ignores targets."""
+    tpot_allowance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    """Largest relative lengthening of a step for requests behind their TPOT target; 0 ignores
+    targets."""
     confidence: bool = True
     """Use the drafter's confidence where the engine reports it."""
 
@@ -82,7 +83,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
     _saved_as: ClassVar[str] = "acceptance"
 
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
-        super().__init__(options.profile, options.latency_strength, seed)
+        super().__init__(options.profile, options.tpot_allowance, seed)
         self._options = options
 
     def _make_hazards(self, capability: Capability) -> AcceptanceModel:
@@ -126,9 +127,12 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         return chosen.context, seen
 
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
-        survival, weights = survival_of(seen.hazard), self._latency.weights(context)
         forecast = forecast_step(
-            context, survival, weights, self._cost, seen.ahead, drafter=not seen.without_drafter
+            context,
+            survival_of(seen.hazard),
+            self._cost,
+            seen.ahead,
+            drafter=not seen.without_drafter,
         )
         if context.lookup_available is not None:
             self._sources.priced(forecast)

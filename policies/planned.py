@@ -23,7 +23,7 @@ from adaptive_spec.policies.planning.cost_probes import CostProbes
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.tpot_weights import LatencyWeights
+from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.worth import Worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
@@ -75,7 +75,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
 
     Args:
         profile: cost profile to start from: a file, or the profile itself.
-        latency_strength: weight of requests that are behind their TPOT target.
+        tpot_allowance: largest relative lengthening of a step for requests behind their target.
         seed: of the exploration.
     """
 
@@ -88,12 +88,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     _modes: ModeMachine
     _exploring: Exploring
 
-    def __init__(
-        self, profile: CostProfile | str | None, latency_strength: float, seed: int
-    ) -> None:
+    def __init__(self, profile: CostProfile | str | None, tpot_allowance: float, seed: int) -> None:
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._seed = seed
-        self._latency = LatencyWeights(latency_strength)
+        self._tpot = TpotTargets(tpot_allowance)
         load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
@@ -152,16 +150,21 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         return self._with_notes(plan, seen)
 
     def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
+        late = self._tpot.late(context)
         forecast = self._forecast(context, seen)
         self._worth.planned(forecast)
+        timed = None
         if self._mode_of(forecast) is not Mode.ON:
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
-            plan = self._timed(forecast, seen) or self._plan_on(forecast, seen)
+            timed = self._timed(forecast, seen)
+            plan = timed or self._plan_on(forecast, seen)
         if plan.predicted_seconds > 0.0:
             seconds = plan.predicted_seconds - forecast.prefill_seconds
             self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+        if late is not None and plan.mode is Mode.ON and timed is None and plan.memo is None:
+            plan = self._tpot.raised(plan, forecast, late)
         return plan
 
     def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
@@ -236,7 +239,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
                 samples=int(np.count_nonzero(outcome.verified)),
                 accepted=int(np.count_nonzero(outcome.accepted)),
             )
-        self._latency.emitted(outcome.slots, outcome.emitted)
+        self._tpot.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
         if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
@@ -251,7 +254,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         if self._capability is not None:
             self._hazards.forget(slots)
             self._modes.ended(len(slots))
-        self._latency.forget(slots)
+        self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
 

@@ -108,7 +108,7 @@ class StepDriver(Guarded):
         self._watching = watching
         self.only_watch = only_watch
         if controller is not None:
-            reader = RequestReader(controller.counters.ignored_hint)
+            reader = RequestReader(controller.counters.ignored_hint, controller.config.hints)
             table = RequestTable(controller.slots, reader.read)
             self._builder = ContextBuilder(scheduler, controller.capability, table)
 

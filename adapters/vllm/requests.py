@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from adaptive_spec.engines.hints import FlatHints, RecentNumbers
+from adaptive_spec.engines.hints import KEYS, FlatHints, RecentNumbers
 from adaptive_spec.engines.request_table import RequestConstants
 
 MAX_KINDS = 128
@@ -20,11 +20,12 @@ class RequestReader:
     output: what an adapter says, or a grammar allows, is accepted or not for reasons of its own.
 
     Args:
-        ignored: told the key of every hint that could not be used.
+        ignored: told the key of every hint that is not used.
+        honoured: hints that the server honours.
     """
 
-    def __init__(self, ignored: Callable[[str], None]) -> None:
-        self._hints = FlatHints(ignored)
+    def __init__(self, ignored: Callable[[str], None], honoured: Iterable[str] = KEYS) -> None:
+        self._hints = FlatHints(ignored, honoured)
         self._kinds = RecentNumbers(MAX_KINDS)
 
     def read(self, request: Any) -> RequestConstants:

@@ -59,7 +59,8 @@ class StepDriver(Guarded):
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
-        table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
+        reader = RequestReader(counters.ignored_hint, controller.config.hints)
+        table = RequestTable(slots, reader.read)
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._drafter = DrafterState(table, counters)
