@@ -20,6 +20,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.cost_probes import CostProbes
+from adaptive_spec.policies.planning.explanation import best_uniform, explanation
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
 from adaptive_spec.policies.planning.step_forecast import StepForecast
@@ -97,6 +98,8 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._restored: State | None = None
         self._last_depth: int | None = None
         self._worth = Worth()
+        self._explained: StepForecast | None = None
+        self._off_since = math.inf
         self._probe_error = math.inf
         """Least relative error of the predicted times of a probe's steps."""
 
@@ -153,11 +156,14 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         late = self._tpot.late(context)
         forecast = self._forecast(context, seen)
         self._worth.planned(forecast)
+        self._explained = forecast
         timed = None
         if self._mode_of(forecast) is not Mode.ON:
+            self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
+            self._off_since = math.inf
             timed = self._timed(forecast, seen)
             plan = timed or self._plan_on(forecast, seen)
         if plan.predicted_seconds > 0.0:
@@ -261,6 +267,21 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     def estimates(self) -> dict[str, float]:
         """Return expected tokens per second of no speculation, the engine's own K and the plan."""
         return self._worth.snapshot()
+
+    def explanation(self) -> dict[str, Any]:
+        """Return the numbers behind the last decision; empty before the first forecast."""
+        forecast = self._explained
+        if forecast is None:
+            return {}
+        missing = self._cost.missing_depths(forecast.context.batch_size)
+        numbers = explanation(forecast, missing)
+        if self._modes.mode is not Mode.ON:
+            now = forecast.context.now
+            numbers["best"] = best_uniform(forecast)
+            numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
+            numbers["probing"] = self._modes.probing
+            numbers["next_probe_seconds"] = round(self._modes.next_probe - now, 1)
+        return numbers
 
     def state(self) -> State:
         """Return what was learned of acceptance, and the learned cost profile."""

@@ -59,7 +59,8 @@ class StepDriver(Guarded):
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
-        reader = RequestReader(counters.ignored_hint, controller.config.hints)
+        honoured = controller.config.hints
+        reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
         table = RequestTable(slots, reader.read)
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)

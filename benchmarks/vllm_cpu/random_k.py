@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext
 
 
