@@ -56,15 +56,16 @@ class Arm:
 def parse_arm(name: str) -> Arm:
     """Return the arm of this name.
 
-    ``none``, ``k1`` to ``k6``, ``table:1-4=6,5-256=2``, ``goodput``, ``history``, ``one-k``,
-    ``both``, and ``policy:NAME`` or ``policy:NAME={options as JSON}``. Those with our plugin begin
-    with nothing learned; ``-warm`` behind one of them: with what it has learned at the load.
+    ``none``, ``k0`` to ``k6`` (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
+    ``goodput``, ``history``, ``one-k``, ``both``, and ``policy:NAME`` or
+    ``policy:NAME={options as JSON}``. Those with our plugin begin with nothing learned; ``-warm``
+    behind one of them: with what it has learned at the load.
 
     Raises ConfigError for a name that is none.
     """
     if name == NONE:
         return Arm(name, "no speculation", 0)
-    if (match := re.fullmatch(r"k(\d+)", name)) and 0 < int(match[1]) <= KMAX:
+    if (match := re.fullmatch(r"k(\d+)", name)) and int(match[1]) <= KMAX:
         return Arm(name, f"static K = {match[1]}", int(match[1]))
     if match := re.fullmatch(r"table:((?:\d+-\d+=\d+,?)+)", name):
         ranges = [tuple(map(int, re.split("[-=]", part))) for part in match[1].split(",")]
@@ -78,7 +79,7 @@ def parse_arm(name: str) -> Arm:
         config = {"policy": match[1], "options": json.loads(match[2] or "{}")}
         return Arm(name, f"policy {match[1]}", config=config, warm=learned)
     raise ConfigError(
-        f"unknown arm {name!r}: there are {NONE}, k1 to k{KMAX}, table:FROM-TO=K,..., "
+        f"unknown arm {name!r}: there are {NONE}, k0 to k{KMAX}, table:FROM-TO=K,..., "
         f"{', '.join(_PLUGIN)} and policy:NAME={{OPTIONS}}"
     )
 

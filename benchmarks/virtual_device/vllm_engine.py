@@ -102,9 +102,13 @@ class VllmEngine:
         return self.scheduler.adaptive_spec.controller
 
     def use(self, arm: Arm) -> None:
-        """Let an arm decide: its table of K, or a policy that has learned nothing."""
+        """Let an arm decide: vLLM's own K, or a policy that has learned nothing."""
+        self._use_table(arm)
+        if self._setup.config is None:
+            assert arm.config is None, arm
+            return
+        self.controller.mode = "off" if arm.config is None else "on"
         if arm.config is None:
-            self._use_table(arm)
             return
         from adaptive_spec.policy import configured_policy
 
@@ -148,8 +152,8 @@ class VllmEngine:
         from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
         most, table = self._setup.most_requests, arm.table
-        if table is None and arm.k not in (0, KMAX, None):
-            table = [(1, most, arm.k or 0)]
+        if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
+            table = [(1, most, arm.k)]
         lookup = None
         if table is not None:
             clipped: Table = [(low, min(high, most), k) for low, high, k in table if low <= most]
