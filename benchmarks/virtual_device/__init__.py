@@ -19,5 +19,5 @@ Layout::
     main        the command line: workers, progress, time left
     cells       the figures of a cell: an arm at a load on a device, over other arms
     page        docs/measured.md, and the table of README
-    simulated   the simulator, fed with the same records and the same charge
+    simulated_rows, simulated    the simulator, fed with the same records and the same charge
 """

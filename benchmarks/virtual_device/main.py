@@ -25,13 +25,15 @@ from benchmarks.bench_pair.build import build
 
 from .cells import Cell, cells, tables
 from .device import DEVICES, Device, device
-from .page import terminal_table, write_page
+from .page import readme_table, terminal_table, write_page
 from .runs import Run, RunFile, RunKey
+from .simulated_rows import SimulatedRow
 from .sweep import QUICK, SECTIONS, Group, Section, groups
 from .vllm_engine import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
+SIMULATED = RESULTS.with_name("virtual_device_simulated.json")
 MODELS = ("target", "draft", "draft_poor", "eagle", "eagle3", "mtp")
 START_SECONDS = 30.0
 """Expected time until an engine process is ready, before the first one has told."""
@@ -165,7 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(terminal_table(found))
     if given.results is not None:
         write_results(given.results, found)
-        write_page(ROOT / "docs" / "measured.md", found)
+        write_page(ROOT / "docs" / "measured.md", found, read_simulated())
+        print(readme_table(found))
     return 1 if failures else 0
 
 
@@ -195,6 +198,13 @@ def write_results(path: Path, found: Sequence[Cell]) -> None:
 def read_results(path: Path = RESULTS) -> list[Cell]:
     """Read the cells that a page was made from."""
     return msgspec.json.decode(path.read_bytes(), type=list[Cell])
+
+
+def read_simulated(path: Path = SIMULATED) -> list[SimulatedRow]:
+    """Read what `simulated` has written; nothing where it has not."""
+    if not path.exists():
+        return []
+    return msgspec.json.decode(path.read_bytes(), type=list[SimulatedRow])
 
 
 def _sections(given: argparse.Namespace, own: dict[str, Device]) -> list[Section]:

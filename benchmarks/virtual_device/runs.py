@@ -43,6 +43,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         key: of what.
         steps: what each step ran, in order.
         sums: checksum of each request's tokens, in the order of requests.
+        texts: tokens of each request's prompt and answer, where they were asked for.
         modes: steps by mode of speculation, for arms with our plugin.
         faults: failures of our plugin; must be 0.
         learned: steps that the policy had learned from before.
@@ -52,6 +53,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     key: RunKey
     steps: list[Work]
     sums: list[int]
+    texts: list[tuple[list[int], list[int]]] = []
     modes: dict[str, int] = {}
     faults: int = 0
     learned: int = 0

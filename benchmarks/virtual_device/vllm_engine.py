@@ -123,6 +123,11 @@ class VllmEngine:
         """Our plugin's counters since the engine's start; empty without it."""
         return self.controller.status() if self._setup.config is not None else {}
 
+    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
+        """Return the tokens of prompts."""
+        tokenizer = self._engine.get_tokenizer()
+        return [list(tokenizer.encode(prompt)) for prompt in prompts]
+
     def submit(self, job: Job, temperature: float) -> None:
         """Send a request."""
         from vllm import SamplingParams

@@ -5,9 +5,11 @@ python -m benchmarks.virtual_device.worker
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,11 +32,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         load: to be answered.
         warm: name of the arm under which the same policy answers the load once more; the first
             time it goes on for `LEARN_STEPS` steps at least. Empty: no second time.
+        keeps_texts: the run holds the tokens of prompts and answers.
     """
 
     key: RunKey
     load: Load
     warm: str = ""
+    keeps_texts: bool = False
 
     @property
     def keys(self) -> list[RunKey]:
@@ -48,27 +52,43 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 def runs(engine: VllmEngine, task: Task) -> Iterator[Run]:
     """Do a task."""
     engine.use(parse_arm(task.key.arm))
-    first = _one(engine, task.key, task.load, LEARN_STEPS if task.warm else 0)
+    least = LEARN_STEPS if task.warm else 0
+    first = _one(engine, task.key, task.load, least, keeps_texts=task.keeps_texts)
     yield first
     if task.warm:
         yield _one(engine, task.keys[1], task.load, learned=len(first.steps))
 
 
 def _one(
-    engine: VllmEngine, key: RunKey, load: Load, least_steps: int = 0, learned: int = 0
+    engine: VllmEngine,
+    key: RunKey,
+    load: Load,
+    least_steps: int = 0,
+    learned: int = 0,
+    keeps_texts: bool = False,
 ) -> Run:
     before, began = engine.status(), time.monotonic()
-    sums = serve(engine, load, least_steps)
+    answers = serve(engine, load, least_steps)
     after = engine.status()
+    texts: list[tuple[list[int], list[int]]] = []
+    if keeps_texts:
+        prompts = [job.prompt for job in itertools.islice(load.jobs(), len(answers))]
+        texts = list(zip(engine.tokens_of(prompts), answers, strict=True))
     return Run(
         key=key,
         steps=engine.recorder.take(),
-        sums=sums,
+        sums=[checksum(tokens) for tokens in answers],
+        texts=texts,
         modes=_growth(before, after, "steps_by_mode"),
         faults=sum(_growth(before, after, "fail_opens").values()),
         learned=learned,
         wall=round(time.monotonic() - began, 2),
     )
+
+
+def checksum(tokens: list[int]) -> int:
+    """Return a checksum of an answer."""
+    return zlib.crc32(b"".join(token.to_bytes(4, "little") for token in tokens))
 
 
 def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
