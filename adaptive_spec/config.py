@@ -89,12 +89,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
             value to give requests their own K; without it, the batch shares one K.
         allow_untested: run on a version of the engine that is outside of the tested range
-            (page "Will it work here?") if its source has what the adapter needs; without it, the server
-            refuses to start.
+            (page "Will it work here?") if its source has what the adapter needs; without it, the
+            server refuses to start.
         take_over: switch off vLLM's `enable_adaptive_verification`, which leaves the plugin in
             shadow mode, and steer instead of it.
         second_source: look drafts up in earlier text, too, and let the policy choose for each
             request and step; None: the drafter's alone. vLLM; policy `goodput`.
+        hints: hints of requests that are honoured: ``off``, ``k_cap``, ``task``, ``tpot_ms``. The
+            default leaves out ``tpot_ms``, which takes time from other requests (up to
+            ``options.tpot_allowance``). vLLM and SGLang.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -103,7 +106,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     policy: str = "goodput"
     options: dict[str, Any] = {}
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
@@ -115,6 +118,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None
+    hints: tuple[Literal["off", "k_cap", "task", "tpot_ms"], ...] = ("off", "k_cap", "task")
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 

@@ -108,7 +108,8 @@ class StepDriver(Guarded):
         self._watching = watching
         self.only_watch = only_watch
         if controller is not None:
-            reader = RequestReader(controller.counters.ignored_hint, controller.counters.name_task)
+            counters, honoured = controller.counters, controller.config.hints
+            reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
             table = RequestTable(controller.slots, reader.read)
             self._builder = ContextBuilder(scheduler, controller.capability, table)
 

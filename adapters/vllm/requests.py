@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from adaptive_spec.engines.hints import MAX_TASKS, FlatHints, RecentNumbers
+from adaptive_spec.engines.hints import KEYS, MAX_TASKS, FlatHints, RecentNumbers
 from adaptive_spec.engines.request_table import RequestConstants
 
 MAX_KINDS = 128
@@ -20,18 +20,20 @@ class RequestReader:
     output: what an adapter says, or a grammar allows, is accepted or not for reasons of its own.
 
     Args:
-        ignored: called with the key of every unusable hint.
-        named: called with each new number and its name for people.
+        ignored: told the key of every hint that is not used.
+        honoured: hints that the server honours.
+        named: called with each new number of a task label, and the label.
     """
 
     def __init__(
         self,
         ignored: Callable[[str], None],
-        named: Callable[[int, str], None] = lambda number, name: None,
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
     ) -> None:
         self._labels: dict[int, str] = {}
         self._named = named
-        self._hints = FlatHints(ignored, self._labelled)
+        self._hints = FlatHints(ignored, honoured, self._labelled)
         self._kinds = RecentNumbers(MAX_KINDS)
 
     def read(self, request: Any) -> RequestConstants:

@@ -33,9 +33,8 @@ from tests.sim.small_server import (
 HARDWARE = PlainHardware(token=1e-4)
 
 POOR_DRAFTER = Path(__file__).with_name("poor_drafter.jsonl.gz")
-"""Random words, greedy, from vLLM 0.32 on a CPU with the noised draft model, 16 and then 4 clients:
-`python benchmarks/vllm_cpu.py --record DIR --draft poor --workload random --temperature 0
---concurrency 16,4 --seconds-per-cell 20`, on a machine with other work."""
+"""Random words, greedy, from vLLM 0.32 on a CPU with the noised draft model and random K, 16 and
+then 4 clients, 20 s each, on a machine with other work."""
 
 
 def recorded(folder: Path, *, hazard: float, pass_seconds: float) -> Path:
