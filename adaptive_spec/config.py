@@ -65,12 +65,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     Attributes:
         mode: ``on`` applies decisions, ``shadow`` only records them, ``off`` leaves the engine
             alone.
-        shadow_share: share of the steps in mode ``shadow`` that run another K than the engine's, in
-            blocks of 16 steps, so that a shadow trace shows what other K cost (`adaptive-spec
-            advise`). 0.02 costs at most 2 % of the gain or loss between K.
         policy: name of an installed policy, or ``module:Class``.
         options: options of the policy.
         seed: seed of the policy's randomness (exploration).
+        shadow_share: share of the steps in mode ``shadow`` that run another K than the engine's, in
+            blocks of 16 steps, so that a shadow trace shows what other K cost (`adaptive-spec
+            advise`). 0.02 costs at most 2 % of the gain or loss between K.
         kernel: ``numba`` compiles the inner loops of policies that have some at start-up, and keeps
             them in ``~/.cache/adaptive-spec-kernels``; ``numpy`` never compiles; ``auto`` compiles
             where numba is installed. A policy switched to while the server runs compiles nothing.
@@ -103,7 +103,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """
 
     mode: Literal["off", "shadow", "on"] = "on"
-    shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     policy: str = "goodput"
     options: dict[str, Any] = {}
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
