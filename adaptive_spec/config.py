@@ -106,6 +106,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     policy: str = "goodput"
     options: dict[str, Any] = {}
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
