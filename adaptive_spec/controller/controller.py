@@ -19,7 +19,6 @@ from adaptive_spec.controller.breaker import lateness
 from adaptive_spec.controller.engine_plan import engine_plan, with_engine_k_that_runs
 from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
-from adaptive_spec.controller.live_stops import LiveStops, all_of_the_drafter
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault
@@ -32,15 +31,14 @@ from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
     Policy,
     configured_policy,
+    policy_class,
+    prepare,
     reads_entropy,
     reads_profile,
     refuse_biased,
-    stopper,
 )
 from adaptive_spec.step import (
     Capability,
-    DraftPass,
-    DraftVerdict,
     Mode,
     SpecPlan,
     StepContext,
@@ -95,7 +93,6 @@ class Controller:
         self._log = logger
         self._faults = Faults(self.config.fail_open, self._counters, logger)
         self._in_flight = StepsInFlight()
-        self._live_stops = LiveStops()
         self._operator = OperatorRequests(
             self.config, capability, only_watch, self._counters, logger
         )
@@ -123,12 +120,8 @@ class Controller:
 
         Raises PolicyError or ConfigError: a fault at start-up must reach the user.
         """
-        from adaptive_spec.kernels import kernel_in_use, select_kernel
-
-        select_kernel(config.kernel)
+        prepare(policy_class(config.policy), config.kernel)
         policy = configured_policy(config)
-        # From here on nothing may compile: a policy switched to while serving takes what is loaded.
-        select_kernel(kernel_in_use())
         return cls(
             policy,
             capability,
@@ -150,19 +143,17 @@ class Controller:
         began, began_cpu = time.perf_counter(), time.thread_time() if limited else 0.0
         seen = context
         try:
-            if self._guards_memory(context) and (seen := limit_to_memory(context)) is not context:
+            if self.config.memory_guard and (seen := limit_to_memory(context)) is not context:
                 self._counters.event("steps_cut_for_memory")
             seen = with_engine_k_that_runs(seen)
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
-            if self._live_stops.stopped and not fault:  # even if another policy stopped the drafts
-                wanted = all_of_the_drafter(wanted, seen)
         except Exception as error:
             fault = f"plan raised {type(error).__name__}: {error}"
         if fault:
             wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
-        self._counters.decision_seconds(elapsed + self._live_stops.take_seconds())
+        self._counters.decision_seconds(elapsed)
         if not fault and limited:
             fault = lateness(self.config.fail_open, time.thread_time() - began_cpu, elapsed)
         if fault:
@@ -178,47 +169,10 @@ class Controller:
         self._counters.count()
         return self._counters
 
-    def _guards_memory(self, context: StepContext) -> bool:
-        """Whether the KV memory guard applies.
-
-        Without per-request limits, the limit of one request depends on the drafts kept of the
-        others. After live stops, those depend on live signals; only per-request limits may cut.
-        """
-        shared = context.kv_draft_limit is None
-        return self.config.memory_guard and not (shared and self._live_stops.stopped)
-
     @property
     def reads_entropy(self) -> bool:
         """Whether the policy or the trace uses the entropy of draft distributions."""
         return self._trace.on or reads_entropy(self.policy)
-
-    @property
-    def stops_drafting(self) -> bool:
-        """Whether the policy decides after each pass of the drafter."""
-        if self.mode != "on" or self._faults.breaker.benched:
-            return False
-        return stopper(self.policy) is not None
-
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Decide on this draft position and the next pass; on any fault drafting goes on."""
-        whole = DraftVerdict(draft.drafting, draft.drafting)
-        ask = stopper(self.policy)
-        if ask is None:
-            return whole
-        try:
-            return self._live_stops.ask(ask, draft)
-        except Exception as error:
-            self.fault(f"after_draft_pass raised {type(error).__name__}: {error}")
-            return whole
-
-    @property
-    def drafts_stopped(self) -> bool:
-        """Whether the drafts at hand were stopped early; a plan must then verify all of them."""
-        return self._live_stops.stopped
-
-    def drafted_whole(self) -> None:
-        """Record that the drafts were made without early stops, so that a plan may trim them."""
-        self._live_stops.drafted_whole()
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step; an unplanned step is only counted, an impossible one not."""

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.controller.plan_validation import plan_fault
-from adaptive_spec.policy import DraftStopper, Policy, provenance_of
+from adaptive_spec.policy import Policy, provenance_of
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
 from adaptive_spec.testing.edge_cases import check_edge_cases
 from adaptive_spec.testing.fake_engine import FakeEngine, capabilities
@@ -70,7 +70,7 @@ def check_policy(
         exempt = f"for greedy drafts only: {provenance.faults or 'no reason given'}"
     rounds = decided = 0
     for level in levels:
-        engines = capabilities(level, stops=isinstance(make(0), DraftStopper))
+        engines = capabilities(level)
         _check_repeats(make, engines[0], signal=False)
         for capability in engines:
             _check_repeats(make, capability, signal=True)

@@ -74,7 +74,7 @@ class World:
             self.acceptance,
             find_drafter("none" if none else self.drafter),
             self.hardware,
-            build_policy(set_up.policy, set_up.options, seed=self.seed),
+            build_policy(set_up.policy, set_up.options, seed=self.seed, baselines=True),
             msgspec.structs.replace(self.options, max_running=max(clients, 1)),
             seed=self.seed,
         )
@@ -99,7 +99,6 @@ def worlds(
         level=capability.level if capability else Level.FULL,
         ladder=capability.ladder if capability else (),
         ragged_penalty=capability.ragged_penalty if capability else 0.0,
-        stops_drafting=capability.stops_drafting if capability else False,
         late_confidence=observed.late_confidence,
         kv_tokens=observed.pool_tokens or steps.pool_tokens or _NO_LIMIT,
     )

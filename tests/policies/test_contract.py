@@ -16,7 +16,7 @@ from adaptive_spec.policy import (
     policy_class,
     provenance_of,
 )
-from adaptive_spec.step import DraftPass, FinishedStep, IntArray, StepContext
+from adaptive_spec.step import FinishedStep, IntArray, StepContext
 from adaptive_spec.testing.fake_engine import FakeEngine
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -41,10 +41,13 @@ DECIDED_BY_SIGNAL = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(available_policies()))
+@pytest.mark.parametrize("name", sorted(available_policies(baselines=True)))
 def test_every_installed_policy_keeps_the_contract(name: str) -> None:
-    report = check_policy(lambda seed: build_policy(name, OPTIONS.get(name), seed=seed))
-    assert bool(report.exempt) == provenance_of(policy_class(name)).greedy_drafts_only
+    report = check_policy(
+        lambda seed: build_policy(name, OPTIONS.get(name), seed=seed, baselines=True)
+    )
+    provenance = provenance_of(policy_class(name, baselines=True))
+    assert bool(report.exempt) == provenance.greedy_drafts_only
     # The check would be empty if these didn't follow the signal in its steps.
     assert (report.decided_by_signal > 0) == (name in DECIDED_BY_SIGNAL)
 
@@ -119,7 +122,7 @@ def test_a_policy_that_breaks_the_contract_is_found_out(change: str, said: str) 
     assert "\n" not in str(failure.value)
 
 
-class Failing(type(build_policy("svip"))):
+class Failing(type(build_policy("svip", baselines=True))):
     """Raises, or answers nonsense, in one of its methods."""
 
     def __init__(self, where: str, nonsense: bool) -> None:
@@ -143,14 +146,11 @@ class Failing(type(build_policy("svip"))):
     def forget(self, slots: IntArray) -> None:
         self._answer("forget", super().forget(slots))
 
-    def after_draft_pass(self, draft: DraftPass) -> Any:
-        return self._answer("after_draft_pass", super().after_draft_pass(draft))
 
-
-@pytest.mark.parametrize("where", ["plan", "observe", "forget", "after_draft_pass"])
+@pytest.mark.parametrize("where", ["plan", "observe", "forget"])
 @pytest.mark.parametrize("nonsense", [False, True], ids=["raises", "nonsense"])
 def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool) -> None:
-    capability = Capability(level=Level.FULL, max_draft_tokens=5, stops_drafting=True)
+    capability = Capability(level=Level.FULL, max_draft_tokens=5)
     controller = Controller(Failing(where, nonsense), capability, Config())
     engine = FakeEngine(capability, signal=True)
     round_ = engine.next_round()
@@ -161,20 +161,6 @@ def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool
     assert plan.mode is (Mode.ENGINE if where == "plan" else Mode.ON)
     if where == "plan":
         assert plan.verify.tolist() == context.draft_available.tolist()
-    drafting = np.ones(len(slots), dtype=np.bool_)
-    draft = DraftPass(
-        step=0,
-        position=0,
-        slots=context.slots,
-        drafting=drafting,
-        confidence=round_.confidence[:, :1],
-        entropy=round_.entropy[:, :1],
-    )
-    verdict = controller.after_draft_pass(draft)
-    assert verdict.admitted.shape == drafting.shape
-    if where == "after_draft_pass":
-        assert verdict.admitted.all()
-        assert verdict.drafting.all()
     controller.observe(engine.verify(round_, plan, round_.possible))
     controller.finish(round_.names)
     # What observe and forget return is not looked at.

@@ -67,7 +67,6 @@ CHANGES = {
         "is_dynamic",
     ),
     "drafts sampled elsewhere": Change(
-        worker_facts.EARLY_EXIT,
         "v1/spec_decode/llm_base_proposer.py",
         r"torch\.stack\(",
         "pile(",

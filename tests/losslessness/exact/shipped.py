@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.goodput.policy import GoodputPolicy
+from adaptive_spec.policies.goodput import GoodputPolicy
 from adaptive_spec.policy import (
     Policy,
     available_policies,
@@ -47,19 +47,19 @@ LIVE = frozenset(
 
 GREEDY_ONLY = tuple(
     name
-    for name in sorted(available_policies())
-    if provenance_of(policy_class(name)).greedy_drafts_only
+    for name in sorted(available_policies(baselines=True))
+    if provenance_of(policy_class(name, baselines=True)).greedy_drafts_only
 )
-FOR_SAMPLED_DRAFTS = tuple(sorted(set(available_policies()) - set(GREEDY_ONLY)))
+FOR_SAMPLED_DRAFTS = tuple(sorted(set(available_policies(baselines=True)) - set(GREEDY_ONLY)))
 
 
 def shipped(name: str, seed: int = 1) -> Policy:
     """A new instance."""
-    return build_policy(name, OPTIONS.get(name), seed=seed)
+    return build_policy(name, OPTIONS.get(name), seed=seed, baselines=True)
 
 
 def engines(kmax: int) -> dict[str, Capability]:
-    """By level: a ladder with gaps, captured sizes, and drafting that can be stopped."""
+    """By level: a ladder with gaps, captured sizes, and a free depth."""
     ladder = (0, 1, kmax) if kmax > 2 else (0, kmax)
     captured = tuple(range(2, 2 * kmax + 3, 2))
     return {
@@ -67,8 +67,8 @@ def engines(kmax: int) -> dict[str, Capability]:
         "K per request": Capability(
             level=Level.VERIFY, max_draft_tokens=kmax, token_buckets=captured
         ),
-        "drafting stops": Capability(
-            level=Level.FULL, max_draft_tokens=kmax, stops_drafting=True, token_buckets=captured
+        "K and depth free": Capability(
+            level=Level.FULL, max_draft_tokens=kmax, token_buckets=captured
         ),
     }
 
