@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import managers
+from harness.cases import shrink_chunks
 from harness.executor import BATCH, KMAX, one_engine_executor, run, spec_config_of
 from harness.record import Record, check_labels
 from harness.traffic import Traffic, wrong_outputs
@@ -377,14 +378,8 @@ def test_started_while_warming_up_it_begins_to_decide_afterwards(
     trt = import_stand_in()
     traffic = Traffic(trt, 9, iterations=100)
 
-    class Source:
-        sent, skips, pauses = traffic.sent, traffic.skips, traffic.pauses
-
-        def __call__(self, inner: Any) -> bool:
-            inner.is_warmup = inner.iter_counter < 50
-            return traffic(inner)
-
-    executor = one_engine_executor(trt, Source())  # type: ignore[arg-type]
+    traffic.each_iteration = lambda inner: setattr(inner, "is_warmup", inner.iter_counter < 50)
+    executor = one_engine_executor(trt, traffic)
     executor.is_warmup = True
     run(executor)
     ks = [k for _, k in executor.engine.history]
@@ -418,15 +413,12 @@ def test_cancelled_requests_leave_nothing_behind(import_stand_in: Any, switched_
     traffic = Traffic(trt, 10, iterations=4000, rate=0.3)
     most = 0
 
-    class Source:
-        sent, skips, pauses = traffic.sent, traffic.skips, traffic.pauses
+    def watch(inner: Any) -> None:
+        nonlocal most
+        most = max(most, len(inner._adaptive_spec.controller.slots))
 
-        def __call__(self, inner: Any) -> bool:
-            nonlocal most
-            most = max(most, len(inner._adaptive_spec.controller.slots))
-            return traffic(inner)
-
-    executor = run(one_engine_executor(trt, Source()))  # type: ignore[arg-type]
+    traffic.each_iteration = watch
+    executor = run(one_engine_executor(trt, traffic))
     assert most <= 8 + 1  # a batch, and one that was cancelled since
     driver = executor._adaptive_spec
     driver.sweep()
@@ -472,14 +464,10 @@ def test_a_gate_that_closes_means_zero_and_no_fault(
     trt = import_stand_in()
     traffic = Traffic(trt, iterations=300)
 
-    class Source:
-        sent, skips, pauses = traffic.sent, traffic.skips, traffic.pauses
-
-        def __call__(self, inner: Any) -> bool:
-            inner.speculation_permanently_disabled = inner.iter_counter > 100
-            return traffic(inner)
-
-    executor = run(one_engine_executor(trt, Source(), overlap=overlap))  # type: ignore[arg-type]
+    traffic.each_iteration = lambda inner: setattr(
+        inner, "speculation_permanently_disabled", inner.iter_counter > 100
+    )
+    executor = run(one_engine_executor(trt, traffic, overlap=overlap))
     assert {k for _, k in executor.engine.history[-50:]} == {0}
     assert wrong_outputs(traffic) == []
     assert check_labels(record, executor.engine.truth) > 300
@@ -494,18 +482,7 @@ def test_prompt_chunks_that_shrink_after_k_is_set_spoil_no_label(
     trt = import_stand_in()
     traffic = Traffic(trt, iterations=600)
     executor = one_engine_executor(trt, traffic, overlap=overlap)
-    chance, slots = random.Random(3), executor.resource_manager.resource_managers
-    last = list(slots.values())[-1]
-    own = last.prepare_resources
-
-    def prepare(batch: Any) -> None:
-        own(batch)
-        for request in batch.context_requests_last_chunk:
-            if request.context_chunk_size > 1 and chance.random() < 0.5:
-                request.context_chunk_size -= 1
-        batch.reset_context_requests()
-
-    last.prepare_resources = prepare
+    shrink_chunks(executor)
     run(executor)
     assert wrong_outputs(traffic) == []
     assert check_labels(record, executor.engine.truth) > 500

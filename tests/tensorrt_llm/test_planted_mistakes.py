@@ -89,7 +89,7 @@ def test_k_of_the_next_iteration_taken_for_that_of_the_results(
     switched_on(policy=RANDOM)
     monkeypatch.setattr(steps.StepDriver, "read", read)
     executor = random_run(import_stand_in())
-    with pytest.raises(AssertionError, match="accepted, really|filler counted"):
+    with pytest.raises(AssertionError, match=r"accepted, really|filler counted"):
         check_labels(record, executor.engine.truth)
 
 

@@ -276,10 +276,11 @@ def _executor_class(package: Any) -> type[Any]:
                 if request.state == states.CONTEXT_INIT:
                     request.context_chunk_size = min(self.chunk, request.context_remaining_length)
                     batch.append_context_request(request)
-                elif request.state == states.GENERATION_IN_PROGRESS:
-                    if not self.traffic.skips(request):
-                        self.kv_cache_manager.scheduled(request)
-                        batch.append_generation_request(request)
+                elif request.state == states.GENERATION_IN_PROGRESS and not self.traffic.skips(
+                    request
+                ):
+                    self.kv_cache_manager.scheduled(request)
+                    batch.append_generation_request(request)
             self.traffic.pauses(batch)
             return batch, [], batch.batch_size
 

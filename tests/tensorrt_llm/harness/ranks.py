@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.violations import RanksDivergedError
 
@@ -22,7 +22,7 @@ class Rank:
     """One rank's communicator; alone without a world."""
 
     pp_size = cp_size = 1
-    cp_config: dict[str, Any] = {}
+    cp_config: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, world: World | None = None, rank: int = 0) -> None:
         self._world = world

@@ -26,10 +26,10 @@ class Record(Seam):
     """Of all controllers from now on; of one rank's with `of`.
 
     Args:
-        setattr: how to replace an attribute, such as a monkeypatch's.
+        replace: how to replace an attribute, such as a monkeypatch's `setattr`.
     """
 
-    def __init__(self, setattr: Any = setattr) -> None:
+    def __init__(self, replace: Any = setattr) -> None:
         super().__init__()
         self._of_thread: defaultdict[int, Seam] = defaultdict(Seam)
         own_plan, own_observe = Controller.plan, Controller.observe
@@ -45,8 +45,8 @@ class Record(Seam):
                 seam.outcomes[outcome.step] = outcome
             own_observe(controller, outcome)
 
-        setattr(Controller, "plan", plan)
-        setattr(Controller, "observe", observe)
+        replace(Controller, "plan", plan)
+        replace(Controller, "observe", observe)
 
     def of(self, executor: Any) -> Seam:
         """What crossed on one rank."""

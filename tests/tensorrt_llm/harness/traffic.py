@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from harness.target import greedy
@@ -47,9 +48,12 @@ class Traffic:
         self._end_id, self._first_tokens = end_id, first_tokens
         self._longest_prompt = longest_prompt
         self.sent: list[Any] = []
+        self.each_iteration: Callable[[Any], None] = lambda executor: None
+        """Called with the executor before its requests come."""
 
     def __call__(self, executor: Any) -> bool:
         """Add to `waiting_queue`; return whether more may come."""
+        self.each_iteration(executor)
         chance = self._random
         over = self._iterations is not None and executor.iter_counter >= self._iterations
         if over or not self._left:
