@@ -56,7 +56,7 @@ def test_random_iterations_label_only_real_drafts(
         one_engine_executor(trt, traffic, spec_config=spec_config(trt, spec), overlap=overlap)
     )
     driver = executor._adaptive_spec
-    assert check_labels(record, executor.engine.truth) > 1.5 * ITERATIONS
+    assert check_labels(record, executor.engine.truth) > 1.2 * ITERATIONS
     driver.sweep()  # as the next iteration would: the last request may have been cancelled
     check_adapter(record.steps(), live_requests=driver.controller.status()["live_requests"])
     faults = driver.controller.status()["fail_opens"]

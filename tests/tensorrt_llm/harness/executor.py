@@ -222,6 +222,8 @@ _SWITCHED_OFF = (
     *("_maybe_prefetch_next_iter_mm_encoders", "_handle_guided_decoder_errors"),
     *("_flush_iter_stats_synced", "_attach_encoder_output_to_execution_stream"),
     *("_mark_cross_kv_projection_consumed", "_enqueue_responses"),
+    *("_adp_clear_packed_sync_state", "_flush_pending_transfer_responses"),
+    *("_prepare_disagg_gen_transmission_complete", "_stage_begin", "_stage_mark", "_stage_end"),
 )
 """Features of the executor that take no part in what is tested."""
 
