@@ -25,7 +25,7 @@ from adaptive_spec.step import (
     SpecPlan,
     StepContext,
 )
-from adaptive_spec.validation import explained
+from adaptive_spec.validation import explained, nearest
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
 BASELINES_GROUP = "adaptive_spec.baselines"
@@ -73,6 +73,16 @@ def refuse_biased(policy: Policy, capability: Capability) -> None:
             "it would change the distribution of the output; let the engine draft greedily or "
             "choose another policy"
         )
+
+
+def refuse_unrunnable(policy: Policy, capability: Capability) -> None:
+    """Raise PolicyError, one line, if the engine cannot run what the policy's options ask for.
+
+    A policy that can tell declares a method ``check_engine(capability)``, which raises.
+    """
+    method = getattr(policy, "check_engine", None)
+    if callable(method):
+        method(capability)
 
 
 def reads_entropy(policy: Any) -> bool:
@@ -148,13 +158,17 @@ def policy_class(name: str, *, baselines: bool = False) -> type[Policy]:
     known = available_policies(baselines=baselines)
     target = known.get(name, name if ":" in name else "")
     if not target:
-        names = ", ".join(sorted(known)) or "none installed"
+        names = ", ".join(sorted(available_policies())) or "none installed"
         if name in available_policies(baselines=True):
             raise PolicyError(
                 f"policy {name!r} is a baseline: it runs in the simulator, not in a server; "
                 f"choose one of {names}"
             )
-        raise PolicyError(f"unknown policy {name!r}: choose one of {names}, or module:Class")
+        meant = nearest(name, known)
+        raise PolicyError(
+            f"unknown policy {name!r}{meant}: choose one of {names}, or module:Class; "
+            "`adaptive-spec policies` lists all"
+        )
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,14 @@ class StepDriver(Guarded):
     ) -> None:
         super().__init__(controller, _LOG)
         self.controller = controller
+        self.clock: Callable[[], float] = time.monotonic
+        """Seconds; replaced where an engine runs on a modelled device."""
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
-        table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
+        honoured = controller.config.hints
+        reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
+        table = RequestTable(slots, reader.read)
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._drafter = DrafterState(table, counters)
@@ -106,7 +110,7 @@ class StepDriver(Guarded):
                 ahead.apply()
         else:
             planned = self._planned = self._plan(
-                builder.build(self._next_step(), time.monotonic(), self._signals)
+                builder.build(self._next_step(), self.clock(), self._signals)
             )
             cut(planned.cuts)
             self._copy(planned)
@@ -181,7 +185,7 @@ class StepDriver(Guarded):
             return
         planned.output = output
         self._launched = output
-        planned.not_before = self._clock.launched(time.monotonic(), under_way=len(self._pending))
+        planned.not_before = self._clock.launched(self.clock(), under_way=len(self._pending))
         self._pending.append(planned)
         plan = planned.plan
         if self._sets_depth and plan.acts:
@@ -211,7 +215,7 @@ class StepDriver(Guarded):
         if output is None:
             return
         self._learn()
-        now = time.monotonic()
+        now = self.clock()
         self.controller.poll_control_file(now)
         if self._lookup is not None:
             self._lookup.take_up(
@@ -253,7 +257,7 @@ class StepDriver(Guarded):
             step = pending.take(lambda planned: planned.output is output)
             if step is None:
                 return
-        now = time.monotonic()
+        now = self.clock()
         seconds = self._clock.completed(step.not_before, now)
         if step.found is not None:
             step.drafts_found = step.found.drafts()
@@ -321,4 +325,4 @@ class StepDriver(Guarded):
         if idle:
             self.controller.flush()
         if self._metrics is not None:
-            self._metrics.refresh(time.monotonic(), idle=idle)
+            self._metrics.refresh(self.clock(), idle=idle)

@@ -22,11 +22,14 @@ from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.shadow_plan import shadow_plan
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
+from adaptive_spec.operation.history import History
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
 from adaptive_spec.operation.status import Counters, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
+from adaptive_spec.operation.why import sentence
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
     Policy,
@@ -39,7 +42,6 @@ from adaptive_spec.policy import (
 )
 from adaptive_spec.step import (
     Capability,
-    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -97,6 +99,8 @@ class Controller:
             self.config, capability, only_watch, self._counters, logger
         )
         self._trace = StepTrace(self.config.trace, self._counters, logger)
+        self._history = History()
+        self._active = 0.0
         self._status = StatusFile.from_config(self.config.status_file, self._counters, logger)
         self._saved = SavedState.from_config(self.config, identity, self._counters, logger)
         self._saved.take_up(policy, self.config)
@@ -160,7 +164,10 @@ class Controller:
             self.fault(fault, context.now)
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         self._faults.breaker.succeeded()
-        ran = engine_plan(context, mode=Mode.SHADOW) if self.mode == "shadow" else wanted
+        ran = wanted
+        if self.mode == "shadow":
+            config, may_act = self.config, not self._operator.only_watch
+            ran = shadow_plan(context, seen, config.shadow_share, config.seed, may_act=may_act)
         return self._decided(StepInFlight(context, ran, seen, wanted))
 
     @property
@@ -185,6 +192,9 @@ class Controller:
                 self._counters.outcome(outcome, None if step is None else step.plan)
                 if step is not None:
                     self._learn(step, outcome)
+            self._active = time.monotonic()
+            if self._history.due(self._active):
+                self._history.add(self._active, self.status())
             self._status.refresh(outcome.now, self.status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
@@ -200,7 +210,7 @@ class Controller:
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan
-            self._trace.write(ran, wanted)
+            self._trace.write(ran, wanted, self.why)
 
     def finish(self, request_ids: Iterable[str]) -> None:
         """Release these requests' slots and make the policy forget them."""
@@ -263,8 +273,11 @@ class Controller:
 
     def status(self) -> dict[str, Any]:
         """Return counters and the last decision, JSON-compatible."""
+        written, counted = time.time(), self._counters.snapshot()
+        numbers = figures_of(self.policy, "explanation")
+        last = counted["last_mode"], counted["last_reason"]
         return {
-            "written": time.time(),
+            "written": written,
             "mode": self.mode,
             "policy": self.policy.name,
             "options": self.config.options,
@@ -276,11 +289,32 @@ class Controller:
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
+            "idle_seconds": self._idle_seconds(),
+            "why": sentence(*last, numbers, written),
+            "explanation": numbers,
             "hazards": figures_of(self.policy, "hazard_quality"),
             "estimates": figures_of(self.policy, "estimates"),
             "trace_directory": self.config.trace.directory,
-            **self._counters.snapshot(),
+            **counted,
         }
+
+    def history(self) -> dict[str, Any]:
+        """Return figures of the last ten minutes with steps, JSON-compatible."""
+        return self._history.snapshot()
+
+    def why(self) -> str:
+        """Return why the last decision is as it is, in words and numbers."""
+        last = self._counters.last_plan()
+        if last is None:
+            return ""
+        numbers = figures_of(self.policy, "explanation")
+        return sentence(last.mode.value, last.reason, numbers, time.time())
+
+    def _idle_seconds(self) -> float:
+        """Seconds since the last result, where no request is alive; else 0."""
+        if len(self.slots) or not self._active:
+            return 0.0
+        return round(time.monotonic() - self._active, 1)
 
     def fault(self, what: str, now: float | None = None) -> None:
         """Count a fault of the policy or of an adapter's hooks, and log it once."""

@@ -38,7 +38,6 @@ class Ahead(NamedTuple):
 def forecast_step(
     context: StepContext,
     survival: FloatArray,
-    weights: FloatArray | None,
     cost: CostModel,
     ahead: Ahead | None = None,
     *,
@@ -49,7 +48,6 @@ def forecast_step(
     Args:
         context: the step.
         survival: [Kmax, B] s_ij.
-        weights: [B] of requests with a latency target; None: all alike.
         cost: step times.
         ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
         drafter: the drafter's pass runs.
@@ -64,22 +62,21 @@ def forecast_step(
     capability = context.capability
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
     if ahead is None and not uniform:
-        each = np.ones(context.batch_size)
+        weights = np.empty(context.batch_size)
         verify, depth, value, seconds, tokens, by_worth = best_plan(
             survival,
-            each.copy() if weights is None else weights,
             context.draft_possible,
             context.draft_available,
             verify_seconds,
             draft_seconds,
             depths_of(capability),
             capability.steers_depth,
-            each,
+            weights,
         )
         return StepForecast(
             context,
             survival,
-            each if by_worth else weights,
+            weights if by_worth else None,
             verify_seconds,
             draft_seconds,
             cost.prefill_seconds(context.prefill_tokens),
@@ -112,22 +109,20 @@ def forecast_step(
         )
 
     best: Admission | None = None
+    worth: FloatArray | None = None
     if context.batch_size > 1:
         worth = token_worth(survival, verify_seconds, draft_seconds, capability)
-        worth = worth if weights is None else worth * weights
         best = admission(worth)
         # Whether to speculate at all is decided by the step itself: costs that all requests share
         # are not part of these weights.
-        if best.verify.any() or (best.draft_depth and capability.steers_depth):
-            weights = worth
-        else:
-            best = None
+        if not best.verify.any() and not (best.draft_depth and capability.steers_depth):
+            worth = best = None
     if best is None:
-        best = admission(weights)
+        best = admission(None)
     return StepForecast(
         context,
         survival,
-        weights,
+        worth,
         verify_seconds,
         draft_seconds,
         cost.prefill_seconds(context.prefill_tokens),
@@ -182,9 +177,10 @@ class StepForecast(NamedTuple):
             return verify_seconds
         if mode is Mode.OFF_WARM and depth == 0:  # nothing is drafted: the state is kept, at most
             return verify_seconds + float(self.draft_seconds[0])
-        return verify_seconds + self._drafting_seconds(depth)
+        return verify_seconds + self.drafting_seconds(depth)
 
-    def _drafting_seconds(self, depth: int) -> float:
+    def drafting_seconds(self, depth: int) -> float:
+        """Return the seconds of the drafter's passes to this depth."""
         capability = self.context.capability
         steers = capability.steers_depth
         return float(self.draft_seconds[depth if steers else capability.max_draft_tokens])
@@ -256,11 +252,11 @@ class StepForecast(NamedTuple):
         tokens = self.tokens_of(verify)
         drafts = int(verify.sum())
         verifying = self.verify_seconds[drafts + np.cumsum(room[order])]
-        drafting = self._drafting_seconds(deeper)
+        drafting = self.drafting_seconds(deeper)
         goodput = (tokens + np.cumsum(won[order])) / (verifying + drafting)
         seconds = self.seconds_of(drafts, depth)
         gain = float(goodput.max(initial=0.0)) * seconds / tokens - 1.0
-        cost = (drafting - self._drafting_seconds(depth)) / seconds
+        cost = (drafting - self.drafting_seconds(depth)) / seconds
         return max(gain, 0.0) / max(cost, _LEAST_COST)
 
     def tokens_of(self, verify: IntArray) -> float:

@@ -20,7 +20,7 @@ from adaptive_spec.config import FailOpen
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import FloatArray, StepContext, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _LOADS = (0, 1, 1, 2, 3, 4, 7, 8, 16, 24, 64)
 _SPELL_STEPS = 150
