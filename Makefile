@@ -16,7 +16,6 @@
 
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-
 TRTLLM_PYTHON ?= $(PYTHON)
 
 .PHONY: check test test-trtllm test-long demo demo-quick bench gpu lock docs site clean
