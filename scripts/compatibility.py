@@ -108,7 +108,7 @@ def cell(table: VersionTable, row: KnownVersion, method: str) -> str:
     """Return what is known of a method with a version and route."""
     if method in row.methods:
         return EXECUTED
-    if table is SGLANG and method == "DSPARK":
+    if row.checked.startswith(REFUSED) or (table is SGLANG and method == "DSPARK"):
         return REFUSED
     if table is not VLLM:
         return CHECKED

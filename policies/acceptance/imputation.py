@@ -4,40 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 
-def _passed_over_loop(
-    signal: FloatArray,
-    verified: IntArray,
-    accepted: IntArray,
-    hazard: FloatArray,
-    of_history: FloatArray,
-) -> tuple[FloatArray, FloatArray, bool]:
-    kmax, batch = hazard.shape
-    missed = np.zeros((kmax, batch), np.float64)
-    uncertain = np.zeros((kmax, batch), np.float64)
-    anything = False
-    for i in range(batch):
-        if accepted[i] < verified[i]:
-            continue
-        reached = 1.0
-        for j in range(max(verified[i], 0), kmax):
-            if not np.isnan(signal[j, i]):
-                before = of_history[j, i]
-                missed[j, i] = reached * (hazard[j, i] - before)
-                uncertain[j, i] = reached * before * (1.0 - before)
-                anything = True
-            reached *= hazard[j, i]
-    return missed, uncertain, anything
-
-
-@kernel(
-    "Tuple((float64[:, :], float64[:, :], boolean))(float64[:, :], int64[:], int64[:],"
-    " float64[:, :], float64[:, :])",
-    _passed_over_loop,
-)
 def passed_over(
     signal: FloatArray,
     verified: IntArray,

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 Source = Literal["history", "confidence"]
@@ -36,23 +35,6 @@ _LEAST_OBSERVED = 50.0
 """Drafts, accepted and rejected together, before anything is said."""
 
 
-def _tally_loop(
-    hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray
-) -> None:
-    kmax, bins, _ = counts.shape
-    for j in range(kmax):
-        for i in range(hazard.shape[1]):
-            known = 0.0 <= hazard[j, i] <= 1.0
-            if known and j < verified[i] and j <= accepted[i]:
-                place = min(int(hazard[j, i] * bins), bins - 1)
-                counts[j, place, 1 if j < accepted[i] else 0] += 1.0
-                counts[j, place, 2] += hazard[j, i]
-
-
-@kernel(
-    "void(float64[:, :], int64[:], int64[:], float64[:, :, :])",
-    _tally_loop,
-)
 def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
     """Add a step's observed drafts to histograms of their predicted hazards, in place.
 
@@ -70,7 +52,7 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
     flat = counts.reshape(kmax * bins, 3)
     flat[:, 0] += np.bincount(place[~hit], minlength=len(flat))
     flat[:, 1] += np.bincount(place[hit], minlength=len(flat))
-    np.add.at(flat[:, 2], place, predicted)
+    flat[:, 2] += np.bincount(place, weights=predicted, minlength=len(flat))
 
 
 class HazardQuality:

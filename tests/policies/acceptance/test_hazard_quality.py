@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
+from adaptive_spec.operation.calibration import HazardQuality
 from adaptive_spec.operation.status import figures_of
-from adaptive_spec.policies.acceptance.calibration import HazardQuality, tally
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 
 BATCH, KMAX = 32, 3
@@ -88,16 +88,6 @@ def test_the_past_is_forgotten() -> None:
     assert wrong < 0.3
     assert quality.snapshot()["history"]["auc"] > 0.75
     assert quality.snapshot()["history"]["observations"] < 6500 * BATCH / 2
-
-
-@pytest.mark.usefixtures("needs_numba")
-def test_both_forms_count_the_same_to_the_last_bit() -> None:
-    counts = [np.zeros((KMAX, 40, 3)) for _ in range(2)]
-    for hazard, verified, accepted, _ in steps(50):
-        for form, into in zip((tally.reference, tally.compile()), counts, strict=True):
-            form(hazard, verified, accepted, into)
-    assert (counts[0] == counts[1]).all()
-    assert counts[0][:, :, 2].sum() > 0.0
 
 
 def test_a_prediction_is_counted_before_anything_is_learned_from_it() -> None:
