@@ -329,9 +329,10 @@ class Engine:
                 member.slot = self.controller.slots.assign(member.request.id)
                 joining.append(member)
         if joining:
-            for label in {member.request.task for member in joining} - self._tasks.keys():
-                self._tasks[label] = len(self._tasks) - 1
-                self.controller.counters.name_task(self._tasks[label], label)
+            for label in (member.request.task for member in joining):  # in order: numbers repeat
+                if label not in self._tasks:
+                    self._tasks[label] = len(self._tasks) - 1
+                    self.controller.counters.name_task(self._tasks[label], label)
             tasks = [self._tasks[member.request.task] for member in joining]
             batch.join(joining, tasks, depth)
         return ended
