@@ -22,7 +22,7 @@ if not __package__:  # run as a file
 
 from adaptive_spec.sim.advice import setups
 from adaptive_spec.sim.advice.observed import observe
-from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, World, worlds
+from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, World, recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 
 HERE = Path(__file__).resolve().parent
@@ -51,8 +51,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     observed, steps = observe([given.trace]), read_timed_steps([given.trace])
-    made = worlds(observed, steps, drafter="draft_model", count=0, seed=0, tokens=FEWEST_TOKENS)
-    world = next(made)
+    world = recorded_world(observed, steps, drafter="draft_model", seed=0, tokens=FEWEST_TOKENS)
     measured: dict[int, dict[str, float]] = {}
     for row in json.loads(given.results.read_bytes())["table"]:
         measured.setdefault(row["concurrency"], {})[row["arm"]] = row["over_none"]["middle"]

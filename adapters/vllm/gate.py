@@ -101,7 +101,8 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             f"adaptive_spec `ragged_penalty`: {refusal}; remove the key or choose "
             "cudagraph_mode=FULL_AND_PIECEWISE"
         )
-    if config.mode == "on" and not support.shadow and LADDER not in support.missing:
+    acts = config.mode == "on" or config.shadow_share > 0.0
+    if acts and not support.shadow and LADDER not in support.missing:
         try:
             _capture_ladder(vllm_config, own_sizes)
         except Exception as error:

@@ -93,8 +93,6 @@ class VllmEngine:
         if setup.method != "none":
             self._count_passes(runner)
         self._wrap_scheduler()
-        if setup.config is not None:
-            self.scheduler.adaptive_spec.clock = self.recorder.clock
 
     @property
     def controller(self) -> Any:
@@ -102,22 +100,27 @@ class VllmEngine:
         return self.scheduler.adaptive_spec.controller
 
     def use(self, arm: Arm) -> None:
-        """Let an arm decide: vLLM's own K, or a policy that has learned nothing."""
+        """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
         self._use_table(arm)
+        self.recorder.clock.reset()
         if self._setup.config is None:
             assert arm.config is None, arm
             return
-        self.controller.mode = "off" if arm.config is None else "on"
-        if arm.config is None:
-            return
-        from adaptive_spec.policy import configured_policy
+        from adaptive_spec.adapters.vllm import hooks
 
-        config = msgspec.structs.replace(
-            self.controller.config,
-            policy=arm.config.get("policy", "goodput"),
-            options=arm.config.get("options", {}),
-        )
-        self.controller.policy = configured_policy(config)
+        holder = self.scheduler.vllm_config.scheduler_config
+        config = getattr(holder, hooks.ATTRIBUTE)
+        if arm.config is None:
+            config = msgspec.structs.replace(config, mode="off")
+        else:
+            wanted = arm.config.get("policy", "goodput"), arm.config.get("options", {})
+            config = msgspec.structs.replace(
+                config, mode="on", policy=wanted[0], options=dict(wanted[1])
+            )
+        setattr(holder, hooks.ATTRIBUTE, config)
+        self.scheduler.adaptive_spec.close()
+        self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
+        self.scheduler.adaptive_spec.clock = self.recorder.clock
 
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since the engine's start; empty without it."""
