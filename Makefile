@@ -1,4 +1,4 @@
-# make check       lint, types, documentation site, core tests
+# make check       lint, types, documentation site, tests of core and policies
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up

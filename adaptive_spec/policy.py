@@ -30,6 +30,8 @@ from adaptive_spec.step import (
 from adaptive_spec.validation import explained
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
+BASELINES_GROUP = "adaptive_spec.baselines"
+"""Entry points of other systems' rules. A server never loads one by name."""
 
 GRANULARITY = {Level.UNIFORM: "L0", Level.VERIFY: "L1", Level.FULL: "L2"}
 """Abbreviations of the capability levels in tables."""
@@ -139,28 +141,39 @@ class Policy(Protocol):
         ...
 
 
-def available_policies() -> dict[str, str]:
-    """Return the names of the installed policies and their import paths."""
-    return dict(_policies_on(tuple(sys.path)))
+def available_policies(*, baselines: bool = False) -> dict[str, str]:
+    """Return the names of the installed policies and their import paths.
+
+    Args:
+        baselines: include other systems' rules, which the simulator and benchmarks offer.
+    """
+    path = tuple(sys.path)
+    found = _entry_points_on(path, ENTRY_POINT_GROUP)
+    return {**_entry_points_on(path, BASELINES_GROUP), **found} if baselines else dict(found)
 
 
 @functools.cache
-def _policies_on(path: tuple[str, ...]) -> dict[str, str]:
+def _entry_points_on(path: tuple[str, ...], group: str) -> dict[str, str]:
     """Read the installed packages' metadata, 10 ms and more, once for a `sys.path`."""
     from importlib.metadata import entry_points  # a third of this package's import time
 
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return {point.name: point.value for point in entry_points(group=group)}
 
 
-def policy_class(name: str) -> type[Policy]:
+def policy_class(name: str, *, baselines: bool = False) -> type[Policy]:
     """Find a policy class by entry-point name or dotted path ``package.module:Class``.
 
     Raises PolicyError with the list of known names if no policy has this name.
     """
-    known = available_policies()
+    known = available_policies(baselines=baselines)
     target = known.get(name, name if ":" in name else "")
     if not target:
         names = ", ".join(sorted(known)) or "none installed"
+        if name in available_policies(baselines=True):
+            raise PolicyError(
+                f"policy {name!r} is a baseline: it runs in the simulator, not in a server; "
+                f"choose one of {names}"
+            )
         raise PolicyError(f"unknown policy {name!r}: choose one of {names}, or module:Class")
     module_name, _, attribute = target.partition(":")
     try:
@@ -175,12 +188,24 @@ def policy_class(name: str) -> type[Policy]:
     return policy
 
 
-def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: int = 0) -> Policy:
+def build_policy(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    baselines: bool = False,
+) -> Policy:
     """Build a policy from its name and options.
+
+    Args:
+        name: an entry point, or ``package.module:Class``.
+        options: the policy's options; missing ones take their defaults.
+        seed: seed of the policy's own random numbers.
+        baselines: `name` may be a baseline.
 
     Raises PolicyError naming the option that is unknown or of the wrong type.
     """
-    cls = policy_class(name)
+    cls = policy_class(name, baselines=baselines)
     try:
         converted = msgspec.convert(dict(options or {}), cls.Options)
     except msgspec.ValidationError as error:
@@ -193,6 +218,17 @@ def build_policy(name: str, options: Mapping[str, Any] | None = None, *, seed: i
             f"policy {name!r} cannot be built as Class(options, seed=...): {error}"
         ) from error
     return policy
+
+
+def prepare(policy: type[Policy], kernel: str) -> None:
+    """Let a policy class compile its inner loops before serving starts.
+
+    A class that has some declares a static method ``prepare(kernel)``; `kernel` is the
+    configuration's option of that name. Raises ConfigError if this kernel cannot be had.
+    """
+    method = getattr(policy, "prepare", None)
+    if callable(method):
+        method(kernel)
 
 
 def reads_profile(policy: type[Policy] | Policy) -> bool:

@@ -36,13 +36,13 @@ import numpy as np
 if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from adaptive_spec.cost.coverage import load_bin
-from adaptive_spec.cost.model import CostModel
-from adaptive_spec.kernels import kernel_in_use, select_kernel
-from adaptive_spec.planning.cost_probes import CostProbes
-from adaptive_spec.planning.exploration import Explorer
-from adaptive_spec.planning.exploration_plans import Exploring
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
+from adaptive_spec.policies.planning.cost_probes import CostProbes
+from adaptive_spec.policies.planning.exploration import Explorer
+from adaptive_spec.policies.planning.exploration_plans import Exploring
+from adaptive_spec.policies.step_time.coverage import load_bin
+from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.step import Capability, FloatArray
 from benchmarks.policy_loop import KMAX, World, run

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import msgspec
 from goodput_check import GSM8K, INSTRUCTCODER, KMAX, fingerprint, oracle
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy

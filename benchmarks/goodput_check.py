@@ -27,7 +27,7 @@ from statistics import mean
 
 import msgspec
 
-from adaptive_spec.kernels import kernel_in_use, select_kernel
+from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.engine.options import EngineOptions

@@ -27,7 +27,7 @@ from statistics import mean, stdev
 
 import msgspec
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario

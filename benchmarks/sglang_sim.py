@@ -37,7 +37,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.kernels import kernel_in_use, select_kernel
+from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.data_folder import data_folder
 from adaptive_spec.sim.engine.options import EngineOptions

@@ -33,7 +33,7 @@ if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.sim.acceptance.recorded import read_step_trace
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace

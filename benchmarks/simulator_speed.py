@@ -39,7 +39,7 @@ PROFILED_FUNCTIONS = 12
 
 def run(policy: str, kernel: Kernel, seconds: float | None, *, profile: bool = False) -> dict:
     """One replay in this process."""
-    from adaptive_spec.kernels import select_kernel
+    from adaptive_spec.policies.kernels import select_kernel
     from adaptive_spec.sim.policy_choice import parse_policy
     from adaptive_spec.sim.scenario import Scenario, simulate
 

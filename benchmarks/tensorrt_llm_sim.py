@@ -35,7 +35,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from adaptive_spec.kernels import kernel_in_use, select_kernel
+from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import simulate
@@ -43,10 +43,8 @@ from adaptive_spec.sim.sweep.cells import Cell, CellName, Files, check_cells, pl
 from adaptive_spec.sim.sweep.config import load_sweep_config
 
 CONFIG = Path(__file__).with_suffix(".yaml")
-GATES = "adaptive_spec.policies.baselines.engines.tensorrt_llm_gates"
-SCHEDULE = (
-    "adaptive_spec.policies.baselines.engines.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
-)
+GATES = "adaptive_spec.sim.baselines.engines.tensorrt_llm_gates"
+SCHEDULE = "adaptive_spec.sim.baselines.engines.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
 WINDOW_GATE = f"{GATES}:TensorRTLLMWindowGatePolicy"
 REQUEST_GATE = f"{GATES}:TensorRTLLMRequestGatePolicy"
 REQUESTS, ITERATIONS = 10, 500

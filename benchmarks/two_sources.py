@@ -32,7 +32,7 @@ import os
 from pathlib import Path
 from statistics import mean
 
-from adaptive_spec.kernels import select_kernel
+from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.oracle import foresee

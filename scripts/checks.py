@@ -1,7 +1,7 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, documentation site, `tests/core` except what is marked `slow`
-        (environment `dev` only); within a minute
+quick   lint, types, layers, documentation site, `tests/core` and `tests/policies` except what is
+        marked `slow` (environment `dev` only); within a minute
 all     the same with every test that needs no engine, random worlds, then everything that needs a
         real vLLM (environment `vllm`) or a real SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
@@ -215,7 +215,7 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
     if quick:
         env["ADAPTIVE_SPEC_QUICK"] = "1"
         markers += " and not slow"
-        places = ["tests/core"]
+        places = ["tests/core", "tests/policies"]
     run.stage("core", [tools / "python", *options, "-m", markers, *places], env=env)
 
 

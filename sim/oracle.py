@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.planning.planner import Admission, best_admission
+from adaptive_spec.policies.planning.planner import Admission, best_admission
 from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.engine.loop import Engine

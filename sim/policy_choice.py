@@ -30,7 +30,7 @@ class PolicyChoice(msgspec.Struct, frozen=True):
 
     def build(self, seed: int) -> Policy:
         """A fresh policy. Raises PolicyError if there is none or its options are wrong."""
-        return build_policy(self.name, self.options, seed=seed)
+        return build_policy(self.name, self.options, seed=seed, baselines=True)
 
     @property
     def never_speculates(self) -> bool:

@@ -19,8 +19,8 @@ import adaptive_spec
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.engines.doctor_rows import EngineReport, RecipeReport
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
-from adaptive_spec.kernels import numba_available
 from adaptive_spec.policy import (
+    BASELINES_GROUP,
     ENTRY_POINT_GROUP,
     GRANULARITY,
     configured_policy,
@@ -117,7 +117,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> Report:
         version=adaptive_spec.__version__,
         python=platform.python_version(),
         numpy=version("numpy"),
-        numba=_version("numba") if numba_available() else None,
+        numba=_version("numba"),
         engines=engines,
         configured=configured,
         policies=policies,
@@ -148,8 +148,8 @@ def recipe_report(command: str, engine: str = "vllm") -> RecipeReport:
 
 
 def installed_policies() -> list[PolicyReport]:
-    """Return the policies of all installed packages, by name."""
-    points = entry_points(group=ENTRY_POINT_GROUP)
+    """Return the policies and baselines of all installed packages, by name."""
+    points = (*entry_points(group=ENTRY_POINT_GROUP), *entry_points(group=BASELINES_GROUP))
     return [_policy(point) for point in sorted(points, key=lambda point: point.name)]
 
 
@@ -182,7 +182,7 @@ def _configured(environ: Mapping[str, str]) -> Configured:
 def _policy(point: EntryPoint) -> PolicyReport:
     distribution = point.dist.name if point.dist else ""
     try:
-        policy = policy_class(point.name)
+        policy = policy_class(point.name, baselines=True)
     except Exception as error:
         problem = _first_line(error)
         return PolicyReport(point.name, "", point.value, distribution, "", "", False, problem)

@@ -32,6 +32,8 @@ from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
     Policy,
     configured_policy,
+    policy_class,
+    prepare,
     reads_entropy,
     reads_profile,
     refuse_biased,
@@ -123,12 +125,8 @@ class Controller:
 
         Raises PolicyError or ConfigError: a fault at start-up must reach the user.
         """
-        from adaptive_spec.kernels import kernel_in_use, select_kernel
-
-        select_kernel(config.kernel)
+        prepare(policy_class(config.policy), config.kernel)
         policy = configured_policy(config)
-        # From here on nothing may compile: a policy switched to while serving takes what is loaded.
-        select_kernel(kernel_in_use())
         return cls(
             policy,
             capability,

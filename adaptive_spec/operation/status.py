@@ -245,7 +245,7 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
     Args:
         policy: any policy.
         method: ``hazard_quality``: calibration figures, as of
-            `adaptive_spec.acceptance.calibration.HazardQuality.snapshot`; ``estimates``: expected
+            `policies.acceptance.calibration.HazardQuality.snapshot`; ``estimates``: expected
             tokens per second of ``no_speculation``, ``engine_k`` and ``planned``.
     """
     said = getattr(policy, method, None)

@@ -98,7 +98,7 @@ class Board:
 
     def is_baseline(self, label: str) -> bool:
         """Somebody else's, with one K per batch or a fixed draft depth."""
-        found = provenance_of(policy_class(plain_name(self._entries[label])))
+        found = provenance_of(policy_class(plain_name(self._entries[label]), baselines=True))
         return bool(found.source) and found.granularity is not Level.FULL
 
     def is_foreign(self, label: str) -> bool:

@@ -135,7 +135,7 @@ def _sources(config: SweepConfig) -> str:
         if name in seen:
             continue
         seen.add(name)
-        policy = policy_class(name)
+        policy = policy_class(name, baselines=True)
         found = provenance_of(policy)
         faults = found.faults
         if found.greedy_drafts_only:

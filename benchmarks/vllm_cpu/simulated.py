@@ -86,7 +86,7 @@ def policy_for(arm: str, table: list[list[int]] | None) -> Policy:
     if arm == "none":
         return build_policy("off")
     if arm == "schedule":
-        return build_policy("batch_table", {"table": table})
+        return build_policy("batch_table", {"table": table}, baselines=True)
     if arm.startswith("ours"):
         return build_policy("goodput")
     return build_policy("static", {"k": int(arm[-1])})

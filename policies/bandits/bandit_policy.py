@@ -17,11 +17,11 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost.coverage import load_bin
-from adaptive_spec.kernels import load_kernels
 from adaptive_spec.policies.bandits.hazards import HazardCounts
 from adaptive_spec.policies.bandits.step_costs import StepCosts
+from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policies.step_time.coverage import load_bin
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
@@ -76,6 +76,7 @@ class BanditPolicy(StatelessPolicy, ABC):
     """
 
     name: ClassVar[str] = "bandit"
+    prepare = staticmethod(prepare_kernels)
 
     def __init__(self, options: BanditOptions, *, seed: int = 0) -> None:
         load_kernels()

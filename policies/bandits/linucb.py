@@ -13,12 +13,12 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.acceptance.model import survival_of
-from adaptive_spec.planning.step_forecast import StepForecast, forecast_step
+from adaptive_spec.policies.acceptance.model import survival_of
 from adaptive_spec.policies.bandits.bandit_policy import Discount, NonNegative
 from adaptive_spec.policies.bandits.features import DIMENSIONS, RequestFeatures
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
-from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
+from adaptive_spec.policies.planned import PlannedPolicy
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.step import (
     Capability,
     FinishedStep,

@@ -1,7 +1,7 @@
 """Online correction of a fitted head: logit h = m_j + a (f_ij - m_j) + b_j + u_i.
 
 f_ij is the head's logit and m_j its running mean at a position. b_j (another drafter, other
-traffic) and u_i (a single request) are those of `adaptive_spec.acceptance.hazard_model`, from 0.
+traffic) and u_i (a single request) are those of `policies.acceptance.hazard_model`, from 0.
 a scales the effect of the features: a model of varied traffic overrates chance differences where
 requests are alike.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.acceptance.hazard_model import HazardModel, Observed
+from adaptive_spec.policies.acceptance.hazard_model import HazardModel, Observed
 from adaptive_spec.step import FloatArray, IntArray
 
 _NO_CORRECTION = 0.5

@@ -31,8 +31,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.acceptance.confidence import log_odds
 from adaptive_spec.per_request import floats
+from adaptive_spec.policies.acceptance.confidence import log_odds
 from adaptive_spec.step import FloatArray, IntArray
 
 REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray
 
 _ROOM = 2

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from adaptive_spec.bounded_read import decode_json, read_small_file
-from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.regression.features import (
     DRAFT_FEATURES,
     REQUEST_FEATURES,
 )
+from adaptive_spec.policies.step_time.profile import CostProfile
 
 _LARGEST_LOGIT = 50.0
 

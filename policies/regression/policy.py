@@ -3,7 +3,7 @@
 `adaptive-spec fit` fits the acceptance probability of each draft to recorded steps, by logistic
 regression, and the step times where they were recorded; this policy evaluates
 the file in numpy and corrects it online (`adaptive_spec.policies.regression.hazards`). The rest is
-shared with the default policy (`adaptive_spec.policies.goodput.planned_policy`).
+shared with the default policy (`adaptive_spec.policies.planned`).
 
 Where the drafter reports its confidence, confidence ranks the drafts without a bias of sampled
 output. Finished steps alone decide the draft depth, the most drafts to verify, and the least
@@ -19,8 +19,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policies.goodput.planned_policy import PlannedPolicy
+from adaptive_spec.policies.planned import PlannedPolicy
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.regression.hazards import FittedHazards, Survival
 from adaptive_spec.policies.regression.live_ranking import rank_live
 from adaptive_spec.policies.regression.model_file import default_model, load_model

@@ -74,7 +74,7 @@ class World:
             self.acceptance,
             find_drafter("none" if none else self.drafter),
             self.hardware,
-            build_policy(set_up.policy, set_up.options, seed=self.seed),
+            build_policy(set_up.policy, set_up.options, seed=self.seed, baselines=True),
             msgspec.structs.replace(self.options, max_running=max(clients, 1)),
             seed=self.seed,
         )

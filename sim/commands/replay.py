@@ -126,7 +126,7 @@ def replay(
     Without options: a load with bursts, of requests that differ in how well drafts fit, on an
     H100 profile.
     """
-    from adaptive_spec.kernels import select_kernel
+    from adaptive_spec.policies.kernels import select_kernel
     from adaptive_spec.sim.policy_choice import parse_policy
 
     select_kernel(kernel)

@@ -1,7 +1,7 @@
 """A model drafter, and a look-up in earlier text beside it.
 
 The look-up runs on the host while the accelerator works and costs the accelerator nothing; a step
-takes one of the two for each request (`adaptive_spec.planning.draft_sources`). Where the data do
+takes one of the two for each request (`policies.planning.draft_sources`). Where the data do
 not hold the text, proposals and the lengths of their matches are modelled as those of suffix
 decoding (`adaptive_spec.sim.drafters.suffix`).
 """

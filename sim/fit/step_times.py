@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.cost.model import CostModel
-from adaptive_spec.cost.profile import CostProfile
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.step import Capability, Level, StepOutcome
 
 _FEWEST_STEPS = 60

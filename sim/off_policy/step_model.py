@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.acceptance.model import AcceptanceModel, survival_of
+from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 

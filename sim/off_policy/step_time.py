@@ -3,7 +3,7 @@
     T = V(N) + a B + c sum(context) + p prefill + D (d + e B) + [any draft] (f + g B)
 
 with V piecewise linear in the verified tokens N and its slopes held alike where little was
-measured. The form is that of `adaptive_spec.cost.model`; that model forgets, caps its evidence and
+measured. The form is that of `policies.step_time.model`; that model forgets, caps its evidence and
 leans on priors so as to act well on little, which would bias an estimate from much.
 """
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from adaptive_spec.kernels import load_kernels, select_kernel
+from adaptive_spec.policies.kernels import load_kernels, select_kernel
 from adaptive_spec.sim.oracle import Oracles, consult
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result, Timeline

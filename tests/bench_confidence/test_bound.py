@@ -7,7 +7,7 @@ import pytest
 
 from adaptive_spec.step import DraftPass
 from benchmarks.confidence_bound import _GRID, KMAX, KnowsProbabilities, _worth_of_going_on, table
-from tests.core.planning.test_plans import context
+from tests.policies.planning.test_plans import context
 
 
 def test_it_verifies_the_drafts_whose_survival_reaches_the_price() -> None:

@@ -98,7 +98,7 @@ def test_bad_policy_options_name_the_option(
     name: str, options: dict[str, object], named: str
 ) -> None:
     with pytest.raises(PolicyError, match=named):
-        build_policy(name, options)
+        build_policy(name, options, baselines=True)
 
 
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:

@@ -128,7 +128,7 @@ def test_a_threshold_on_the_drafted_tokens_probability_is_biased() -> None:
 
 def test_tetris_is_biased_by_the_drafted_tokens_probability_only() -> None:
     def policy() -> Policy:
-        return build_policy("tetris")
+        return build_policy("tetris", baselines=True)
 
     results = found_for(policy, shown="token")
     assert marginal_bias(results) == figure("TETRIS, by q of the drafted token")

@@ -8,11 +8,13 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level, PolicyError
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.policy import Policy, policy_class, provenance_of
+from adaptive_spec.policy import Policy, available_policies, policy_class, provenance_of
 from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, GREEDY_ONLY, shipped
 
 GREEDY = Capability(level=Level.VERIFY, max_draft_tokens=4)
 SAMPLED = msgspec.structs.replace(GREEDY, sampled_drafts=True)
+PATHS = available_policies(baselines=True)
+"""A server finds none of these rules by name; a dotted path reaches any rule at start-up."""
 
 
 def test_some_policies_are_for_greedy_drafts_only() -> None:
@@ -22,7 +24,7 @@ def test_some_policies_are_for_greedy_drafts_only() -> None:
 @pytest.mark.parametrize("mode", ["on", "shadow"])
 @pytest.mark.parametrize("name", GREEDY_ONLY)
 def test_one_for_greedy_drafts_is_refused_at_start_up(name: str, mode: str) -> None:
-    config = msgspec.convert({"policy": name, "mode": mode, "kernel": "numpy"}, Config)
+    config = msgspec.convert({"policy": PATHS[name], "mode": mode, "kernel": "numpy"}, Config)
     with pytest.raises(PolicyError, match=f"{name}.* is for greedy drafts only") as refused:
         Controller.from_config(config, SAMPLED)
     assert "\n" not in str(refused.value)
@@ -36,14 +38,20 @@ def test_the_others_are_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", GREEDY_ONLY)
 def test_a_switch_to_one_is_refused_and_nothing_changes(name: str) -> None:
-    config = Config(policy="static")
+    config = Config(policy=PATHS[name])  # a running server takes a dotted path of its start only
     controller = Controller(shipped("static"), SAMPLED, config)
     policy = controller.policy
     with pytest.raises(PolicyError, match="greedy drafts only"):
-        controller.switch(SwitchRequest(policy=name))
+        controller.switch(SwitchRequest(policy=PATHS[name]))
     assert controller.policy is policy
-    assert controller.config.policy == "static"
-    Controller(shipped("static"), GREEDY, config).switch(SwitchRequest(policy=name))
+    assert controller.config is config
+    Controller(shipped("static"), GREEDY, config).switch(SwitchRequest(policy=PATHS[name]))
+
+
+@pytest.mark.parametrize("name", GREEDY_ONLY)
+def test_a_server_finds_no_baseline_by_name(name: str) -> None:
+    with pytest.raises(PolicyError, match=f"'{name}' is a baseline: it runs in the simulator"):
+        Controller.from_config(Config(policy=name), GREEDY)
 
 
 def test_an_instance_may_be_for_greedy_drafts_where_its_class_is_not() -> None:
@@ -54,4 +62,4 @@ def test_an_instance_may_be_for_greedy_drafts_where_its_class_is_not() -> None:
 
     Controller(RunsOthers(policy_class("goodput")), SAMPLED)
     with pytest.raises(PolicyError, match="greedy drafts only"):
-        Controller(RunsOthers(policy_class("tetris")), SAMPLED)
+        Controller(RunsOthers(policy_class("tetris", baselines=True)), SAMPLED)

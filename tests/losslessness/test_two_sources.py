@@ -98,7 +98,7 @@ def test_looked_up_drafts_must_not_be_judged_as_if_the_drafter_had_drawn_them() 
 def test_what_ships_keeps_the_joint_law_with_two_sources(
     name: str, options: dict[str, int], engine: str
 ) -> None:
-    policy = build_policy(name, options, seed=1)
+    policy = build_policy(name, options, seed=1, baselines=True)
     text = experienced(policy, engines(3)[engine], LEARNING_ROUNDS, copies="one-hot")
     sources = 0
     for number in range(MOST_ROUNDS):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import adaptive_spec
+from adaptive_spec import available_policies
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("adapters", "policies", "sim")
@@ -78,6 +79,7 @@ def test_every_entry_point_can_be_loaded():
         "vllm.endpoint_plugins",
         "vllm.general_plugins",
         "adaptive_spec.policies",
+        "adaptive_spec.baselines",
         "adaptive_spec.commands",
         "adaptive_spec.engine_reports",
         "adaptive_spec.recipes",
@@ -85,6 +87,18 @@ def test_every_entry_point_can_be_loaded():
     }
     for point in points:
         assert callable(point.load()), point
+
+
+@pytest.mark.parametrize("name", sorted(available_policies()))
+def test_no_policy_of_a_server_loads_the_simulator(name):
+    code = (
+        "import sys; from adaptive_spec import Capability, Config, Controller, Level; "
+        f"Controller.from_config(Config(policy={name!r}), Capability(level=Level.FULL, "
+        "max_draft_tokens=3)); "
+        "print([name for name in sys.modules if name.startswith('adaptive_spec.sim')])"
+    )
+    result = python(code)
+    assert result.stdout.strip() == "[]", result.stderr
 
 
 def test_import_loads_nothing_heavy():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.kernels import numba_available
-from adaptive_spec.policies.goodput.judge_kernel import judge
+from adaptive_spec.policies.kernels import numba_available
+from adaptive_spec.policies.planning.judge_kernel import judge
 
 
 @pytest.mark.skipif(not numba_available(), reason="numba is not installed")

@@ -48,10 +48,10 @@ def test_static_takes_the_rung_below_on_a_ladder() -> None:
 @pytest.mark.parametrize(("batch", "k"), [(1, 4), (2, 4), (3, 4), (4, 2), (8, 2), (9, 2), (500, 2)])
 def test_batch_table_inherits_over_gaps_and_past_its_end(batch: int, k: int) -> None:
     # vLLM 0.32: sizes 3 (a gap) and 9+ take the K of the range before them.
-    policy = build_policy("batch_table", {"table": [[1, 2, 4], [4, 8, 2]]})
+    policy = build_policy("batch_table", {"table": [[1, 2, 4], [4, 8, 2]]}, baselines=True)
     assert policy.plan(context(batch)).verify.tolist() == [k] * batch
 
 
 def test_batch_table_is_clamped_to_the_engines_k() -> None:
-    policy = build_policy("batch_table", {"table": [[1, 8, 9]]})
+    policy = build_policy("batch_table", {"table": [[1, 8, 9]]}, baselines=True)
     assert policy.plan(context(2)).draft_depth == 5

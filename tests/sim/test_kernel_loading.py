@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from adaptive_spec.kernels import numba_available
+from adaptive_spec.policies.kernels import numba_available
 
 _REPLAY = """
 import sys

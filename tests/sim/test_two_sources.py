@@ -19,7 +19,7 @@ from adaptive_spec.sim.scenario import Scenario, simulate
 
 BOTH = "eagle+ngram"
 KMAX = 6
-RULE = "adaptive_spec.policies.baselines.engines.lookup_rule:LookupRulePolicy"
+RULE = "adaptive_spec.sim.baselines.engines.lookup_rule:LookupRulePolicy"
 
 
 def runs_of(right: np.ndarray) -> list[int]:

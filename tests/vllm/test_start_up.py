@@ -18,6 +18,9 @@ from adaptive_spec.adapters.vllm.facts import AHEAD, COLD, RECURRENT, V2_DEPTH
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 
+TETRIS = "adaptive_spec.sim.baselines.papers.tetris:TetrisPolicy"
+"""A rule for greedy drafts only, by a dotted path, as another package's may be named."""
+
 
 def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
     with pytest.raises(UnsupportedEngineError) as caught:
@@ -87,7 +90,7 @@ def test_a_policy_for_greedy_drafts_is_refused_before_an_engine_is_built(
     found = gate.Support(capability=capability)
     monkeypatch.setattr(gate, "detect", lambda *_: found)
     with pytest.raises(PolicyError, match=r"'tetris' is for greedy drafts only"):
-        gate.switch_on(SimpleNamespace(), Config(policy="tetris", kernel="numpy"))
+        gate.switch_on(SimpleNamespace(), Config(policy=TETRIS, kernel="numpy"))
 
 
 @pytest.mark.engine

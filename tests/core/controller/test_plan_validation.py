@@ -9,7 +9,7 @@ import pytest
 
 from adaptive_spec import Capability, Level, Mode, SpecPlan
 from adaptive_spec.controller.plan_validation import plan_fault
-from tests.core.planning.test_plans import context
+from tests.policies.planning.test_plans import context
 
 BOTH = {"lookup_available": np.array([4, 0]), "lookup_match": np.array([7, 0])}
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec.acceptance.model import AcceptanceModel
 from adaptive_spec.engines.kmax_advice import kmax_advice
+from adaptive_spec.policies.acceptance.model import AcceptanceModel
 
 
 def learned(kmax: int, hazard: float, rounds: int = 60) -> dict[str, Any]:

@@ -25,13 +25,6 @@ PROFILE = (
     '{"name": "p", "source": "a test", "tokens": [1, 64], "seconds": [0.01, 0.02],'
     ' "draft_pass": 0.001}'
 )
-REQUIRED: dict[str, dict[str, Any]] = {
-    "batch_table": {"table": [[1, 2, 4], [3, 8, 1]]},
-    "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
-    "trtllm_schedule": {"schedule": [[3, 4], [8, 1]]},
-    "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
-}
-"""Options of policies that cannot do without."""
 FULL = Capability(level=Level.FULL, max_draft_tokens=KMAX)
 
 
@@ -157,7 +150,7 @@ def test_bad_requests_are_one_line_with_the_keys_there_are(value: Any, named: st
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", sorted(set(available_policies()) - set(REQUIRED)))
+@pytest.mark.parametrize("name", sorted(available_policies()))
 def test_every_policy_can_be_chosen_on_a_server_with_a_profile(name: str, tmp_path: Path) -> None:
     profile = tmp_path / "p.json"
     profile.write_text(PROFILE)
@@ -219,7 +212,7 @@ def test_every_installed_policy_can_take_over_requests_it_has_never_seen(name: s
     slots = (3, 17, 39)
     first = context(0, slots)
     plan = target.plan(first)
-    switch(target, policy=name, options=REQUIRED.get(name, {}))
+    switch(target, policy=name)
     target.observe(ran(first, plan.verify, plan.draft_depth))
     for step in range(1, 6):
         now = context(step, slots)

@@ -13,8 +13,8 @@ import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen
-from adaptive_spec.cost.profile import CostProfile
 from adaptive_spec.operation.run_time_switch import parse_switch
+from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.step import StepContext, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)

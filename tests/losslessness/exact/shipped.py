@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.goodput.policy import GoodputPolicy
+from adaptive_spec.policies.goodput import GoodputPolicy
 from adaptive_spec.policy import (
     Policy,
     available_policies,
@@ -47,15 +47,15 @@ LIVE = frozenset(
 
 GREEDY_ONLY = tuple(
     name
-    for name in sorted(available_policies())
-    if provenance_of(policy_class(name)).greedy_drafts_only
+    for name in sorted(available_policies(baselines=True))
+    if provenance_of(policy_class(name, baselines=True)).greedy_drafts_only
 )
-FOR_SAMPLED_DRAFTS = tuple(sorted(set(available_policies()) - set(GREEDY_ONLY)))
+FOR_SAMPLED_DRAFTS = tuple(sorted(set(available_policies(baselines=True)) - set(GREEDY_ONLY)))
 
 
 def shipped(name: str, seed: int = 1) -> Policy:
     """A new instance."""
-    return build_policy(name, OPTIONS.get(name), seed=seed)
+    return build_policy(name, OPTIONS.get(name), seed=seed, baselines=True)
 
 
 def engines(kmax: int) -> dict[str, Capability]:

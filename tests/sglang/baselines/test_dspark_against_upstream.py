@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from upstream import upstream_module
 
-from adaptive_spec.policies.baselines.parts.draft_ranking import most_likely, survival_of
-from adaptive_spec.policies.baselines.parts.verification_budget import best_budget
+from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.verification_budget import best_budget
 
 schedule = upstream_module("sglang.kernels.ops.speculative.dspark.dspark_schedule")
 planner = upstream_module("sglang.srt.speculative.dspark_components.dspark_planner")

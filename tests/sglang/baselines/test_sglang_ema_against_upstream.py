@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from upstream import upstream_module
 
-from adaptive_spec.policies.baselines.engines.sglang_ema import (
+from adaptive_spec.sim.baselines.engines.sglang_ema import (
     EmaTier,
     EmaTiers,
     SGLangEmaOptions,

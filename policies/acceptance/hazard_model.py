@@ -1,0 +1,204 @@
+"""One logistic model of hazards: position + task label + request.
+
+The hazard is the probability that draft j is accepted given that the drafts before it were. Its
+logit is b_j + v_t + u_i, plus whatever the caller adds: b_j is the effect of the position, v_t that
+of the request's task label (`task_effects`) and u_i that of the request (`request_effects`).
+
+Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
+Per-position rates are biased as soon as K differs between requests, because K then depends on
+acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
+step for the whole batch (one after the other they diverge at large batches).
+
+A request that turns bad is verified until u_i has followed; one that turns good while nothing is
+verified for it goes unseen. Among requests that are known, failures are in the majority therefore,
+and b_j and v_t learn from each request by the share of its prior variance that is left. Requests
+that are known need neither: u_i makes up for what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import highest_of
+from adaptive_spec.policies.acceptance.hazard_kernels import negated_logits, negated_to_hazards
+from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
+from adaptive_spec.policies.acceptance.request_effects import DISCOUNT, RequestEffects
+from adaptive_spec.policies.acceptance.task_effects import MOST_TASKS, TaskEffects
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
+
+_LARGEST_LOGIT = 50.0
+
+
+class Observed(NamedTuple):
+    """Which drafts of a step had an outcome, and which were accepted; [Kmax, B] each."""
+
+    seen: BoolArray
+    right: BoolArray
+
+    @classmethod
+    def of(cls, max_draft_tokens: int, verified: IntArray, accepted: IntArray) -> Self:
+        """From the drafts verified and accepted [B]."""
+        position = np.arange(max_draft_tokens)[:, None]
+        return cls(position < np.minimum(accepted + 1, verified), position < accepted)
+
+    def residual(self, hazard: FloatArray) -> FloatArray:
+        """y - h; 0 where unseen."""
+        return np.where(self.seen, self.right - hazard, 0.0)
+
+    def information(self, hazard: FloatArray) -> FloatArray:
+        """Fisher information h (1 - h); 0 where unseen."""
+        return np.where(self.seen, hazard * (1.0 - hazard), 0.0)
+
+
+class HazardModel:
+    """b_j, v_t and u_i, learned from outcomes.
+
+    Args:
+        max_draft_tokens: Kmax.
+        prior_hazard: hazard assumed at every position before anything is seen.
+
+    Attributes:
+        position_effect: [Kmax] b_j.
+        observations: [Kmax] times each position has been observed.
+        surprise: sum of the residuals y - h of the last step learned from.
+        expected_variance: sum of h (1 - h) over the same observations.
+        observed: number of these observations.
+    """
+
+    def __init__(self, max_draft_tokens: int, prior_hazard: float) -> None:
+        self.max_draft_tokens = max_draft_tokens
+        self.effects = RequestEffects()
+        self.tasks = TaskEffects()
+        logit = float(np.log(prior_hazard / (1.0 - prior_hazard)))
+        self.position_effect: FloatArray = np.full(max_draft_tokens, logit)
+        self._position_evidence: FloatArray = np.full(max_draft_tokens, 2.0)
+        self.observations: IntArray = np.zeros(max_draft_tokens, dtype=np.int64)
+        self.surprise = self.expected_variance = 0.0
+        self.observed = 0
+
+    def hazard(
+        self, slots: IntArray, task: IntArray | None = None, more: FloatArray | None = None
+    ) -> FloatArray:
+        """Return predicted hazards [Kmax, B].
+
+        Args:
+            slots: [B] rows of the requests.
+            task: [B] number of the task label, -1 without; None: nobody has one.
+            more: [B] or [Kmax, B] added to the logits.
+        """
+        tasks, labels = self.tasks, slots if task is None else task
+        number = tasks.number[:0] if task is None else tasks.number
+        requests = self.effects.effect.rows
+        hazard: FloatArray = np.empty((self.max_draft_tokens, len(slots)))
+        negated_logits(
+            self.position_effect, slots, requests, labels, number, tasks.effect, MOST_TASKS, hazard
+        )
+        if more is not None:
+            hazard -= more
+        negated_to_hazards(hazard)
+        return hazard
+
+    def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
+        """Return v_t + u_i [B]."""
+        effect = self.effects.of(slots)
+        if task is not None and len(self.tasks):
+            effect = effect + self.tasks.of(task)
+        return effect
+
+    def learn(
+        self,
+        hazard: FloatArray,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray | None = None,
+    ) -> None:
+        """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
+        effects, highest = self.effects, highest_of(slots)
+        self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
+            hazard,
+            slots,
+            verified,
+            accepted,
+            self.position_effect,
+            self._position_evidence,
+            self.observations,
+            effects.effect.reaching(highest),
+            effects.evidence.reaching(highest),
+            effects.prior_variance,
+            DISCOUNT,
+        )
+        effects.learn_variance(slope, curvature)
+        if task is not None:
+            self.tasks.learn(task, unknown[0], unknown[1])
+
+    def impute(
+        self,
+        residual: FloatArray,
+        information: FloatArray,
+        slots: IntArray,
+        task: IntArray | None = None,
+    ) -> None:
+        """Take up drafts that had no outcome, [Kmax, B] each, 0 for those that do not count.
+
+        Args:
+            residual: hazard by another model minus the hazard by this one, by weight.
+            information: h (1 - h) of this one, by weight.
+            slots: [B] rows of the requests.
+            task: [B] numbers of their task labels.
+        """
+        unknown = self.effects.unknown(slots)
+        self._learn_positions(residual @ unknown, information @ unknown)
+        total, known = residual.sum(axis=0), information.sum(axis=0)
+        self.effects.impute(slots, total, known)
+        if task is not None:
+            self.tasks.learn(task, unknown * total, unknown * known)
+
+    def start_from(self, other: HazardModel) -> None:
+        """Begin with the position effects of another model, not trusting them much."""
+        self.position_effect = other.position_effect.copy()
+        self._position_evidence = np.minimum(other._position_evidence, 20.0)
+
+    def widen(self, evidence: float) -> None:
+        """Trust the past less: something may have changed."""
+        self._position_evidence = np.minimum(self._position_evidence, evidence)
+        self.tasks.widen(evidence)
+        self.observations[:] = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return what holds beyond single requests, JSON-compatible."""
+        return {
+            "position_effect": self.position_effect.tolist(),
+            "position_evidence": self._position_evidence.tolist(),
+            "observations": self.observations.tolist(),
+            "prior_variance": self.effects.prior_variance,
+        }
+
+    def restore(self, state: Any) -> None:
+        """Take up a saved state. Raises PolicyError if it does not fit."""
+        try:
+            effect = np.array(state["position_effect"], dtype=np.float64)
+            evidence = np.array(state["position_evidence"], dtype=np.float64)
+            observations = np.array(state["observations"], dtype=np.int64)
+            variance = float(state["prior_variance"])
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
+        shape = (self.max_draft_tokens,)
+        if effect.shape != shape or evidence.shape != shape or observations.shape != shape:
+            raise PolicyError(f"acceptance state is for Kmax {effect.shape}, not {shape}")
+        finite = np.isfinite(effect).all() and np.isfinite(evidence).all()
+        if not (finite and 0.0 < variance < np.inf and evidence.min() > 0.0):
+            raise PolicyError("acceptance state has values that are not finite")
+        if np.abs(effect).max(initial=0.0) > _LARGEST_LOGIT:
+            raise PolicyError("acceptance state has logits that no hazard has")
+        self.position_effect, self._position_evidence = effect, evidence
+        self.observations = observations
+        self.effects.prior_variance = variance
+
+    def _learn_positions(self, residual: FloatArray, information: FloatArray) -> None:
+        evidence = np.minimum(self._position_evidence, EVIDENCE_LIMIT)
+        self._position_evidence = evidence + information
+        self.position_effect = self.position_effect + residual / self._position_evidence

@@ -1,0 +1,219 @@
+"""Acceptance model: hazards by what is known before the drafts are made, and by their confidence.
+
+Two logistic models (`adaptive_spec.policies.acceptance.hazard_model`) learn from the same outcomes:
+
+* history: b_j + v_t + u_i;
+* drafts: b'_j + v'_t + u'_i + w_j z_ij, with z_ij how sure the drafter is of this draft
+  (`policies.acceptance.confidence`). It is used for drafts whose z is known, once enough of
+  them have been observed.
+
+Each model fits its own request effect: that of history also says how sure the drafter usually is of
+a request.
+
+Once drafts are left out by their confidence, the verified ones are the better ones, and history
+would learn from these alone. So it learns from drafts that were made and left out, too, with the
+hazard of the other model in place of an outcome (a regression imputation: Little and Rubin,
+"Statistical analysis with missing data"): the next draft after the last verified one, if all of
+these were accepted, and later ones by the chance that they would have been reached.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.acceptance.calibration import HazardQuality
+from adaptive_spec.policies.acceptance.confidence import ConfidenceEffect
+from adaptive_spec.policies.acceptance.hazard_kernels import logits_to_hazards, survive
+from adaptive_spec.policies.acceptance.hazard_model import HazardModel, Observed
+from adaptive_spec.policies.acceptance.lookup_model import LookupModel
+from adaptive_spec.policies.acceptance.passed_over_kernel import passed_over
+from adaptive_spec.step import FloatArray, IntArray
+
+_WIDE_EVIDENCE = 20.0
+"""Fisher information that a position keeps after a change was noticed."""
+
+
+class PassHazards(NamedTuple):
+    """Logits of the drafts of one round, as far as they are known before the round.
+
+    With x the log odds of the drafter's maximum probability, `logit` + `weight` * x is the logit of
+    a draft's hazard, and x - `mean` its z.
+    """
+
+    logit: FloatArray
+    """[Kmax, B]"""
+    weight: FloatArray
+    """[Kmax]"""
+    mean: FloatArray
+    """[Kmax]"""
+
+    def hazard(self, position: int, log_odds: FloatArray) -> FloatArray:
+        """Return h [B] of the drafts at one position; nan where x is."""
+        hazard: FloatArray = self.logit[position] + self.weight[position] * log_odds
+        logits_to_hazards(hazard[None])
+        return hazard
+
+
+class AcceptanceModel:
+    """Posterior of the hazards, by position and by request slot.
+
+    Args:
+        max_draft_tokens: Kmax.
+        prior_hazard: hazard assumed at every position before anything is seen.
+    """
+
+    def __init__(self, max_draft_tokens: int, *, prior_hazard: float = 0.67) -> None:
+        self.max_draft_tokens = max_draft_tokens
+        self._prior_hazard = prior_hazard
+        self.history = HazardModel(max_draft_tokens, prior_hazard)
+        self.drafts = HazardModel(max_draft_tokens, prior_hazard)
+        self.confidence = ConfidenceEffect(max_draft_tokens)
+        self.lookup = LookupModel(max_draft_tokens)
+        """Hazards of the drafts that were looked up."""
+        self.quality = HazardQuality(max_draft_tokens)
+        """How well the hazards of the observed drafts were predicted."""
+        self._shown = False
+
+    @property
+    def informative(self) -> bool:
+        """The drafts' confidence is used."""
+        return self.confidence.informative
+
+    @property
+    def observations(self) -> IntArray:
+        """[Kmax] times each position has been observed."""
+        return self.history.observations
+
+    def hazard(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
+        """Return hazards [Kmax, B] by history.
+
+        Args:
+            slots: [B] rows of the requests.
+            task: [B] number of the task label, -1 without; None: nobody has one.
+        """
+        return self.history.hazard(slots, task)
+
+    def hazard_given(
+        self,
+        signal: FloatArray,
+        by_history: FloatArray,
+        slots: IntArray,
+        task: IntArray | None = None,
+    ) -> FloatArray:
+        """Return hazards [Kmax, B] given the drafts' signal z [Kmax, B].
+
+        They are those by history [Kmax, B] where z is nan, and while confidence is not used.
+        """
+        if not self.informative:
+            return by_history.copy()
+        return self._by_drafts(signal, by_history, slots, task)
+
+    def of_passes(self, slots: IntArray, task: IntArray | None = None) -> PassHazards:
+        """Return the hazards of the drafts that a round makes for these requests, pass by pass."""
+        weight, mean = self.confidence.weight, self.confidence.mean
+        logit = self.drafts.position_effect[:, None] + self.drafts.request_logit(slots, task)
+        return PassHazards(logit - (weight * mean)[:, None], weight, mean)
+
+    def learn(
+        self,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray | None = None,
+        signal: FloatArray | None = None,
+    ) -> None:
+        """Take up one step's outcomes [B] and the signal [Kmax, B] that its drafts came with."""
+        if slots.size == 0:
+            return
+        by_history = self.history.hazard(slots, task)
+        self.quality.see("history", by_history, verified, accepted)
+        if signal is not None:
+            self._learn_from_signal(slots, verified, accepted, task, signal, by_history)
+        self.history.learn(by_history, slots, verified, accepted, task)
+
+    def forget(self, slots: IntArray) -> None:
+        """Clear the rows of ended requests."""
+        self.history.effects.forget(slots)
+        self.drafts.effects.forget(slots)
+        self.lookup.forget(slots)
+
+    def widen(self) -> None:
+        """Trust the past less: something may have changed. Exploration starts afresh."""
+        self.history.widen(_WIDE_EVIDENCE)
+        self.drafts.widen(_WIDE_EVIDENCE)
+        self.lookup.widen(_WIDE_EVIDENCE)
+
+    def state(self) -> dict[str, Any]:
+        """Return what holds beyond single requests, JSON-compatible; history's at the top."""
+        return {
+            **self.history.state(),
+            "drafts": self.drafts.state() if self._shown else None,
+            "lookup": self.lookup.state(),
+            "confidence": self.confidence.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
+        history, drafts = (HazardModel(self.max_draft_tokens, self._prior_hazard) for _ in range(2))
+        confidence = ConfidenceEffect(self.max_draft_tokens)
+        lookup = LookupModel(self.max_draft_tokens)
+        history.restore(state)
+        try:
+            of_drafts, of_confidence = state.get("drafts"), state["confidence"]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
+        drafts.restore(state if of_drafts is None else of_drafts)
+        confidence.restore(of_confidence)
+        if state.get("lookup") is not None:  # a state of version 0.1 has none
+            lookup.restore(state["lookup"])
+        self.history, self.drafts, self.confidence = history, drafts, confidence
+        self.lookup = lookup
+        self._shown = of_drafts is not None
+
+    def _by_drafts(
+        self,
+        signal: FloatArray,
+        by_history: FloatArray,
+        slots: IntArray,
+        task: IntArray | None,
+    ) -> FloatArray:
+        more = self.confidence.logit(signal)
+        unknown = np.isnan(more)
+        more[unknown] = 0.0
+        hazard = self.drafts.hazard(slots, task, more)
+        hazard[unknown] = by_history[unknown]
+        return hazard
+
+    def _learn_from_signal(
+        self,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray | None,
+        signal: FloatArray,
+        by_history: FloatArray,
+    ) -> None:
+        if not self._shown:
+            self._shown = True
+            self.drafts.start_from(self.history)
+        step = Observed.of(self.max_draft_tokens, verified, accepted)
+        hazard = self._by_drafts(signal, by_history, slots, task)
+        self.quality.see("confidence", hazard, verified, accepted)
+        self.confidence.learn(signal, step.residual(hazard), step.information(hazard))
+        self.drafts.learn(hazard, slots, verified, accepted, task)
+        if self.informative:
+            missed, uncertain, anything = passed_over(
+                signal, verified, accepted, hazard, by_history
+            )
+            if anything:
+                self.history.impute(missed, uncertain, slots, task)
+
+
+def survival_of(hazard: FloatArray) -> FloatArray:
+    """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
+    survival = hazard.copy()
+    survive(survival)
+    return survival

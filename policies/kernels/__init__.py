@@ -1,0 +1,28 @@
+"""The machinery of compiled inner loops: two forms of a computation, sums in order, the disk cache.
+
+The computations themselves are in the rooms that use them.
+"""
+
+from adaptive_spec.policies.kernels.kernel import (
+    Kernel,
+    kernel,
+    kernel_in_use,
+    kernel_of_kernels,
+    load_kernels,
+    numba_available,
+    prepare_kernels,
+    select_kernel,
+)
+from adaptive_spec.policies.kernels.sums import sum_in_order
+
+__all__ = [
+    "Kernel",
+    "kernel",
+    "kernel_in_use",
+    "kernel_of_kernels",
+    "load_kernels",
+    "numba_available",
+    "prepare_kernels",
+    "select_kernel",
+    "sum_in_order",
+]

@@ -1,0 +1,301 @@
+"""A policy that plans each step exactly, from hazards that a subclass knows how to learn.
+
+Each step: survival s_ij from the hazards, a forecast of the step with its best plan
+(`policies.planning.step_forecast`), the mode (`policies.switch.modes`), and
+exploration against lock-in. `goodput` and `regression` are this with different hazards, and with
+different uses of the drafter's confidence.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
+from adaptive_spec.policies.planning.cold_trial import ColdTrial
+from adaptive_spec.policies.planning.cost_probes import CostProbes
+from adaptive_spec.policies.planning.exploration import Explorer
+from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
+from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.tpot_weights import LatencyWeights
+from adaptive_spec.policies.planning.worth import Worth
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
+from adaptive_spec.policies.switch.modes import ModeMachine
+from adaptive_spec.policy import State
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    IntArray,
+    Mode,
+    SpecPlan,
+    StepContext,
+)
+
+_LEAST_STEPS, _ENOUGH_STEPS = 60, 200
+"""Steps measured before speculation may stop: with every K of the load timed, and without."""
+_LEAST_STATELESS = 24
+"""The first of both for a drafter without a state, which comes back at no cost."""
+
+_WRONG = 0.2
+"""Relative error of the predicted time of all steps of a probe that is no noise."""
+
+Seen = TypeVar("Seen")
+"""What a subclass took up of a step's context before planning it."""
+
+
+class Hazards(Protocol):
+    """What the base needs of hazards; `AcceptanceModel` has it."""
+
+    def widen(self) -> None:
+        """Trust the past less."""
+        ...
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """JSON-compatible."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a saved state. Raises PolicyError if it does not fit."""
+        ...
+
+
+class PlannedPolicy(abc.ABC, Generic[Seen]):
+    """Maximises expected tokens per second of each step.
+
+    Args:
+        profile: cost profile to start from: a file, or the profile itself.
+        latency_strength: weight of requests that are behind their TPOT target.
+        seed: of the exploration.
+    """
+
+    name: ClassVar[str]
+    prepare = staticmethod(prepare_kernels)
+    _saved_as: ClassVar[str]
+    """Key of the hazards in a saved state."""
+    _hazards: Hazards
+    _cost: CostModel
+    _modes: ModeMachine
+    _exploring: Exploring
+
+    def __init__(
+        self, profile: CostProfile | str | None, latency_strength: float, seed: int
+    ) -> None:
+        self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
+        self._seed = seed
+        self._latency = LatencyWeights(latency_strength)
+        load_kernels()
+        self._capability: Capability | None = None
+        self._restored: State | None = None
+        self._last_depth: int | None = None
+        self._worth = Worth()
+        self._probe_error = math.inf
+        """Least relative error of the predicted times of a probe's steps."""
+
+    # ------------------------------------------------------------ of a subclass
+
+    @abc.abstractmethod
+    def _make_hazards(self, capability: Capability) -> Hazards:
+        """Make the hazards, and whatever else depends on the engine."""
+
+    def _check_hazards(self, saved: Any) -> None:
+        """Raise PolicyError if these saved hazards fit no engine at all."""
+
+    @abc.abstractmethod
+    def _see(self, context: StepContext) -> tuple[StepContext, Seen]:
+        """Take up a step that decodes, before anything is decided about it.
+
+        Also returns the step as it is to be planned, which differs where drafts have two sources.
+        """
+
+    @abc.abstractmethod
+    def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
+        """Forecast the step, from finished steps only."""
+
+    @abc.abstractmethod
+    def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
+        """Plan a step that speculates. Sets `_last_depth`."""
+
+    @abc.abstractmethod
+    def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
+        """Return the plan with what `_learn` needs back of this step."""
+
+    @abc.abstractmethod
+    def _learn(self, step: FinishedStep) -> None:
+        """Learn acceptance from a finished step."""
+
+    # ------------------------------------------------------------------- decide
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Decide K_i for this verification and D for the next drafting."""
+        if self._capability is None:
+            self._start(context.capability)
+        if context.batch_size == 0:
+            return self._plan_prompts(context)
+        context, seen = self._see(context)
+        if self._cost.ready:
+            plan = self._plan_forecast(context, seen)
+        else:
+            depth, reason = context.engine_k, "no step measured yet"
+            timed = self._exploring.timed(context, None)
+            plan = timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
+        return self._with_notes(plan, seen)
+
+    def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
+        forecast = self._forecast(context, seen)
+        self._worth.planned(forecast)
+        if self._mode_of(forecast) is not Mode.ON:
+            self._last_depth = 0
+            plan = self._exploring.while_off(forecast, self._modes)
+        else:
+            plan = self._timed(forecast, seen) or self._plan_on(forecast, seen)
+        if plan.predicted_seconds > 0.0:
+            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+        return plan
+
+    def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
+        """A step to time a K, or no drafter, if one is due."""
+        if self._cold_trial.due(forecast, self._modes.request_seconds):
+            return self._exploring.without_drafter(forecast.context)
+        return self._exploring.timed(forecast.context, forecast)
+
+    def _mode_of(self, forecast: StepForecast) -> Mode:
+        context, before = forecast.context, self._modes.mode
+        if self._cold_trial.pays(forecast) is False:
+            self._modes.found_out(forecast, context.batch_size)
+        mode = self._modes.step(
+            forecast,
+            batch_size=context.batch_size,
+            prompts=context.prefill_tokens > 0,
+            now=context.now,
+            ready=self._knows_enough(forecast) and not self._cold_trial.recovering(context),
+        )
+        if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
+            self._hazards.widen()  # what is known of acceptance is from before it went off
+        if not self._modes.probing:
+            if _WRONG < self._probe_error < math.inf:
+                # Likewise of step times: K = 0 alone has run since, and tells nothing of drafts.
+                self._cost.doubt()
+                self._exploring.costs_changed()
+            self._probe_error = math.inf
+        return mode
+
+    def _knows_enough(self, forecast: StepForecast) -> bool:
+        """Step times are known well enough to stop speculating because of them."""
+        cost = self._cost
+        if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
+            return True
+        context = forecast.context
+        missing = cost.missing_depths(context.batch_size)
+        if context.capability.off_pass:
+            return cost.samples >= _LEAST_STEPS and not missing
+        # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
+        # one that needs more drafts than such a drafter finds.
+        found = float(context.draft_available.mean())
+        if context.capability.steers_depth:
+            found = context.capability.max_draft_tokens
+        waits = [k for k in missing if k <= round(found) and not forecast.hopeless(k)]
+        return cost.samples >= _LEAST_STATELESS and not waits
+
+    def _plan_prompts(self, context: StepContext) -> SpecPlan:
+        """Requests whose prompt ends in this step are drafted for as the others were."""
+        modes = self._modes
+        depth = context.engine_k if self._last_depth is None else self._last_depth
+        modes.prompts_only(now=context.now)
+        if modes.probing:
+            depth = max(depth, self._exploring.probe_depth)
+        nobody: IntArray = np.zeros(0, dtype=np.int64)
+        return unpredicted(context, nobody, depth, modes.plan_mode, "nothing decodes")
+
+    # -------------------------------------------------------------------- learn
+
+    def observe(self, step: FinishedStep) -> None:
+        """Learn acceptance and step time from a finished step."""
+        if self._capability is None:
+            return
+        outcome = step.outcome
+        self._learn(step)
+        # In shadow mode another plan ran, and the drafter may have drafted.
+        cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
+        if self._cost.learn(outcome, cold=cold):
+            self._exploring.costs_changed()
+            self._modes.costs_changed()
+        if self._modes.probing:
+            self._modes.scored(
+                samples=int(np.count_nonzero(outcome.verified)),
+                accepted=int(np.count_nonzero(outcome.accepted)),
+            )
+        self._latency.emitted(outcome.slots, outcome.emitted)
+        plan, predicted = step.plan, step.plan.predicted_tokens
+        probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
+        if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
+            error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
+            self._probe_error = min(self._probe_error, error)
+        heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0
+        if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
+            self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        if self._capability is not None:
+            self._hazards.forget(slots)
+            self._modes.ended(len(slots))
+        self._latency.forget(slots)
+
+    # -------------------------------------------------------------------- state
+
+    def estimates(self) -> dict[str, float]:
+        """Return expected tokens per second of no speculation, the engine's own K and the plan."""
+        return self._worth.snapshot()
+
+    def state(self) -> State:
+        """Return what was learned of acceptance, and the learned cost profile."""
+        if self._capability is None:
+            return self._restored or {}
+        profile = self._cost.profile()
+        return {
+            "schema": 1,
+            self._saved_as: self._hazards.state(),
+            "profile": None if profile is None else msgspec.to_builtins(profile),
+        }
+
+    def restore(self, state: State) -> None:
+        """Start from a saved state; its Kmax must be the engine's."""
+        if not state:
+            return
+        if state.get("schema") != 1 or self._saved_as not in state:
+            needed = f"schema 1 with `{self._saved_as}` and `profile`"
+            raise PolicyError(f"{self.name} state: {needed} expected")
+        profile = self._profile
+        try:
+            if state.get("profile") is not None:
+                profile = msgspec.convert(state["profile"], CostProfile)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise PolicyError(f"{self.name} state: profile: {error}") from error
+        self._check_hazards(state[self._saved_as])
+        self._profile, self._restored = profile, state
+        if self._capability is not None:
+            self._start(self._capability)
+
+    def _start(self, capability: Capability) -> None:
+        self._capability = capability
+        self._hazards = self._make_hazards(capability)
+        self._cost = CostModel(capability, self._profile)
+        self._modes = ModeMachine(capability)
+        self._cold_trial = ColdTrial(capability, self._cost)
+        self._exploring = Exploring(Explorer(capability, self._seed), CostProbes(self._cost))
+        # Last, so that a saved state that does not fit raises once and not in every step.
+        restored, self._restored = self._restored, None
+        if restored is not None:
+            self._hazards.restore(restored[self._saved_as])

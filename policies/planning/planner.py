@@ -1,0 +1,180 @@
+"""The exact planner: which drafts to verify, and how deep to draft next.
+
+It maximises expected emitted tokens per second of a step,
+
+    (sum_i w_i + sum_i sum_{j <= K_i} w_i s_ij) / (T_verify(B + sum_i K_i) + T_draft(D)),
+
+with s_ij the probability that the first j drafts of request i are all accepted (survival), w_i
+the request's weight and D >= max K_i. Because s_ij never rises with j, the m most valuable
+drafts always form prefixes, so it is enough to sort all w_i s_ij once and to look at every depth
+D and every number m of admitted drafts. That is exact for any T: rising, a staircase of captured
+graphs, or not monotone at all; a search that stops at the first fall is not. Ties go to fewer
+drafts, then to the shallower position, then to request order, so that every rank that plans
+from the same numbers plans the same.
+
+Two decisions come out of one sort: D for the next step, over the drafts the next step could use,
+and K_i for this step, over the drafts at hand, with the time of drafting to D counted.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.planning.admission_kernels import admit, rank
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level
+
+
+class Admission(msgspec.Struct, frozen=True, eq=False):
+    """What the planner chose.
+
+    Attributes:
+        verify: [B] K_i.
+        draft_depth: D.
+        tokens: expected value of the step, sum of w_i (1 + sum of survivals).
+        seconds: its predicted duration.
+    """
+
+    verify: IntArray
+    draft_depth: int
+    tokens: float
+    seconds: float
+
+    @property
+    def goodput(self) -> float:
+        """Expected (weighted) tokens per second."""
+        return self.tokens / self.seconds
+
+
+def best_admission(
+    values: FloatArray,
+    weights: FloatArray | None,
+    possible: IntArray,
+    available: IntArray,
+    verify_seconds: FloatArray,
+    draft_seconds: FloatArray,
+    capability: Capability,
+    depth: int | None = None,
+) -> Admission:
+    """The best plan an engine of this capability can run.
+
+    Args:
+        values: [Kmax, B] w_i s_ij, float64, C-contiguous, not increasing along axis 0.
+        weights: [B] w_i >= 0; None: all 1.
+        possible: [B] drafts the next step could use, 0..Kmax.
+        available: [B] drafts that can be verified now, 0..Kmax.
+        verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
+        draft_seconds: [Kmax + 1] draft time by depth.
+        capability: granularity and ladder.
+        depth: D, where that is given.
+
+    D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
+    for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
+    is what an engine offers one step later, both together are the optimum over every plan.
+    """
+    search = _Search(values, weights, verify_seconds, draft_seconds, capability)
+    depths = depths_of(capability) if depth is None else np.array([depth])
+    if capability.level is Level.UNIFORM:
+        depth = search.uniform(possible, depths).draft_depth
+        return search.uniform(available, np.array([depth]))
+    ragged, ratio = search.ragged(possible, available, depths)
+    if capability.ragged_penalty <= 0.0:
+        return ragged
+    # Where a uniform batch runs a faster graph: the better of the best of either kind.
+    uniform = search.uniform(possible, depths)
+    depth = uniform.draft_depth if uniform.goodput >= ratio else ragged.draft_depth
+    uniform = search.uniform(available, np.array([depth]))
+    if depth != ragged.draft_depth:
+        ragged, _ = search.ragged(possible, available, np.array([depth]))
+    return uniform if uniform.goodput >= ragged.goodput else ragged
+
+
+class _Search:
+    """The two searches over one step's values and costs."""
+
+    def __init__(
+        self,
+        values: FloatArray,
+        weights: FloatArray | None,
+        verify_seconds: FloatArray,
+        draft_seconds: FloatArray,
+        capability: Capability,
+    ) -> None:
+        self._values = values
+        if weights is None:
+            self._base = float(values.shape[1])
+        else:
+            self._base = float(np.cumsum(weights)[-1]) if weights.size else 0.0
+        self._verify_seconds = verify_seconds
+        self._draft_seconds = draft_seconds
+        self._capability = capability
+        self._penalty = 1.0 + capability.ragged_penalty
+
+    def ragged(
+        self, possible: IntArray, available: IntArray, depths: IntArray
+    ) -> tuple[Admission, float]:
+        """K_i free per request, at the time of a ragged batch; and the next step's ratio."""
+        verify_seconds = self._verify_seconds
+        if self._penalty > 1.0:
+            verify_seconds = verify_seconds * self._penalty
+        verify, depth, value, ratio = admit(
+            *rank(self._values, np.maximum(possible, available)),
+            possible,
+            available,
+            self._base,
+            verify_seconds,
+            self._draft_seconds,
+            depths,
+        )
+        seconds = self._seconds(int(verify.sum()), is_ragged(verify))
+        seconds += float(self._draft_seconds[depth])
+        return Admission(verify, depth, self._base + value, seconds), ratio
+
+    def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
+        """One K for the batch (requests with fewer drafts take what they have).
+
+        With several depths to choose from, K is drafted for and K <= D; with one, it is given.
+        """
+        same_depth = self._capability.level is Level.UNIFORM
+        kmax = self._capability.max_draft_tokens
+        choices = np.array(self._capability.uniform_values if same_depth else range(kmax + 1))
+        admitted = np.arange(kmax)[:, None] < limit
+        tokens, drafts = np.zeros(kmax + 1), np.zeros(kmax + 1, dtype=np.int64)
+        np.cumsum(np.sum(self._values, axis=1, where=admitted), out=tokens[1:])
+        np.cumsum(np.count_nonzero(admitted, axis=1), out=drafts[1:])
+        least, most = int(limit.min(initial=kmax)), int(limit.max(initial=0))
+        verify_seconds = np.array(
+            [self._seconds(int(drafts[k]), least < min(most, k)) for k in choices.tolist()]
+        )
+        ratio = (self._base + tokens[choices])[:, None] / (
+            verify_seconds[:, None] + self._draft_seconds[depths]
+        )
+        if len(depths) > 1:
+            usable = choices[:, None] == depths if same_depth else choices[:, None] <= depths
+            ratio = np.where(usable, ratio, -np.inf)
+        row, column = divmod(int(np.argmax(ratio)), len(depths))
+        k, depth = int(choices[row]), int(depths[column])
+        return Admission(
+            np.minimum(limit, k),
+            depth,
+            self._base + float(tokens[k]),
+            float(verify_seconds[row] + self._draft_seconds[depth]),
+        )
+
+    def _seconds(self, drafts: int, ragged: bool) -> float:
+        return float(self._verify_seconds[drafts]) * (self._penalty if ragged else 1.0)
+
+
+def is_ragged(verify: IntArray) -> bool:
+    """K differs between the requests."""
+    return bool(verify.size) and bool(verify.min() != verify.max())
+
+
+@lru_cache(maxsize=16)
+def depths_of(capability: Capability) -> IntArray:
+    """Return the D that the engine may be told, ascending."""
+    if not capability.steers_depth:
+        return np.array([capability.max_draft_tokens], dtype=np.int64)
+    return np.array(capability.uniform_values, dtype=np.int64)

@@ -1,0 +1,334 @@
+"""Forecast of the coming step: survival, step times and the best plan, from finished rounds."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from adaptive_spec.policies.planning.admission_kernels import value_of
+from adaptive_spec.policies.planning.best_plan_kernel import best_plan
+from adaptive_spec.policies.planning.planner import Admission, best_admission, depths_of, is_ragged
+from adaptive_spec.policies.planning.throughput_weights import token_worth
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.switch.break_even import Prospect, prospect
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+
+_HOPELESS, _HOPELESS_AGAIN = 0.7, 0.8
+"""Goodput, relative to the best plan's, below which a K is not worth timing, or timing again."""
+_ERRORS = 1.0
+"""Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
+_LEAST_COST = 1e-6
+"""Of a draft pass, relative to a step; looked-up drafts have none."""
+
+
+class Ahead(NamedTuple):
+    """Value of the drafter's next drafts, where some requests will not need them.
+
+    Attributes:
+        survival: [Kmax, B] expected tokens by position.
+        more: [B] tokens that the next step is expected to emit besides, without these drafts.
+    """
+
+    survival: FloatArray
+    more: FloatArray
+
+
+def forecast_step(
+    context: StepContext,
+    survival: FloatArray,
+    weights: FloatArray | None,
+    cost: CostModel,
+    ahead: Ahead | None = None,
+    *,
+    drafter: bool = True,
+) -> StepForecast:
+    """Forecast a step from finished steps, and plan it.
+
+    Args:
+        context: the step.
+        survival: [Kmax, B] s_ij.
+        weights: [B] of requests with a latency target; None: all alike.
+        cost: step times.
+        ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
+        drafter: the drafter's pass runs.
+    """
+    # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
+    # this step alone it would make drafts look cheap.
+    total_context = sum(context.context_tokens.tolist())
+    verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
+    draft_seconds = cost.draft_seconds(context.batch_size)
+    if not drafter:
+        draft_seconds = np.zeros_like(draft_seconds)
+    capability = context.capability
+    uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
+    if ahead is None and not uniform:
+        each = np.ones(context.batch_size)
+        verify, depth, value, seconds, tokens, by_worth = best_plan(
+            survival,
+            each.copy() if weights is None else weights,
+            context.draft_possible,
+            context.draft_available,
+            verify_seconds,
+            draft_seconds,
+            depths_of(capability),
+            capability.steers_depth,
+            each,
+        )
+        return StepForecast(
+            context,
+            survival,
+            each if by_worth else weights,
+            verify_seconds,
+            draft_seconds,
+            cost.prefill_seconds(context.prefill_tokens),
+            Admission(verify, int(depth), float(value), float(seconds)),
+            float(tokens),
+        )
+
+    def admission(weights: FloatArray | None) -> Admission:
+        depth = None
+        if ahead is not None:
+            each = np.ones(context.batch_size) if weights is None else weights
+            depth = best_admission(
+                ahead.survival * each,
+                each * (1.0 + ahead.more),
+                context.draft_possible,
+                context.draft_possible,
+                verify_seconds,
+                draft_seconds,
+                capability,
+            ).draft_depth
+        return best_admission(
+            survival if weights is None else survival * weights,
+            weights,
+            context.draft_possible,
+            context.draft_available,
+            verify_seconds,
+            draft_seconds,
+            capability,
+            depth,
+        )
+
+    best: Admission | None = None
+    if context.batch_size > 1:
+        worth = token_worth(survival, verify_seconds, draft_seconds, capability)
+        worth = worth if weights is None else worth * weights
+        best = admission(worth)
+        # Whether to speculate at all is decided by the step itself: costs that all requests share
+        # are not part of these weights.
+        if best.verify.any() or (best.draft_depth and capability.steers_depth):
+            weights = worth
+        else:
+            best = None
+    if best is None:
+        best = admission(weights)
+    return StepForecast(
+        context,
+        survival,
+        weights,
+        verify_seconds,
+        draft_seconds,
+        cost.prefill_seconds(context.prefill_tokens),
+        best,
+        context.batch_size + value_of(survival, best.verify),
+    )
+
+
+def convex_slopes(curve: FloatArray) -> FloatArray:
+    """Slopes [N - 1], not falling, of the greatest convex function below these N values."""
+    corners = [0]
+    for here in range(1, len(curve)):
+        while len(corners) > 1:
+            first, second = corners[-2], corners[-1]
+            before = (curve[second] - curve[first]) / (second - first)
+            if (curve[here] - curve[second]) / (here - second) > before:
+                break
+            corners.pop()
+        corners.append(here)
+    widths = np.diff(corners)
+    slopes: FloatArray = np.repeat(np.diff(curve[corners]) / widths, widths)
+    return slopes
+
+
+class StepForecast(NamedTuple):
+    """Expected value and duration of a step, for every plan there is."""
+
+    context: StepContext
+    survival: FloatArray
+    """[Kmax, B]"""
+    weights: FloatArray | None
+    """[B] weight of each request's tokens; None: all alike."""
+    verify_seconds: FloatArray
+    """[B * Kmax + 1]"""
+    draft_seconds: FloatArray
+    """[Kmax + 1]"""
+    prefill_seconds: float
+    """Time of the prompts that share the step; not part of the other times."""
+    best: Admission
+    best_tokens: float
+    """Tokens that the best plan is expected to emit, each counted as one."""
+
+    def seconds_of(
+        self, drafts: int, depth: int, mode: Mode = Mode.ON, *, ragged: bool = False
+    ) -> float:
+        """Predicted duration, without prompts, at this many verified drafts and this depth."""
+        capability = self.context.capability
+        verify_seconds = float(self.verify_seconds[drafts])
+        if ragged:
+            verify_seconds *= 1.0 + capability.ragged_penalty
+        if mode is Mode.OFF_COLD:
+            return verify_seconds
+        if mode is Mode.OFF_WARM and depth == 0:  # nothing is drafted: the state is kept, at most
+            return verify_seconds + float(self.draft_seconds[0])
+        return verify_seconds + self._drafting_seconds(depth)
+
+    def _drafting_seconds(self, depth: int) -> float:
+        capability = self.context.capability
+        steers = capability.steers_depth
+        return float(self.draft_seconds[depth if steers else capability.max_draft_tokens])
+
+    @property
+    def off_seconds(self) -> float:
+        """Duration, without prompts, of a step at the cheapest K = 0 of this engine."""
+        cold = self.context.capability.cold_off
+        return self.seconds_of(0, 0, Mode.OFF_COLD if cold else Mode.OFF_WARM)
+
+    @property
+    def warm_seconds(self) -> float:
+        """Seconds added by the pass that keeps the drafter's state current."""
+        return self.seconds_of(0, 0, Mode.OFF_WARM) - self.off_seconds
+
+    @property
+    def advantage(self) -> float:
+        """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
+        off = self.context.batch_size / self.off_seconds
+        return self.best_tokens / self.best.seconds / off - 1.0
+
+    def prospect(self) -> Prospect:
+        """Gain and break-even of speculation at this load, were first drafts accepted often."""
+        mean = self.survival.mean(axis=1)
+        draft_seconds = self.draft_seconds
+        if not self.context.capability.steers_depth:
+            draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
+        return prospect(
+            self.context.batch_size,
+            self.verify_seconds,
+            draft_seconds,
+            self.off_seconds,
+            mean[1:] / mean[:-1],
+        )
+
+    def hopeless(self, k: int, *, timed: bool = False) -> bool:
+        """K = k for all would be far worse than the best plan, by all that is known."""
+        least = _HOPELESS_AGAIN if timed else _HOPELESS
+        return k > 0 and self.of_best(k) < least
+
+    def of_best(self, k: int) -> float:
+        """Goodput of K = k for all, relative to the best plan's."""
+        verify = np.minimum(self.context.draft_possible, k)
+        goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
+        return goodput * self.best.seconds / self.best_tokens
+
+    def deeper_may_gain(
+        self, verify: IntArray, depth: int, deeper: int, observations: int
+    ) -> float:
+        """Most goodput that drafts to `deeper` may add, over the cost of drafting to it.
+
+        Both relative, to the goodput and to the seconds of the step; 0 where they cannot pay.
+
+        Args:
+            verify: [B] K_i.
+            depth: D < Kmax.
+            deeper: what it would be instead.
+            observations: times the position after `depth` has been observed; the fewer, the better
+                it may be than is predicted.
+        """
+        batch, more = np.arange(len(verify)), deeper - depth
+        reached = np.where(verify > 0, self.survival[np.maximum(verify, 1) - 1, batch], 1.0)
+        before = np.where(depth > 0, self.survival[max(depth, 1) - 1], 1.0)
+        predicted = self.survival[depth] / np.maximum(before, 1e-12)
+        hazard = np.minimum(predicted + _ERRORS / math.sqrt(1.0 + observations), 1.0)
+        room = np.clip(self.context.draft_possible - verify, 0, more)
+        won = reached * hazard * room
+        order = np.argsort(-won, kind="stable")
+        tokens = self.tokens_of(verify)
+        drafts = int(verify.sum())
+        verifying = self.verify_seconds[drafts + np.cumsum(room[order])]
+        drafting = self._drafting_seconds(deeper)
+        goodput = (tokens + np.cumsum(won[order])) / (verifying + drafting)
+        seconds = self.seconds_of(drafts, depth)
+        gain = float(goodput.max(initial=0.0)) * seconds / tokens - 1.0
+        cost = (drafting - self._drafting_seconds(depth)) / seconds
+        return max(gain, 0.0) / max(cost, _LEAST_COST)
+
+    def tokens_of(self, verify: IntArray) -> float:
+        """Tokens [B] requests are expected to emit with these K_i."""
+        return self.context.batch_size + value_of(self.survival, verify)
+
+    def verify_price(self, drafts: int | None = None) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays.
+
+        `drafts`: beside so many; None: as the best plan verifies.
+        """
+        drafts = int(self.best.verify.sum()) if drafts is None else drafts
+        most = len(self.verify_seconds) - 1
+        around = max(drafts // 2, self.context.batch_size // 4, 1)
+        # From 1 on: that the first draft is dear is no reason against the others.
+        low = max(drafts - around, 1)
+        high = min(max(drafts + around, low + 1), most)
+        if high <= low:
+            return 0.0
+        slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
+        return self.best.goodput * slope
+
+    def verify_prices(self, drafts: int | None = None) -> FloatArray:
+        """The same by position [Kmax], not falling.
+
+        Of a single request the position is the number of drafts, so that each has a price of its
+        own, where a kernel or a captured size makes one dearer than the next. The first counts as
+        the second, and what rises less than before is taken together (the greatest convex curve
+        below the step times), since nobody stops where going on is cheaper.
+        """
+        kmax = len(self.survival)
+        if self.context.batch_size > 1 or kmax < 2:
+            return np.full(kmax, self.verify_price(drafts))
+        slopes = convex_slopes(self.verify_seconds[1:])
+        return self.best.goodput * np.concatenate((slopes[:1], slopes))
+
+    def pass_price(self) -> float:
+        """Goodput times the time of one draft pass more: the tokens it has to bring."""
+        return self.best.goodput * float(self.draft_seconds[-1] - self.draft_seconds[-2])
+
+    def plan(
+        self,
+        verify: IntArray,
+        depth: int,
+        mode: Mode,
+        reason: str,
+        propensity: FloatArray | None = None,
+        *,
+        tokens: float | None = None,
+        expected_depth: int | None = None,
+        memo: str | None = None,
+    ) -> SpecPlan:
+        """A plan with its prediction: of these tokens and passes, where more is known of them."""
+        passes, best = depth if expected_depth is None else expected_depth, self.best
+        if verify is best.verify and passes == best.draft_depth and mode is Mode.ON:
+            seconds = best.seconds
+        else:
+            seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=is_ragged(verify))
+        if tokens is None:
+            tokens = self.best_tokens if verify is best.verify else self.tokens_of(verify)
+        return SpecPlan(
+            step=self.context.step,
+            verify=verify,
+            draft_depth=depth,
+            mode=mode,
+            reason=reason,
+            propensity=propensity,
+            predicted_tokens=tokens,
+            predicted_seconds=seconds + self.prefill_seconds,
+            memo=memo,
+        )

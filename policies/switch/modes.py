@@ -1,0 +1,333 @@
+"""Mode machine: when speculation stops, how far it stops, and when it comes back.
+
+Modes, from the most to the least expensive while nothing is accepted:
+
+* ON: the planner decides and explores.
+* OFF_WARM: K = 0. A drafter with a state still runs the pass that keeps the state current, so
+  that coming back costs nothing.
+* OFF_COLD: K = 0 and no drafter pass. Requests alive at that time have holes in their draft KV
+  and stay at K = 0 to their end, so coming back takes until enough of them have been replaced.
+  A drafter without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing by it.
+
+**Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once
+the seconds lost by not taking it (`lost_seconds`) reach the cost of coming back from there (ski
+rental). Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and
+requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
+staked, because a drafter that has just failed rarely revives within seconds. While the last
+lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
+(`acceptance_changed`).
+
+**Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
+planner finds a plan that pays. Otherwise probes are made at the times of `probe_schedule`. A probe
+lasts as long as the test in `sprt` needs: a handful of first drafts if the answer is clear, 256
+near break-even. From OFF_COLD it starts with a step that runs prompts, because only requests that
+begin after the drafter does can be drafted for; until then it costs nothing. An engine that
+compares unverified drafts with what was emitted (n-gram while OFF) reports them through `scored`.
+
+A policy calls, once per step that decodes:
+
+    mode = machine.step(forecast, ...)          # before planning
+    if machine.probing: verify 1 draft for `machine.probe_requests` requests, draft 1 deep
+    machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
+    machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
+    machine.scored(samples, accepted)           # likewise: first drafts only
+    machine.ended(requests)                     # when requests end
+
+and `prompts_only` in a step without decoding requests. The drafter's pass must run if
+`machine.probing`, or if the mode is not OFF_COLD.
+"""
+
+from __future__ import annotations
+
+import math
+
+from adaptive_spec.policies.switch.break_even import Prospect, SpeculationForecast
+from adaptive_spec.policies.switch.lost_seconds import LostSeconds, with_margin
+from adaptive_spec.policies.switch.probe_schedule import ProbeSchedule
+from adaptive_spec.policies.switch.request_lifetime import RequestLifetime
+from adaptive_spec.policies.switch.sprt import ProbeTest
+from adaptive_spec.step import Capability, Mode
+
+_PROBE_REQUESTS = 16
+"""Requests that verify a draft in each step of a probe."""
+_REFRESH_STEPS = 32
+"""Steps between evaluations of the forecast's prospect."""
+_ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
+_LEAST_ADVANTAGE = 0.03
+"""Mean advantage of the planner's plans that ends a probe early, and what it is a mean of."""
+_ASKING_COSTS = 0.01
+"""Share of a step charged for a drafter without a state whose drafts nobody takes."""
+_MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
+"""Staked shares of the gain missed when speculation comes back; the mean waits are half of the
+probe interval and half of a request's lifetime."""
+_BURSTS_OF_LIFETIME = 0.15
+"""The share of a lifetime staked with a drafter without a state, divided among the batch. Such
+drafters copy text: their long matches come in bursts, and a request without one tells nothing about
+the next."""
+_WORTH_COMING_BACK = 0.02
+"""Gain for which speculation comes back without a probe, where no state has to be restored."""
+_PATIENCE_STEPS = 20.0
+_BRIEF_SECONDS = 30.0
+"""An ON spell shorter than this does not start the probe schedule afresh."""
+
+
+class ModeMachine:
+    """ON, OFF_WARM and OFF_COLD, and the probes while off.
+
+    Args:
+        capability: which modes the engine has.
+    """
+
+    def __init__(self, capability: Capability) -> None:
+        self._has_state = capability.off_pass
+        self._goes_cold = capability.cold_off
+        self._passes_fixed = not capability.steers_depth and capability.level > 0
+        self._can_stop = 0 in capability.uniform_values or capability.level > 0
+        self._lifetime = RequestLifetime()
+        self._schedule = ProbeSchedule()
+        self._test = ProbeTest()
+        self._prospect = Prospect(0.3, 0.1, 0.4)
+        self.mode = Mode.ON
+        self.probing = False
+        self.switches = 0
+        self.back_by_probe = False
+        """A probe, not the planner, ended the last OFF spell."""
+        self._steps = 0
+        self._now = 0.0
+        self._on_since = -math.inf
+        self._off_seconds = self._warm_seconds = 0.0
+        self._lost = LostSeconds()
+        self._advantage = 0.0
+        self._spent = 0.0
+
+    @property
+    def cold(self) -> bool:
+        """No drafter pass in the coming step."""
+        return self.mode is Mode.OFF_COLD and not self.probing
+
+    @property
+    def plan_mode(self) -> Mode:
+        """Mode that the plan of the coming step states: a probe runs the drafter."""
+        return Mode.OFF_WARM if self.probing else self.mode
+
+    @property
+    def probe_requests(self) -> int:
+        """Requests that should verify a draft in this step; 0 unless probing."""
+        return _PROBE_REQUESTS if self.probing else 0
+
+    def step(
+        self,
+        forecast: SpeculationForecast,
+        *,
+        batch_size: int,
+        prompts: bool,
+        now: float,
+        ready: bool = True,
+    ) -> Mode:
+        """Return the mode of the coming step.
+
+        Args:
+            forecast: of the step.
+            batch_size: B >= 1 decoding requests.
+            prompts: prompts run in this step.
+            now: monotonic seconds.
+            ready: step times and acceptance are known well enough to stop because of them.
+        """
+        self._off_seconds, self._warm_seconds = forecast.off_seconds, forecast.warm_seconds
+        self._lifetime.passed(batch_size, self._off_seconds)
+        self._now = now
+        self._steps += 1
+        self._schedule.guess_cost(self._off_seconds)
+        if not self._can_stop:
+            return self.mode
+        if self.mode is Mode.ON:
+            if ready:
+                self._consider_stopping(forecast, batch_size)
+            else:
+                self._lost.clear()
+                self._lost.credit = 0.0
+        elif self.probing:
+            self._conclude(forecast)
+        elif self._nothing_to_restore and forecast.advantage > _WORTH_COMING_BACK:
+            self._switch_on(by_probe=False)
+        else:
+            self._watch(forecast, batch_size)
+            self._consider_going_cold()
+            self._consider_probing(prompts=prompts)
+        return self.mode
+
+    def prompts_only(self, *, now: float) -> Mode:
+        """Return the mode of a step in which prompts run and nothing decodes."""
+        self._now = now
+        if self.mode is not Mode.ON and not self.probing:
+            self._consider_probing(prompts=True)
+        return self.mode
+
+    def ran(self, *, seconds: float, tokens: float) -> None:
+        """Take up the predictions of this step's plan: seconds without prompts, and tokens."""
+        batch_size = self._lifetime.batch_size
+        if not batch_size:
+            return
+        lost = with_margin(seconds, tokens, self._off_seconds / batch_size)
+        if self.probing:
+            self._spent += max(lost, 0.0)
+            return
+        if not self._has_state and tokens < 1.001 * batch_size:
+            # The cost of such a drafter shows only once the engine no longer calls it.
+            lost = max(lost, _ASKING_COSTS * self._off_seconds)
+        if self.mode is Mode.ON or self.mode is Mode.OFF_WARM:
+            self._lost.ran(
+                lost,
+                seconds=seconds,
+                warm_seconds=tokens * self._warm_seconds / batch_size,
+                lifetime_seconds=self._lifetime.seconds,
+                probe_cost=self._schedule.probe_cost,
+            )
+
+    @property
+    def request_seconds(self) -> float:
+        """Mean seconds that a request decodes."""
+        return self._lifetime.seconds
+
+    @property
+    def heeds_surplus(self) -> bool:
+        """`emitted` has an effect."""
+        return self.mode is Mode.ON and not self._has_state
+
+    def emitted(self, surplus: float) -> None:
+        """Take up how many tokens per request a step emitted beyond its prediction.
+
+        Long matches come in bursts that the prediction of a typical step lacks; the credit of a
+        drafter that copies text counts them as they were measured.
+        """
+        if self.heeds_surplus:
+            self._lost.credit += surplus * self._off_seconds
+
+    def scored(self, *, samples: int, accepted: int) -> None:
+        """Take up first drafts that were verified, or compared with what was emitted."""
+        if self.probing:
+            self._test.add(samples, accepted)
+
+    def found_out(self, forecast: SpeculationForecast, batch_size: int) -> None:
+        """Steps without the drafter were timed, and speculation does not pay: stop it."""
+        if self.mode is Mode.ON and self._goes_cold:
+            self._switch_off(Mode.OFF_COLD, forecast, batch_size)
+
+    def acceptance_changed(self) -> None:
+        """Drop the credit: past gains tell nothing about what comes."""
+        self._lost.credit = min(self._lost.credit, 0.0)
+
+    def costs_changed(self) -> None:
+        """Speculate until step times are known again: whether it pays is open."""
+        self.acceptance_changed()
+        if self.mode is not Mode.ON:
+            self.probing = False
+            self._switch_on(by_probe=False)
+
+    def ended(self, requests: int) -> None:
+        """Take up the number of requests that have ended."""
+        self._lifetime.ended(requests)
+
+    # ------------------------------------------------------------------ stopping
+
+    def _consider_stopping(self, forecast: SpeculationForecast, batch_size: int) -> None:
+        lost, least = self._lost, self._schedule.probe_cost
+        if lost.cold < least and lost.warm < least:
+            return
+        if self._steps % _REFRESH_STEPS == 0:
+            self._prospect = forecast.prospect()
+        going_warm = self._has_state and lost.warm >= least
+        if self._passes_fixed and not self._goes_cold:
+            # The cost of passes that always run shows only once they are left out.
+            going_warm = going_warm or lost.cold >= least
+        going_cold = lost.cold >= self._cost_of_coming_back()
+        if (going_warm or going_cold) and lost.credit > 0.0:
+            # Requests and passages differ: better ones were here before and may come again.
+            lost.clear()
+            return
+        if going_cold and self._goes_cold:
+            self._switch_off(Mode.OFF_COLD, forecast, batch_size)
+        elif going_warm or (going_cold and not self._has_state):
+            self._switch_off(Mode.OFF_WARM, forecast, batch_size)
+
+    def _consider_going_cold(self) -> None:
+        warm = self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state
+        if warm and self._lost.cold >= self._cost_of_coming_back():
+            self.mode = Mode.OFF_COLD
+            self.switches += 1
+
+    def _cost_of_coming_back(self) -> float:
+        """Seconds, from OFF_COLD: a probe, and the gain missed until it is made and has effect."""
+        if self._lost.on_trial and self._has_state:
+            # It has not paid yet: the drafter's pass until half of the requests are replaced.
+            warm = self._warm_seconds / self._off_seconds
+            return self._schedule.probe_cost + 0.5 * warm * self._lifetime.seconds
+        missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
+        if self._has_state:
+            missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
+        else:
+            missed += _BURSTS_OF_LIFETIME * self._lifetime.seconds / self._lifetime.batch_size
+        return self._schedule.probe_cost + self._prospect.gain * missed
+
+    def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:
+        brief = self._now - self._on_since <= _BRIEF_SECONDS
+        if not brief:
+            self._test.reset()
+        self._prospect = forecast.prospect()
+        self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
+        self._advantage = self._lost.warm = 0.0
+        self._lost.on_trial = False
+        self.mode = mode
+        self.switches += 1
+
+    # --------------------------------------------------------------- coming back
+
+    @property
+    def _nothing_to_restore(self) -> bool:
+        return self.mode is Mode.OFF_WARM or not self._has_state
+
+    def _watch(self, forecast: SpeculationForecast, batch_size: int) -> None:
+        """Bring the next probe forward where the load has changed or a gain became possible."""
+        another = self._schedule.another_load(batch_size)
+        if self._steps % _REFRESH_STEPS and not another:
+            return
+        was_hopeless = self._prospect.hopeless
+        self._prospect = forecast.prospect()
+        if another or (was_hopeless and not self._prospect.hopeless):
+            self._schedule.bring_forward(self._now, batch_size)
+
+    def _consider_probing(self, *, prompts: bool) -> None:
+        if self.cold and self._has_state and not prompts:
+            return
+        if self._schedule.due(self._now):
+            self.probing = True
+            self._spent = 0.0
+            self._test.begin(self._prospect)
+
+    def _conclude(self, forecast: SpeculationForecast) -> None:
+        if self._prospect.hopeless and self._test.samples >= _PROBE_REQUESTS:
+            # The probe has measured step times as well; they may be better than thought.
+            self._prospect = forecast.prospect()
+            self._test.expect(self._prospect)
+        pays = self._test.verdict()
+        if pays is None:
+            self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
+            enough = self._test.pooled_samples >= _SAMPLES_FOR_ADVANTAGE
+            if self._advantage > _LEAST_ADVANTAGE and enough:
+                # Requests differ: the planner finds enough that pay.
+                pays = True
+            elif self._test.samples or self._spent < _PATIENCE_STEPS * self._off_seconds:
+                return
+        self.probing = False
+        cost = max(self._spent, 0.25 * self._off_seconds)
+        self._schedule.probed(self._now, cost, self._prospect.gain)
+        if pays:
+            self._lost.begin_trial()
+            self._switch_on(by_probe=True)
+
+    def _switch_on(self, *, by_probe: bool) -> None:
+        self.back_by_probe = by_probe
+        self.mode = Mode.ON
+        self.switches += 1
+        self._on_since = self._now
+        self._lost.clear()

@@ -1,0 +1,97 @@
+"""Step times for baselines that profile the engine before they serve.
+
+With a cost profile the times are known from the start. Otherwise they are learned from running
+steps (`policies.step_time.model`), and upstream's start-up measurements happen when a load first
+occurs: `unmeasured` returns the next K to run for some steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.policies.kernels import load_kernels
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.profile import load_profile
+from adaptive_spec.policies.step_time.untimed_depths import UntimedDepths
+from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
+
+_ATTEMPTS = 12
+"""Most steps that try a K at a load."""
+_ROOM = 0.75
+"""Least fraction of requests with room for a K that is tried."""
+
+
+class StartUpProfile:
+    """Seconds of a round in which every request drafts and verifies K.
+
+    Args:
+        path: file with a cost profile, or None.
+
+    Raises ConfigError if the file cannot be read.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        load_kernels()
+        self._profile = None if path is None else load_profile(path)
+        self._capability: Capability | None = None
+        self._cost: CostModel | None = None
+        self._untimed = UntimedDepths(_ATTEMPTS)
+
+    def start(self, capability: Capability) -> None:
+        """Set the engine's capability before the first plan. Further calls do nothing."""
+        if self._capability is None:
+            self._capability = capability
+            self._cost = CostModel(capability, self._profile)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model can predict step times."""
+        return self._cost is not None and self._cost.ready
+
+    def unmeasured(self, context: StepContext) -> int | None:
+        """Return the next K to run to measure this load; None if the load is measured.
+
+        Returns None in steps with prompts, which would measure the prompts.
+        """
+        if self._cost is None or context.batch_size == 0 or context.prefill_tokens:
+            return None
+        least = _ROOM * context.batch_size
+
+        def has_room(k: int) -> bool:
+            return bool(np.count_nonzero(context.draft_possible >= k) >= least)
+
+        return self._untimed.offer(self._cost, context.batch_size, has_room)
+
+    def round_seconds(
+        self, batch_size: int, context_tokens: int, *, off_without_drafter: bool = False
+    ) -> FloatArray:
+        """Return [Kmax + 1] seconds of a round with K = 0..Kmax; requires `ready`.
+
+        Args:
+            batch_size: B >= 1.
+            context_tokens: sum over the batch.
+            off_without_drafter: skip the drafter entirely at K = 0.
+        """
+        assert self._cost is not None
+        assert self._capability is not None
+        verify = self._cost.verify_seconds(batch_size, context_tokens, 0)[::batch_size]
+        draft = self._cost.draft_seconds(batch_size)
+        if not self._capability.steers_depth:
+            draft[1:] = draft[-1]
+        if off_without_drafter:
+            draft[0] = 0.0
+        seconds: FloatArray = verify + draft
+        return seconds
+
+    def ragged_seconds(
+        self, batch_size: int, context_tokens: int, drafts: int, depth: int
+    ) -> float:
+        """Return the seconds of a round that drafts to `depth` and verifies `drafts` in total."""
+        assert self._cost is not None
+        verify = self._cost.verify_seconds(batch_size, context_tokens, 0)[drafts]
+        return float(verify + self._cost.draft_seconds(batch_size)[depth])
+
+    def learn(self, outcome: StepOutcome) -> None:
+        """Learn a step's measured duration."""
+        if self._cost is not None:
+            self._cost.learn(outcome)

@@ -1,0 +1,197 @@
+"""Base of baselines that draft in full and verify the most profitable number of drafts.
+
+    B* = argmax over m of (B + sum of the m largest survivals) / T(m),   T: step time with m drafts
+
+The number B* comes from confidences that are one or two rounds old; the survivals of the available
+drafts select the B* drafts. This is lossless for sampled drafts too. The search covers every m, so
+that a staircase or a falling T does not mislead it.
+
+Drafting always runs to Kmax and is no part of the decision. On an engine with one K per batch, the
+same ratio of old survivals selects one of its K. Without a confidence signal, the engine's own K
+runs, because the originals need the signal.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.per_request import SlotArray, floats
+from adaptive_spec.policies.kernels import load_kernels
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policies.static import fixed_plan
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
+from adaptive_spec.policies.step_time.untimed_depths import UntimedDepths
+from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    FloatArray,
+    IntArray,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+)
+
+_MEASURING_PERIOD = 4
+_MEASURING_ATTEMPTS = 12
+
+
+class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of every policy with a verification budget."""
+
+    profile: str | None = None
+    """File with a cost profile, in place of the original's start-up profiling; without one, step
+    times are learned online by measuring K that are untimed at a load.
+    """
+
+
+class BudgetedVerification(StatelessPolicy, ABC):
+    """Policy of full drafts, a budget from old confidences, and live ranking within it.
+
+    Subclasses convert the drafter's confidence to acceptance (`calibrated`), learn from outcomes
+    (`learn`) and may provide cost tables (`seconds`).
+    """
+
+    lag = 1
+    """Age of the budget's confidences (rounds)."""
+
+    def __init__(self, profile: str | None) -> None:
+        load_kernels()
+        self._profile: CostProfile | None = None if profile is None else load_profile(Path(profile))
+        self._capability: Capability | None = None
+        self._untimed = UntimedDepths(_MEASURING_ATTEMPTS)
+
+    def begin(self, capability: Capability) -> None:
+        """Prepare for the engine; called once, before the first decision with confidences."""
+        self._cost = CostModel(capability, self._profile)
+        kmax = capability.max_draft_tokens
+        # New requests are expected to accept all drafts.
+        self._old: list[SlotArray[np.float64]] = [floats(1.0, kmax) for _ in range(self.lag)]
+
+    @abstractmethod
+    def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
+        """Return [B, Kmax] acceptance from max q, given that earlier drafts were accepted."""
+
+    def learn(self, step: FinishedStep) -> None:
+        """Learn from a finished step, beyond its duration; its plan's note is `calibrated`."""
+
+    def seconds(self, context: StepContext) -> FloatArray:
+        """Return [B * Kmax + 1] non-decreasing step times by verified drafts, with drafting."""
+        batch = context.batch_size
+        verify = self._cost.verify_seconds(
+            batch, int(context.context_tokens.sum()), context.prefill_tokens
+        )
+        seconds: FloatArray = np.maximum.accumulate(verify) + self._cost.draft_seconds(batch)[-1]
+        return seconds
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Plan the number of drafts by old confidences, and their choice by live ones."""
+        if context.confidence is None:
+            return fixed_plan(context, context.engine_k, "no confidence signal, engine's K")
+        if self._capability is None:
+            # Set first, so that an unfit saved state is reported once and not in every step.
+            self._capability = context.capability
+            self.begin(context.capability)
+        live = self.calibrated(context, context.confidence)
+        verify, reason = self._chosen(context, live)
+        return self._decided(context, verify, reason, live)
+
+    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str]:
+        """Return [B] the drafts to verify, and the reason."""
+        available = context.draft_available
+        old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
+        measured = self._measuring(context)
+        if not self._cost.ready:
+            return available, "no step measured yet"
+        if measured is not None:
+            return np.minimum(available, measured), "measuring"
+        seconds = self.seconds(context)
+        survival = survival_of(old)
+        if context.capability.level is Level.UNIFORM:
+            k = best_uniform(survival, available, seconds, context.capability.uniform_values)
+            return np.minimum(available, k), f"one K, {k}"
+        budget = best_budget(survival, available, seconds)
+        verify = most_likely(survival_of(live), available, budget)
+        return verify, f"budget {budget} of {int(available.sum())}"
+
+    def observe(self, step: FinishedStep) -> None:
+        """Learn the step's duration and accepted drafts."""
+        if self._capability is not None:
+            self._cost.learn(step.outcome)
+            self.learn(step)
+
+    def forget(self, slots: IntArray) -> None:
+        """Reset these slots: new requests are expected to accept all drafts."""
+        if self._capability is not None:
+            for array in self._old:
+                array.reset(slots)
+
+    # ---------------------------------------------------------------- internals
+
+    def _decided(
+        self, context: StepContext, verify: IntArray, reason: str, live: FloatArray
+    ) -> SpecPlan:
+        capability = context.capability
+        if capability.level is Level.UNIFORM:
+            rungs = capability.uniform_values
+            k = next((rung for rung in rungs if rung >= int(verify.max(initial=0))), rungs[-1])
+            verify = np.minimum(context.draft_available, k)
+        return SpecPlan(
+            step=context.step,
+            verify=verify,
+            draft_depth=capability.uniform_values[-1],
+            mode=Mode.ON,
+            reason=reason,
+            notes=(live,),
+        )
+
+    def _shift(self, slots: IntArray, live: FloatArray) -> FloatArray:
+        """Return [B, Kmax] acceptance of `lag` rounds ago; store this round's."""
+        for array in self._old:
+            live, older = array[slots], live
+            array[slots] = older
+        return live
+
+    def _measuring(self, context: StepContext) -> int | None:
+        """Return a K untimed at this load; replaces profiling at start-up."""
+        batch = context.batch_size
+        if self._profile is not None or not batch or context.step % _MEASURING_PERIOD:
+            return None
+        if context.prefill_tokens:  # such a step would measure its prompts
+            return None
+        return self._untimed.offer(self._cost, batch)
+
+
+def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:
+    """Return the number of drafts with the most expected tokens per second; ties go to the smaller.
+
+    Args:
+        survival: [B, Kmax] old survivals.
+        available: [B] available drafts.
+        seconds: [M + 1] step time with m drafts, M >= sum of `available`.
+    """
+    inside = np.arange(survival.shape[1]) < available[:, None]
+    ranked = np.sort(survival[inside])[::-1]
+    tokens = float(len(available)) + np.concatenate(([0.0], np.cumsum(ranked)))
+    return int(np.argmax(tokens / seconds[: len(tokens)]))
+
+
+def best_uniform(
+    survival: FloatArray, available: IntArray, seconds: FloatArray, rungs: tuple[int, ...]
+) -> int:
+    """Return the K of `rungs` with the most expected tokens per second if all verify it."""
+    position = np.arange(survival.shape[1])
+    best, chosen = -1.0, rungs[0]
+    for k in rungs:
+        verify = np.minimum(available, k)
+        value = float(np.sum(survival, where=position < verify[:, None]))
+        goodput = (len(available) + value) / float(seconds[int(verify.sum())])
+        if goodput > best:
+            best, chosen = goodput, k
+    return chosen

@@ -1,0 +1,89 @@
+"""Baseline: the heuristic schedule of Hugging Face transformers: +2 on full acceptance, else -1.
+
+Rule: K <- K + 2 after a fully accepted round, otherwise K <- max(1, K - 1). A round without drafts
+changes nothing.
+
+Source: `AssistedCandidateGenerator.update_candidate_strategy` in generation/candidate_generator.py
+of transformers 5.19 (`num_assistant_tokens_schedule` "heuristic", or "heuristic_transient";
+`num_assistant_tokens` 20). Granularity: L2; the original serves one request, here each request has
+its own K. A new request starts with the K of the request that ended last, or afresh with
+`transient`. D is the largest K of the batch; an engine with one K per batch runs the rounded mean.
+K is capped at the engine's Kmax.
+
+Faults kept: one rejected draft in a row of twenty counts like twenty; load is ignored; K >= 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.per_request import integers
+from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy import Provenance
+from adaptive_spec.sim.baselines.parts.per_request_plan import per_request_plan
+from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
+
+
+class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `hf_heuristic`."""
+
+    initial: Annotated[int, msgspec.Meta(ge=1)] = 20
+    """K of the first request; above Kmax: Kmax."""
+    transient: bool = False
+    """Start every request with `initial`."""
+
+
+class HfHeuristicPolicy(StatelessPolicy):
+    """Policy of K + 2 after full acceptance, K - 1 otherwise."""
+
+    name: ClassVar[str] = "hf_heuristic"
+    summary: ClassVar[str] = "K + 2 when all drafts were accepted, else K - 1, transformers"
+    Options: ClassVar[type[msgspec.Struct]] = HfHeuristicOptions
+    provenance: ClassVar[Provenance] = Provenance(
+        source="transformers generation/candidate_generator.py, schedule heuristic",
+        granularity=Level.FULL,
+        faults="one rejection counts like many; ignores load; never off",
+    )
+
+    def __init__(self, options: HfHeuristicOptions, *, seed: int = 0) -> None:
+        del seed
+        self._options = options
+        self._start = options.initial
+        self._k = integers(0)  # 0: not started
+        self._most: int | None = None
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Plan each request's own K."""
+        self._most = context.capability.max_draft_tokens
+        k = self._current(context.slots)
+        start = min(self._start, self._most)
+        mean = round(float(k.mean())) if k.size else start
+        return per_request_plan(context, k, "2 more or 1 less", empty=start, uniform=mean)
+
+    def observe(self, step: FinishedStep) -> None:
+        """Update K of the requests that verified drafts."""
+        outcome = step.outcome
+        drafted = outcome.verified > 0
+        slots = outcome.slots[drafted]
+        if not slots.size or self._most is None:
+            return
+        k = self._current(slots)
+        full = outcome.accepted[drafted] == outcome.verified[drafted]
+        self._k[slots] = np.minimum(np.where(full, k + 2, np.maximum(k - 1, 1)), self._most)
+
+    def forget(self, slots: IntArray) -> None:
+        """Keep the last K of an ended request for the next one, unless `transient`."""
+        if not self._options.transient:
+            begun = self._k[slots]
+            begun = begun[begun > 0]
+            if begun.size:
+                self._start = int(begun[-1])
+        self._k.reset(slots)
+
+    def _current(self, slots: IntArray) -> IntArray:
+        assert self._most is not None
+        k = self._k[slots]
+        return np.where(k > 0, k, min(self._start, self._most))

@@ -1,0 +1,114 @@
+"""The update of position and request effects is one step of Newton's method, in both forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.policies.acceptance.learn_kernel import learn
+
+_PRIOR_VARIANCE = 2.0
+
+
+@pytest.mark.usefixtures("needs_numba")
+@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(0, 60), kmax=st.integers(1, 8))
+def test_both_forms_return_the_same_bits(seed: int, batch: int, kmax: int) -> None:
+    random = np.random.default_rng(seed)
+    hazard = random.uniform(0.01, 0.995, (kmax, batch))
+    slots = random.permutation(batch + 5)[:batch]
+    verified = random.integers(0, kmax + 1, batch)
+    accepted = np.minimum(random.integers(0, kmax + 1, batch), verified)
+    found = []
+    for form in (learn.reference, learn.compile()):
+        position = np.linspace(-1, 1, kmax), np.linspace(5, 1200, kmax)
+        count = np.zeros(kmax, dtype=np.int64)
+        effect, evidence = np.linspace(-1, 1, batch + 5), np.linspace(0, 5, batch + 5)
+        given_arrays = hazard, slots, verified, accepted, *position, count, effect, evidence
+        *sums, by_request = form(*given_arrays, 0.3, 0.98)
+        results = *position, count, effect, evidence, by_request
+        found.append((sums, b"".join(each.tobytes() for each in results)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("each_form")
+def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
+    position, trust, count = np.zeros(3), np.ones(3), np.zeros(3, dtype=np.int64)
+    effect, evidence = np.zeros(5), np.zeros(5)
+    slots, verified, accepted = np.array([4, 0, 2]), np.array([3, 2, 0]), np.array([1, 2, 0])
+    surprise, variance, observed, slope, curvature, by_request = learn(
+        np.full((3, 3), 0.5), slots, verified, accepted, position, trust, count, effect, evidence,
+        1.0, 1.0,
+    )  # fmt: skip
+    assert count.tolist() == [2, 2, 0]
+    assert (surprise, variance, observed) == (1.0, 1.0, 4)
+    assert (slope, curvature) == (0.0, 0.0), "no effects yet, so their variance changes nothing"
+    assert trust.tolist() == [1.5, 1.5, 1.0]
+    assert position.tolist() == pytest.approx([1.0 / 1.75, 0.0, 0.0])
+    assert effect.tolist() == pytest.approx([1.0 / 1.5, 0.0, 0.0, 0.0, 0.0])
+    assert evidence.tolist() == [0.5, 0.0, 0.0, 0.0, 0.5]
+    assert by_request.tolist() == [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
+
+
+@pytest.mark.usefixtures("each_form")
+@pytest.mark.parametrize("accepted", [0, 2, 3])
+@pytest.mark.parametrize("score", [-1.5, 0.4])
+def test_the_slope_is_that_of_the_outcomes_likelihood_in_the_variance(
+    score: float, accepted: int
+) -> None:
+    information, width = 1.2, 1e-5
+
+    def effect_at(log_variance: float) -> float:
+        variance = float(np.exp(log_variance))
+        return variance * score / (1.0 + variance * information)
+
+    def log_likelihood(log_variance: float) -> float:
+        hazard = 1.0 / (1.0 + np.exp(-effect_at(log_variance)))
+        failed = np.log(1.0 - hazard) if accepted < 3 else 0.0
+        return float(accepted * np.log(hazard) + failed)
+
+    at = float(np.log(_PRIOR_VARIANCE))
+    hazard = np.full((3, 1), 1.0 / (1.0 + np.exp(-effect_at(at))))
+    _, _, _, slope, curvature, _ = learn(
+        hazard, np.zeros(1, dtype=np.int64), np.array([3]), np.array([accepted]), np.zeros(3),
+        np.ones(3), np.zeros(3, dtype=np.int64), np.array([effect_at(at)]), np.array([information]),
+        _PRIOR_VARIANCE, 0.75,
+    )  # fmt: skip
+    expected = (log_likelihood(at + width) - log_likelihood(at - width)) / (2.0 * width)
+    assert slope == pytest.approx(expected, rel=1e-4)
+    assert curvature > 0.0
+
+
+@pytest.mark.parametrize("first", [0.01, 0.3, 0.99])
+@pytest.mark.usefixtures("each_form")
+def test_a_large_batch_takes_a_wrong_hazard_to_the_rate_it_shows_and_not_past_it(
+    first: float,
+) -> None:
+    position, trust, count = np.array([np.log(first / (1 - first))]), np.full(1, 2.0), np.zeros(1)
+    verified, accepted = np.ones(256, dtype=np.int64), np.arange(256) % 3 % 2
+    rate, slots = float(accepted.mean()), np.arange(256)
+    for _ in range(6):
+        hazard = 1.0 / (1.0 + np.exp(-position))
+        learn(
+            np.repeat(hazard[:, None], 256, axis=1), slots, verified, accepted, position, trust,
+            count.astype(np.int64), np.zeros(256), np.zeros(256), 1e-9, 0.75,
+        )  # fmt: skip
+        after = float(1.0 / (1.0 + np.exp(-position[0])))
+        assert (after - rate) * (first - rate) > -0.05, "past the rate"
+    assert after == pytest.approx(rate, abs=0.05)
+
+
+@pytest.mark.usefixtures("each_form")
+def test_requests_that_are_known_tell_little_of_the_others() -> None:
+    position, trust, count = np.zeros(1), np.ones(1), np.zeros(1, dtype=np.int64)
+    unknown, known, one = 0.0, 1.5, np.array([1, 1])
+    *_, by_request = learn(
+        np.full((1, 2), 0.5), np.array([0, 1]), one, one, position, trust, count, np.zeros(2),
+        np.array([unknown, known]), _PRIOR_VARIANCE, 0.75,
+    )  # fmt: skip
+    # With a prior variance of 2 the share of it that is left is 1 / (1 + 2 * 1.5).
+    assert by_request.tolist() == [[0.5, 0.5 / 4], [0.25, 0.25 / 4]]
+    assert trust.tolist() == pytest.approx([1.25 + 0.25 / 4])
+    surplus = 0.5 + 0.5 / 4
+    assert position.tolist() == pytest.approx([surplus / (1.25 + 0.25 / 4 + 0.25 * surplus)])

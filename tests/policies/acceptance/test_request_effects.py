@@ -1,0 +1,78 @@
+"""Requests are told apart by their own acceptance; one that is not tried is tried again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.policies.acceptance.model import AcceptanceModel
+
+_BATCH, _K = 16, 4
+_EASY, _HARD = 0.95, 0.08
+
+
+def feed(model: AcceptanceModel, steps: int, stay: float, seed: int = 0) -> float:
+    """Requests that are easy or hard, and stay so from step to step with this probability.
+
+    One ends every fourth step and another begins. Returns by how much the first hazards expected of
+    easy and of hard requests differ, on average over the last hundred steps.
+    """
+    random = np.random.default_rng(seed)
+    slots = np.arange(_BATCH)
+    verified = np.full(_BATCH, _K)
+    easy = random.random(_BATCH) < 0.5
+    apart = []
+    for step in range(steps):
+        if step % 4 == 0:
+            ended = slots[[step // 4 % _BATCH]]
+            model.forget(ended)
+            easy[ended] = random.random() < 0.5
+        if steps - step <= 100 and easy.any() and not easy.all():
+            first = model.hazard(slots)[0]
+            apart.append(first[easy].mean() - first[~easy].mean())
+        hits = random.random((_BATCH, _K)) < np.where(easy, _EASY, _HARD)[:, None]
+        model.learn(slots, verified, hits.cumprod(axis=1).sum(axis=1))
+        easy = np.where(random.random(_BATCH) < stay, easy, ~easy)
+    return float(np.mean(apart))
+
+
+@pytest.mark.parametrize(("stay", "least"), [(1.0, 0.5), (0.85, 0.1)])
+def test_requests_that_stay_or_change_within_some_steps_are_told_apart(
+    stay: float, least: float
+) -> None:
+    assert feed(AcceptanceModel(_K), 600, stay=stay) > least
+
+
+def test_where_all_requests_are_alike_they_are_hardly_told_apart() -> None:
+    random = np.random.default_rng(0)
+    model, slots = AcceptanceModel(_K), np.arange(_BATCH)
+    for step in range(600):
+        hits = random.random((_BATCH, _K)) < 0.6
+        model.learn(slots, np.full(_BATCH, _K), hits.cumprod(axis=1).sum(axis=1))
+        if step % 4 == 0:
+            model.forget(slots[[step // 4 % _BATCH]])
+    assert model.hazard(slots)[0].std() < 0.06
+
+
+@given(effect=st.floats(0.01, 4.0), information=st.floats(0.0, 5.0))
+def test_a_request_that_is_not_tried_returns_to_the_mean(effect: float, information: float) -> None:
+    model, slots, none = AcceptanceModel(_K), np.array([3]), np.array([0])
+    effects = model.history.effects
+    effects.effect[slots], effects.evidence[slots] = effect, information
+    before = abs(effect)
+    for _ in range(20):
+        model.learn(slots, none, none)
+        now = abs(float(effects.of(slots)[0]))
+        assert now <= before
+        before = now
+    assert before <= 0.05 * abs(effect)
+
+
+def test_an_ended_request_leaves_nothing_behind() -> None:
+    model, slots = AcceptanceModel(_K), np.arange(_BATCH)
+    feed(model, 50, stay=0.85)
+    model.forget(slots)
+    assert not model.history.effects.of(slots).any()
+    assert not model.history.effects.information(slots).any()

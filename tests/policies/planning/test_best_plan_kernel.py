@@ -1,0 +1,52 @@
+"""The best plan in one call is that of the planner, by the worth of tokens, in both forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptive_spec.policies.planning.best_plan_kernel import best_plan
+from adaptive_spec.policies.planning.planner import best_admission
+from adaptive_spec.policies.planning.throughput_weights import token_worth
+from adaptive_spec.step import Capability, Level
+
+
+@pytest.mark.usefixtures("needs_numba")
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    batch=st.integers(1, 40),
+    kmax=st.integers(1, 8),
+    level=st.sampled_from([Level.VERIFY, Level.FULL]),
+    dear=st.floats(0.0, 1.0),
+)
+def test_both_forms_choose_what_the_planner_does(
+    seed: int, batch: int, kmax: int, level: Level, dear: float
+) -> None:
+    random = np.random.default_rng(seed)
+    engine = Capability(level=level, max_draft_tokens=kmax)
+    survival = np.cumprod(random.uniform(0.01, 0.995, (kmax, batch)), axis=0)
+    possible, available = random.integers(0, kmax + 1, (2, batch))
+    verify_seconds = 1.0 + np.cumsum(random.exponential(dear / batch, batch * kmax + 1))
+    drafting = np.cumsum(random.uniform(0.0, 0.1, kmax + 1))
+    own = random.uniform(1.0, 3.0, batch)
+    depths = np.arange(kmax + 1) if engine.steers_depth else np.array([kmax])
+    found = []
+    for form in (best_plan.reference, best_plan.compile()):
+        weights = np.empty(batch)
+        costs = verify_seconds, drafting, depths, engine.steers_depth
+        verify, *rest = form(survival, own, possible, available, *costs, weights)
+        found.append((verify.tolist(), rest, weights.tobytes()))
+    assert found[0] == found[1]
+    verify, (depth, value, seconds, tokens, by_worth), _ = found[0]
+    worth = token_worth(survival, verify_seconds, drafting, engine)
+    assert weights == pytest.approx(own * worth if by_worth else own)
+    expected = best_admission(
+        survival * weights, weights, possible, available, verify_seconds, drafting, engine
+    )
+    assert (verify, depth) == (expected.verify.tolist(), expected.draft_depth)
+    assert (value, seconds) == pytest.approx((expected.tokens, expected.seconds))
+    reached = np.arange(kmax)[:, None] < expected.verify
+    assert tokens == pytest.approx(batch + survival[reached].sum())

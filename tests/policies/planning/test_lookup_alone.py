@@ -1,0 +1,141 @@
+"""When the drafter's pass is left out because look-ups serve every request."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from adaptive_spec import Mode
+from adaptive_spec.policies.planning.lookup_alone import LookupAlone
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.step import FinishedStep, FloatArray, SpecPlan, StepContext, StepOutcome
+from tests.policies.planning.test_plans import context
+from tests.policies.planning.test_step_forecast import FULL
+
+KMAX = FULL.max_draft_tokens
+
+
+class Timed(CostModel):
+    """A target pass of 10 ms, and 1 ms for each pass of the drafter."""
+
+    def verify_seconds(
+        self, batch_size: int, context_tokens: int, prefill_tokens: int
+    ) -> FloatArray:
+        return np.full(batch_size * KMAX + 1, 0.010)
+
+    def draft_seconds(self, batch_size: int) -> FloatArray:
+        seconds: FloatArray = 0.001 * np.maximum(np.arange(KMAX + 1), 1)
+        return seconds
+
+
+def at(requests: int, **changes: object) -> StepContext:
+    copied = np.full(requests, KMAX)
+    return context(0, [KMAX] * requests, lookup_available=copied, lookup_match=copied, **changes)
+
+
+def took(copies: list[bool], accepted: int = 2) -> FinishedStep:
+    """A step that verified copied drafts, or the drafter's where a copied draft rarely agrees."""
+    now, looked_up = at(len(copies)), np.array(copies)
+    verified = np.full(len(copies), KMAX)
+    right = np.where(looked_up, KMAX, accepted)
+    plan = SpecPlan(
+        step=0, verify=verified, draft_depth=1, mode=Mode.ON, reason="", from_lookup=looked_up
+    )
+    outcome = StepOutcome(
+        step=0,
+        slots=now.slots,
+        verified=verified,
+        accepted=right,
+        emitted=right + 1,
+        batch_size=len(copies),
+        batch_tokens=len(copies) * (KMAX + 1),
+        context_tokens=100,
+        prefill_tokens=0,
+        draft_depth=1,
+        ragged=False,
+        seconds=0.011,
+        lookup_agreed=np.where(looked_up, KMAX, 0),
+    )
+    return FinishedStep(now, plan, outcome)
+
+
+def predicted(drafts: float, requests: int) -> FloatArray:
+    """Survival [Kmax, B] of drafts that are expected to be accepted so often in all."""
+    return np.full((KMAX, requests), drafts / KMAX)
+
+
+def learn(alone: LookupAlone, copies: list[bool], accepted: float, copied: float) -> None:
+    survival = predicted(accepted, len(copies))
+    survival_copied = np.where(copies, 1.0, predicted(copied, len(copies)))
+    alone.learn(took(copies), Timed(FULL), survival, survival_copied)
+
+
+def after(
+    steps: int, copies: list[bool], accepted: float = 2.0, copied: float = 0.0
+) -> LookupAlone:
+    alone = LookupAlone()
+    for _ in range(steps):
+        learn(alone, copies, accepted, copied)
+    return alone
+
+
+def lost(now: StepContext, *rows: int) -> StepContext:
+    possible = now.draft_possible.copy()
+    possible[list(rows)] = 0
+    return msgspec.structs.replace(now, draft_possible=possible, draft_available=possible)
+
+
+def test_the_drafter_is_left_where_every_step_copies_but_not_before_it_was_tried() -> None:
+    assert not LookupAlone().pays(at(1))
+    assert not after(3, [True]).pays(at(1))
+    assert after(20, [True]).pays(at(1))
+
+
+def test_the_drafter_stays_where_it_saves_steps_of_the_target() -> None:
+    assert not after(100, [False]).pays(at(1))
+
+
+def test_the_drafter_is_left_where_its_drafts_are_hardly_better_than_copied_ones() -> None:
+    assert after(100, [False], accepted=1.0, copied=0.95).pays(at(1))
+    assert not after(100, [False], accepted=1.0, copied=0.5).pays(at(1))
+
+
+def test_steps_in_which_copied_drafts_would_have_done_better_count_for_the_look_up() -> None:
+    alone = after(50, [False], accepted=1.0, copied=0.7)
+    assert not alone.pays(at(1))
+    for _ in range(50):
+        learn(alone, [False], 1.0, 0.7)
+        learn(alone, [False], 0.7, 1.0)
+    assert alone.pays(at(1))
+
+
+def test_one_request_that_needs_the_drafter_keeps_it_for_all() -> None:
+    alone = after(60, [True, False])
+    assert not alone.pays(at(2))
+    alone.forget(np.array([1]))
+    assert not alone.pays(at(2)), "a new request has the drafter first"
+
+
+def test_a_request_that_was_given_up_stays_without_the_drafter_until_it_ends() -> None:
+    alone = after(20, [True])
+    assert alone.pays(at(1))
+    for _ in range(40):
+        learn(alone, [False], 2.0, 0.0)
+    assert alone.pays(lost(at(1), 0))
+    assert not alone.pays(at(1)), "the plan was not carried out"
+    alone.forget(np.array([0]))
+    assert not alone.pays(lost(at(1), 0))
+
+
+def test_prompts_meet_the_drafter() -> None:
+    alone = after(20, [True])
+    assert not alone.pays(at(1, prefill_tokens=30))
+    assert not alone.pays(at(1, waiting=1))
+    assert alone.pays(at(1))
+
+
+def test_nothing_is_left_out_without_a_second_source_or_where_the_engine_cannot() -> None:
+    alone = after(20, [True])
+    assert not alone.pays(context(0, [KMAX]))
+    fixed = msgspec.structs.replace(FULL, cold_off=False)
+    assert not alone.pays(msgspec.structs.replace(at(1), capability=fixed))

@@ -1,0 +1,293 @@
+"""OFF comes when staying on has cost as much as coming back; probes bring it back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from adaptive_spec.policies.switch import probe_schedule
+from adaptive_spec.policies.switch.break_even import Prospect
+from adaptive_spec.policies.switch.modes import ModeMachine
+from adaptive_spec.step import Capability, Level, Mode
+
+STEP, PASS = 0.01, 0.0006
+
+
+class Forecast(NamedTuple):
+    """What a step is expected to take and bring."""
+
+    expected: Prospect
+    off_seconds: float = STEP
+    warm_seconds: float = PASS
+    advantage: float = 0.0
+
+    def prospect(self) -> Prospect:
+        return self.expected
+
+
+OUTLOOK = Prospect(gain=0.3, break_even=0.1, worthwhile=0.4)
+HOPELESS = Prospect(gain=0.0, break_even=1.5, worthwhile=0.97)
+
+
+def capability(**changes: object) -> Capability:
+    settings = {"level": Level.FULL, "max_draft_tokens": 4, "cold_off": True, **changes}
+    return Capability(**settings)
+
+
+class Server:
+    """Steps of a batch of alike requests around a machine, with what a policy would tell it."""
+
+    def __init__(self, of: Capability, *, batch: int = 8, lifetime: int = 200) -> None:
+        self.machine, self.batch, self.lifetime = ModeMachine(of), batch, lifetime
+        self.has_state = of.off_pass
+        self.random = np.random.default_rng(0)
+        self.now, self.step_number = 0.0, 0
+        self.hazard, self.outlook = 0.03, OUTLOOK
+        self.fresh = np.ones(batch, dtype=bool)
+        self.age = self.random.integers(0, lifetime, batch)
+        self.seconds_lost = 0.0
+        self.probing_began: list[float] = []
+
+    def step(self, *, gain: float = -0.05) -> Mode:
+        machine = self.machine
+        ending = self.age >= self.lifetime
+        machine.ended(int(ending.sum()))
+        was_probing = machine.probing
+        mode = machine.step(
+            Forecast(self.outlook, warm_seconds=PASS if self.has_state else 0.0),
+            batch_size=self.batch,
+            prompts=bool(ending.any()),
+            now=self.now,
+        )
+        if machine.probing and not was_probing:
+            self.probing_began.append(self.now)
+        self.fresh[ending] = True
+        self.age = np.where(ending, 0, self.age + 1)
+        if machine.cold and self.has_state:
+            self.fresh[:] = False
+        seconds, tokens = STEP, float(self.batch)
+        if machine.probing or mode is Mode.OFF_WARM:
+            seconds += PASS
+        elif mode is Mode.ON:
+            tokens *= 1.0 + gain
+        machine.ran(seconds=seconds, tokens=tokens)
+        self.seconds_lost += seconds - tokens * STEP / self.batch
+        if machine.probing:
+            samples = min(int(self.fresh.sum()), machine.probe_requests)
+            accepted = int(self.random.binomial(samples, self.hazard))
+            machine.scored(samples=samples, accepted=accepted)
+        self.now += seconds
+        return mode
+
+    def run(self, seconds: float, **arguments: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.step(**arguments)
+
+    def until(self, mode: Mode, limit: float = 600.0, **arguments: float) -> float:
+        began = self.now
+        while self.step(**arguments) is not mode:
+            assert self.now < began + limit, f"{mode} not reached"
+        return self.now - began
+
+
+def test_it_stays_on_while_speculation_pays() -> None:
+    server = Server(capability())
+    server.run(60.0, gain=0.05)
+    assert server.machine.mode is Mode.ON
+    assert server.machine.switches == 0
+
+
+def test_a_gain_that_comes_and_goes_does_not_switch_it_off() -> None:
+    server = Server(capability())
+    for n in range(4000):
+        server.step(gain=0.3 if n % 4 == 0 else -0.05)
+    assert server.machine.mode is Mode.ON
+
+
+def test_what_going_cold_at_once_would_have_saved_is_at_most_the_cost_of_coming_back() -> None:
+    server = Server(capability())
+    server.until(Mode.OFF_COLD)
+    coming_back = 0.5 * OUTLOOK.gain * server.lifetime * STEP
+    assert 0.1 * coming_back < server.seconds_lost < 1.2 * coming_back
+
+
+def test_longer_requests_make_it_stay_warm_for_longer() -> None:
+    reached = {}
+    for lifetime in (50, 400):
+        server = Server(capability(), lifetime=lifetime)
+        reached[lifetime] = server.until(Mode.OFF_COLD)
+    assert reached[400] > 2.0 * reached[50]
+
+
+def test_an_engine_without_cold_off_stays_warm() -> None:
+    server = Server(capability(cold_off=False))
+    server.until(Mode.OFF_WARM, gain=-0.2)
+    server.run(120.0)
+    assert server.machine.mode is Mode.OFF_WARM
+
+
+def test_fixed_passes_are_left_out_to_see_what_they_cost() -> None:
+    """As long as they always run, K = 0 seems to cost no more than OFF."""
+    fixed = capability(level=Level.VERIFY, cold_off=False, depth_follows=False)
+    Server(fixed).until(Mode.OFF_WARM, limit=60.0, gain=-0.002)
+
+
+def test_a_drafter_without_state_goes_cold_at_once() -> None:
+    server = Server(capability(off_pass=False))
+    assert server.until(Mode.OFF_COLD, gain=-0.05) < 3.0
+
+
+def test_past_gains_keep_a_drafter_without_state_on_between_bursts() -> None:
+    server = Server(capability(off_pass=False), batch=1)
+    for _ in range(20):
+        server.run(1.0, gain=0.3)
+        server.run(4.0, gain=-0.02)
+        assert server.machine.switches == 0
+
+
+def test_tokens_beyond_the_prediction_keep_it_on() -> None:
+    server = Server(capability(off_pass=False), batch=1)
+    for n in range(2000):
+        server.step(gain=-0.02)
+        server.machine.emitted(surplus=4.0 if n % 50 == 0 else 0.0)
+    assert server.machine.switches == 0
+
+
+def test_past_gains_are_used_up() -> None:
+    server = Server(capability(off_pass=False))
+    server.run(60.0, gain=0.3)
+    server.until(Mode.OFF_COLD, limit=30.0, gain=-0.2)
+
+
+def test_an_engine_that_cannot_run_without_drafts_never_stops() -> None:
+    server = Server(capability(level=Level.UNIFORM, ladder=(1, 2, 4)))
+    server.run(60.0, gain=-0.5)
+    assert server.machine.mode is Mode.ON
+
+
+def test_nothing_stops_before_step_times_are_known() -> None:
+    machine = ModeMachine(capability())
+    for n in range(2000):
+        machine.step(
+            Forecast(OUTLOOK),
+            batch_size=4,
+            prompts=True,
+            now=n * STEP,
+            ready=False,
+        )
+        machine.ran(seconds=2 * STEP, tokens=4.0)
+    assert machine.mode is Mode.ON
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("off_pass", [True, False])
+def test_a_dead_drafter_costs_less_than_half_a_per_cent(batch: int, off_pass: bool) -> None:
+    server = Server(capability(off_pass=off_pass), batch=batch)
+    server.until(Mode.OFF_COLD)
+    server.seconds_lost, began = 0.0, server.now
+    server.run(300.0)
+    assert server.machine.mode is Mode.OFF_COLD
+    assert len(server.probing_began) >= 5
+    assert server.seconds_lost < 0.005 * (server.now - began)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("dead_seconds", [30.0, 600.0])
+def test_a_drafter_that_revives_is_back_within_30_seconds(batch: int, dead_seconds: float) -> None:
+    server = Server(capability(), batch=batch)
+    server.until(Mode.OFF_COLD)
+    server.run(dead_seconds)
+    server.hazard = 0.8
+    assert server.until(Mode.ON, limit=30.0) <= 30.0
+
+
+def test_from_cold_a_probe_waits_for_requests_that_begin() -> None:
+    server = Server(capability(), batch=1, lifetime=300)
+    server.until(Mode.OFF_COLD)
+    server.run(60.0)
+    machine = server.machine
+    while machine.probing:
+        server.step()
+    server.age[:] = 5  # nobody ends for another 295 steps
+    server.now += 600.0  # a probe is long due
+    server.step()
+    assert machine.cold
+    assert machine.prompts_only(now=server.now) is Mode.OFF_COLD
+    assert machine.probing
+    assert not machine.cold
+
+
+@pytest.mark.slow
+def test_probes_become_rarer_the_longer_it_is_off() -> None:
+    server = Server(capability())
+    server.until(Mode.OFF_COLD)
+    server.run(1800.0)
+    gaps = np.diff(server.probing_began)
+    assert gaps[-5:].mean() > 1.5 * gaps[:5].mean()
+
+
+@pytest.mark.slow
+def test_twice_the_load_makes_a_probe_due() -> None:
+    server = Server(capability(off_pass=False), batch=8)
+    server.until(Mode.OFF_COLD)
+    server.run(1200.0)
+    while server.machine.probing:
+        server.step()
+    before = len(server.probing_began)
+    server.run(1.0)
+    assert len(server.probing_began) == before
+    server.batch, server.age, server.fresh = 16, np.zeros(16, dtype=int), np.ones(16, dtype=bool)
+    server.run(2.0)
+    assert len(server.probing_began) > before
+
+
+def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
+    server = Server(capability(off_pass=False), batch=8)
+    server.until(Mode.OFF_COLD)
+    server.seconds_lost, began = 0.0, server.now
+    for n in range(6000):
+        server.batch = 4 if n // 10 % 2 else 16
+        server.age = np.zeros(server.batch, dtype=int)
+        server.fresh = np.ones(server.batch, dtype=bool)
+        server.step()
+    assert server.seconds_lost < 0.015 * (server.now - began)
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_schedule, "_OVERHEAD", 1.0)
+    probes = {}
+    for outlook in (OUTLOOK, HOPELESS):
+        server = Server(capability(off_pass=False))
+        server.outlook = outlook
+        server.until(Mode.OFF_COLD)
+        server.run(600.0)
+        probes[outlook.gain] = len(server.probing_began)
+    assert 0 < probes[0.0] < 0.5 * probes[0.3]
+
+
+@pytest.mark.slow
+def test_a_brief_return_does_not_start_the_law_afresh() -> None:
+    server = Server(capability(off_pass=False))
+    server.until(Mode.OFF_COLD)
+    server.run(1000.0)
+    server.hazard = 0.8
+    server.until(Mode.ON)
+    server.hazard = 0.03
+    server.until(Mode.OFF_COLD)
+    server.run(300.0)
+    began = np.array(server.probing_began)
+    first, last = began < began[0] + 300.0, began > server.now - 300.0
+    assert last.sum() < 0.7 * first.sum()
+
+
+def test_a_clock_that_jumps_back_still_probes() -> None:
+    server = Server(capability(off_pass=False))
+    server.now = 1e6
+    server.until(Mode.OFF_COLD)
+    server.now = 0.0
+    server.run(5.0)
+    assert server.probing_began

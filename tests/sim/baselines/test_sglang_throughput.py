@@ -1,0 +1,139 @@
+"""SGLang's throughput-aware steps: scores, windows, hysteresis and their faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_spec import PolicyError
+from adaptive_spec.sim.baselines.engines.sglang_throughput import PositionWindows
+from tests.sim.baselines.baseline_support import build_baseline
+from tests.sim.baselines.short_simulation import simulated_mean_k
+from tests.sim.baselines.tiny_engine import TinyEngine, linear, profile_file
+
+NAME = "adaptive_spec.sim.baselines.engines.sglang_throughput:SGLangThroughputPolicy"
+FALLING = (3, 2, 1, 0)
+COST = {"fixed": 0.01, "token": 1e-5, "draft_pass": 5e-4}
+
+
+def throughput(folder: Path, cost: dict[str, float] | None = None, **options: Any) -> Any:
+    return build_baseline(NAME, {"profile": profile_file(folder, **(cost or COST)), **options})
+
+
+def windows(rates: list[float], positions: int = 7, size: int = 10) -> PositionWindows:
+    found = PositionWindows(positions, size)
+    for window, rate in zip(found.windows, rates, strict=False):
+        window.extend([rate] * size)
+    return found
+
+
+def test_unseen_positions_continue_geometrically() -> None:
+    known = windows([0.8, 0.4, 0.2])
+    assert known.expected_tokens(3) == pytest.approx(2.4)
+    assert known.expected_tokens(5) == pytest.approx(2.4 + 0.1 + 0.05)
+
+
+def test_a_single_known_position_is_copied_once_which_is_too_good() -> None:
+    assert windows([0.6]).expected_tokens(2) == pytest.approx(2.2)
+
+
+def test_without_any_acceptance_deeper_positions_have_no_score() -> None:
+    assert windows([0.0]).expected_tokens(1) == 1.0
+    assert windows([0.0, 0.0]).expected_tokens(3) is None
+    assert windows([]).expected_tokens(1) is None
+
+
+def test_a_request_says_nothing_about_what_it_did_not_verify() -> None:
+    found = PositionWindows(3, 5)
+    found.record(np.array([3, 1]), np.array([2, 1]), 3)
+    assert [list(window) for window in found.windows] == [[1.0], [1.0], [0.0]]
+
+
+def test_it_waits_for_full_windows_of_all_positions(tmp_path: Path) -> None:
+    engine = TinyEngine(throughput(tmp_path), accepts=0, kmax=7)
+    depths = engine.run(80)
+    # Profiling takes the first steps, then 20 batches of K = 7 are needed.
+    switched = depths.index(1, 20)
+    assert set(depths[switched:]) == {1}
+    assert sum(depth == 7 for depth in depths[:switched]) >= 20
+
+
+def test_it_takes_the_candidate_of_the_best_tokens_per_second(tmp_path: Path) -> None:
+    # Positions are accepted by 3, 2, 1, 0 of 4: 2.5 tokens at 11.66 ms (K = 3) or 13.82 (K = 7),
+    # 18 % more; at K = 3 the tail continues with .14, .08, which is not worth 2 or 4 passes.
+    engine = TinyEngine(throughput(tmp_path), accepts=FALLING, kmax=7, seconds=linear(**COST))
+    engine.run(150)
+    assert set(engine.run(50)) == {3}
+
+
+def test_a_gain_below_the_hysteresis_is_not_taken(tmp_path: Path) -> None:
+    policy = throughput(tmp_path, switch_hysteresis=0.25)
+    engine = TinyEngine(policy, accepts=FALLING, kmax=7, seconds=linear(**COST))
+    engine.run(150)
+    assert set(engine.run(50)) == {7}
+
+
+def test_a_tail_that_is_only_extrapolated_is_tried_again_and_again(tmp_path: Path) -> None:
+    # Three drafts always accepted, never a fourth: seen from K = 3, every position is certain.
+    engine = TinyEngine(throughput(tmp_path), accepts=3, kmax=7, seconds=linear(**COST))
+    engine.run(150)
+    assert set(engine.run(200)) == {3, 7}
+
+
+def test_it_never_switches_off(tmp_path: Path) -> None:
+    dear = {"fixed": 0.001, "token": 1e-3, "draft_pass": 5e-3}
+    engine = TinyEngine(throughput(tmp_path, dear), accepts=0, seconds=linear(**dear))
+    engine.run(200)
+    assert set(engine.run(50)) == {1}
+
+
+def test_when_k_falls_the_windows_above_are_cleared(tmp_path: Path) -> None:
+    policy = throughput(tmp_path)
+    engine = TinyEngine(policy, accepts=0, kmax=7)
+    engine.run(150)
+    full, *rest = policy.windows.windows
+    assert len(full) == 20
+    assert not any(rest)
+
+
+def test_a_batch_size_with_other_candidates_switches_at_once(tmp_path: Path) -> None:
+    policy = throughput(tmp_path, candidates=[[1, [3, 5]], [16, [1]]])
+    engine = TinyEngine(policy, accepts=5)
+    engine.run(60)
+    engine.batch = 16
+    engine.run(40)
+    assert set(engine.run(20)) == {1}
+    engine.batch = 4
+    assert engine.step().draft_depth in (3, 5)
+
+
+def test_context_does_not_enter_its_costs(tmp_path: Path) -> None:
+    short, long = (
+        TinyEngine(throughput(tmp_path), accepts=2, context_tokens=tokens)
+        for tokens in (100, 100_000)
+    )
+    assert short.run(200) == long.run(200)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"candidates": [[1, [0, 1]]]}, ">= 1"),
+        ({"candidates": []}, "ascend"),
+        ({"candidates": [[8, [1]], [1, [3]]]}, "ascend"),
+        ({"profiled_batch_sizes": [4, 1]}, "ascend"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        build_baseline(NAME, options)
+
+
+@pytest.mark.parametrize(("model", "low", "high"), [("good", 2.5, 5.0), ("dead", 0.9, 1.3)])
+def test_simulated_it_goes_deep_with_a_good_drafter_and_shallow_with_a_dead_one(
+    model: str, low: float, high: float
+) -> None:
+    assert low <= simulated_mean_k(build_baseline(NAME), model) <= high

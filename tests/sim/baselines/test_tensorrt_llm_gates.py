@@ -1,0 +1,222 @@
+"""TensorRT-LLM's schedule and gates as baselines: their rules, with their faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Level, Mode, PolicyError, SpecPlan, check_policy
+from adaptive_spec.adapters.tensorrt_llm.ladder import ladder_of
+from adaptive_spec.policy import Policy
+from adaptive_spec.sim.sweep.config import load_sweep_config
+from adaptive_spec.step import StepContext
+from tests.sim.baselines.baseline_support import build_baseline, finished
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "tensorrt_llm_sim.yaml"
+MODULE = "adaptive_spec.sim.baselines.engines.tensorrt_llm_gates"
+WINDOW_GATE = f"{MODULE}:TensorRTLLMWindowGatePolicy"
+REQUEST_GATE = f"{MODULE}:TensorRTLLMRequestGatePolicy"
+SCHEDULE = "adaptive_spec.sim.baselines.engines.tensorrt_llm_schedule:TensorRTLLMSchedulePolicy"
+WINDOW = {"acceptance_rate_window_size": 3, "acceptance_rate_threshold": 0.5}
+REQUESTS = {"acceptance_window": 3, "acceptance_length_threshold": 1.0}
+
+
+def context(batch: int = 2, *, ladder: tuple[int, ...] = (0, 1, 2, 3, 5)) -> StepContext:
+    return StepContext(
+        step=0,
+        capability=Capability(
+            level=Level.UNIFORM, max_draft_tokens=5, ladder=ladder, cold_off=True
+        ),
+        request_ids=[f"r{i}" for i in range(batch)],
+        slots=np.arange(batch),
+        context_tokens=np.full(batch, 10),
+        draft_available=np.full(batch, 5),
+        draft_possible=np.full(batch, 5),
+        engine_k=5,
+        tpot_target=np.full(batch, np.inf),
+        task=np.full(batch, -1),
+        temperature=np.zeros(batch),
+    )
+
+
+def plan(policy: Policy, **changes: Any) -> SpecPlan:
+    return policy.plan(context(**changes))
+
+
+def ended(policy: Policy, accepted: list[int], slot: int = 0) -> None:
+    """A request of so many steps, with these accepted drafts, comes and goes."""
+    for count in accepted:
+        policy.observe(finished([5], [count], slots=np.array([slot])))
+    policy.forget(np.array([slot]))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (WINDOW_GATE, WINDOW),
+        (WINDOW_GATE, {**WINDOW, "schedule": [[2, 5], [3, 1]]}),
+        (REQUEST_GATE, {**REQUESTS, "k": 3}),
+        (SCHEDULE, {"schedule": [[3, 5], [4, 2]]}),
+    ],
+)
+def test_they_keep_the_contract_of_a_policy(name: str, options: dict[str, Any]) -> None:
+    check_policy(lambda seed: build_baseline(name, options, seed=seed))
+
+
+@pytest.mark.parametrize(
+    ("batch", "k"), [(1, 5), (4, 5), (5, 2), (8, 2), (9, 1), (32, 1), (33, 0), (256, 0)]
+)
+def test_a_key_is_the_largest_batch_of_its_k_and_past_the_last_there_is_none(
+    batch: int, k: int
+) -> None:
+    chosen = plan(build_baseline(SCHEDULE, {"schedule": [[4, 5], [8, 2], [32, 1]]}), batch=batch)
+    assert (chosen.draft_depth, chosen.verify.tolist()) == (k, [k] * batch)
+    assert chosen.mode is (Mode.ON if k else Mode.OFF_COLD)
+
+
+def test_the_window_gate_waits_for_a_full_window() -> None:
+    policy = build_baseline(WINDOW_GATE, {**WINDOW, "k": 3})
+    for _ in range(2):
+        policy.observe(finished([3, 3], [0, 0]))
+        assert plan(policy).draft_depth == 3
+    policy.observe(finished([3, 3], [0, 0]))
+    closed = plan(policy)
+    assert (closed.draft_depth, closed.verify.tolist(), closed.mode) == (0, [0, 0], Mode.OFF_COLD)
+
+
+def test_the_window_gate_stays_open_at_its_threshold_and_closes_below() -> None:
+    policy = build_baseline(WINDOW_GATE, WINDOW)
+    for _ in range(3):
+        policy.observe(finished([2, 2], [2, 0]))
+    assert plan(policy).draft_depth == 5
+    policy.observe(finished([4, 4], [2, 1]))
+    assert plan(policy).draft_depth == 0
+
+
+def test_old_iterations_leave_the_window() -> None:
+    policy = build_baseline(WINDOW_GATE, WINDOW)
+    for _ in range(50):
+        policy.observe(finished([5], [5]))
+    for _ in range(2):
+        policy.observe(finished([5], [0]))
+    assert plan(policy).mode is Mode.OFF_COLD
+
+
+def test_a_closed_gate_never_opens_again() -> None:
+    policy = build_baseline(WINDOW_GATE, WINDOW)
+    for _ in range(3):
+        policy.observe(finished([5], [0]))
+    for _ in range(1000):
+        policy.observe(finished([5], [5]))
+    assert plan(policy).draft_depth == 0
+
+
+def test_iterations_without_drafts_are_no_samples_of_the_window_gate() -> None:
+    policy = build_baseline(WINDOW_GATE, WINDOW)
+    for _ in range(10):
+        policy.observe(finished([0, 0], [0, 0]))
+    assert plan(policy).mode is Mode.ON
+
+
+def test_every_iteration_weighs_the_same_whatever_its_batch() -> None:
+    # 2 of 3 iterations reject their one request's drafts, 64 requests of the third accept all.
+    policy = build_baseline(WINDOW_GATE, WINDOW)
+    policy.observe(finished([5] * 64, [5] * 64))
+    policy.observe(finished([5], [0]))
+    policy.observe(finished([5], [0]))
+    assert plan(policy).draft_depth == 0
+
+
+def test_the_request_gate_only_learns_from_requests_that_have_ended() -> None:
+    policy = build_baseline(REQUEST_GATE, {**REQUESTS, "k": 3})
+    for _ in range(100):
+        policy.observe(finished([3, 3, 3, 3], [0, 0, 0, 0]))
+    assert plan(policy).draft_depth == 3
+    policy.forget(np.array([0, 1]))
+    assert plan(policy).draft_depth == 3
+    policy.forget(np.array([2]))
+    assert plan(policy).draft_depth == 0
+
+
+def test_the_prompts_pass_counts_as_an_iteration_of_the_request() -> None:
+    # 3 steps accept 4 drafts: 8 tokens in 4 iterations is a length of 1, not 4 / 3.
+    at_threshold = build_baseline(REQUEST_GATE, REQUESTS)
+    below = build_baseline(REQUEST_GATE, {**REQUESTS, "acceptance_length_threshold": 1.01})
+    for policy in (at_threshold, below):
+        for _ in range(3):
+            ended(policy, [2, 2, 0])
+    assert plan(at_threshold).mode is Mode.ON
+    assert plan(below).mode is Mode.OFF_COLD
+
+
+def test_a_slot_that_is_used_again_starts_from_nothing() -> None:
+    policy = build_baseline(REQUEST_GATE, REQUESTS)
+    ended(policy, [5] * 50, slot=7)
+    for _ in range(2):
+        ended(policy, [0], slot=7)
+    # (250 / 51 + 0 + 0) / 3 is above 1; carried over, the later ones would be longer still.
+    assert plan(policy).mode is Mode.ON
+    ended(policy, [0], slot=7)
+    assert plan(policy).mode is Mode.OFF_COLD
+
+
+def test_a_schedule_with_k_0_can_close_the_request_gate_but_not_the_window_gate() -> None:
+    schedule = {"schedule": [[2, 5]]}
+    requests = build_baseline(REQUEST_GATE, {**REQUESTS, **schedule})
+    window = build_baseline(WINDOW_GATE, {**WINDOW, **schedule})
+    for policy in (requests, window):
+        for _ in range(3):
+            for _ in range(20):
+                policy.observe(finished([0, 0, 0], [0, 0, 0]))
+            policy.forget(np.array([0, 1, 2]))
+    assert plan(requests, batch=2).draft_depth == 0
+    assert plan(window, batch=2).draft_depth == 5
+
+
+@pytest.mark.parametrize("name", [WINDOW_GATE, REQUEST_GATE])
+def test_a_gate_runs_the_schedule_while_it_is_open(name: str) -> None:
+    own = WINDOW if name == WINDOW_GATE else REQUESTS
+    policy = build_baseline(name, {**own, "schedule": [[2, 5], [8, 2]]})
+    assert [plan(policy, batch=size).draft_depth for size in (2, 3, 9)] == [5, 2, 0]
+
+
+def test_off_is_the_smallest_k_where_the_engine_cannot_run_none() -> None:
+    policy = build_baseline(WINDOW_GATE, WINDOW)
+    for _ in range(3):
+        policy.observe(finished([5], [0]))
+    least = plan(policy, ladder=(1, 2, 3, 5))
+    assert (least.draft_depth, least.mode) == (1, Mode.ON)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (WINDOW_GATE, {}, "acceptance_rate_window_size"),
+        (WINDOW_GATE, {**WINDOW, "acceptance_rate_threshold": 1.5}, "<= 1"),
+        (WINDOW_GATE, {**WINDOW, "acceptance_rate_window_size": 0}, ">= 1"),
+        (WINDOW_GATE, {**WINDOW, "k": 3, "schedule": [[4, 4]]}, "not both"),
+        (REQUEST_GATE, {**REQUESTS, "acceptance_length_threshold": -1}, ">= 0"),
+        (SCHEDULE, {"schedule": []}, "empty"),
+        (SCHEDULE, {"schedule": [[8, 2], [4, 4]]}, "does not ascend"),
+        (SCHEDULE, {"schedule": [[4, -1]]}, "negative"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(PolicyError, match=said):
+        build_baseline(name, options)
+
+
+def test_the_benchmark_gives_ours_the_adapters_ladder_and_the_baselines_k_0() -> None:
+    config = load_sweep_config(BENCHMARK)
+    kmax = config.engine["max_draft_tokens"]
+    eagle = SimpleNamespace(
+        max_draft_len=kmax, draft_len_schedule={256: kmax}, spec_dec_mode=SimpleNamespace()
+    )
+    engines = config.engines()
+    assert engines["adapter"].ladder == ladder_of(eagle)
+    assert engines["upstream"].ladder == (0, *ladder_of(eagle))
+    assert {engine.level for engine in engines.values()} == {Level.UNIFORM}
