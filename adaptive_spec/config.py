@@ -81,6 +81,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         state_directory: folder that keeps the learned state for the next start of a server with the
             same model, drafter, hardware and versions; without a folder, every start learns from
             scratch. vLLM only.
+        varlen_graphs: capture decode graphs in which each request has its own K, where vLLM and its
+            attention backends can; false: one K per batch wherever full graphs are captured.
         allow_untested: run on a version of the engine that is outside of the tested range
             (compatibility.md) if its source has what the adapter needs; without it, the server
             refuses to start.
@@ -103,6 +105,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     status_file: str | None = None
     control_file: str | None = None
     state_directory: str | None = None
+    varlen_graphs: bool = True
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None

@@ -98,7 +98,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
         )
     if config.mode == "on" and not support.shadow:
         try:
-            _prepare_graphs(vllm_config, support, own_sizes)
+            _prepare_graphs(vllm_config, config, support, own_sizes)
         except Exception as error:
             # One K per batch runs all the same, only not in full graphs.
             _LOG.warning(
@@ -141,20 +141,25 @@ def _own_sizes(engine_arguments: Any) -> bool:
     )
 
 
-def _prepare_graphs(vllm_config: Any, support: Support, own_sizes: bool) -> None:
+def _prepare_graphs(vllm_config: Any, config: Config, support: Support, own_sizes: bool) -> None:
     """Ask for graphs that take every K, and capture a ladder of K where none are expected."""
-    varlen = False
     lacks = getattr(vllm_config.scheduler_config, MISSING, {})
-    if VARLEN not in lacks and not varlen_graphs.can_be_asked(vllm_config):
+    refusal = varlen_graphs.can_be_asked(vllm_config)
+    if not config.varlen_graphs:
+        refusal = "`varlen_graphs` is false"
+    elif VARLEN in lacks:
+        refusal = f"this vLLM lacks {VARLEN}"
+    if refusal:
+        varlen_graphs.refuse(vllm_config, refusal)
+    else:
         refusal = varlen_graphs.expected_refusal(vllm_config)
         varlen_graphs.ask(vllm_config, refusal)
-        varlen = not refusal
-        if varlen:
-            if not own_sizes:
-                varlen_graphs.cover_every_batch(vllm_config)
-            _LOG.info("adaptive_spec: decode graphs that take every K are asked for")
+    if not refusal:
+        if not own_sizes:
+            varlen_graphs.cover_every_batch(vllm_config)
+        _LOG.info("adaptive_spec: decode graphs that take every K are asked for")
     if LADDER not in support.missing and graph_ladder.can_capture(vllm_config):
-        _capture_ladder(vllm_config, own_sizes, drafts_only=varlen)
+        _capture_ladder(vllm_config, own_sizes, drafts_only=not refusal)
 
 
 def _capture_ladder(vllm_config: Any, own_sizes: bool, *, drafts_only: bool) -> None:

@@ -120,9 +120,7 @@ def give_back_schedule(scheduler: Any) -> None:
     )
 
 
-def rungs(
-    kmax: int, users: Iterable[int], *, most: int, shared: bool = True
-) -> tuple[int, ...]:
+def rungs(kmax: int, users: Iterable[int], *, most: int, shared: bool = True) -> tuple[int, ...]:
     """The K of the ladder, ascending; empty if graphs of several K don't fit beside each other.
 
     Kmax, 0, what the user's own schedule names, and up to `MOST_BETWEEN` more, so that tokens per

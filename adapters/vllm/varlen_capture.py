@@ -23,6 +23,7 @@ import msgspec
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _REFUSAL = "adaptive_spec_varlen_refusal"
 """Name under which a model runner keeps the reason for capturing no varlen graphs."""
+_OWN = "_adaptive_spec_own"
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,19 +58,25 @@ def arm(worker: Any) -> None:
         setattr(runner, _REFUSAL, _take_varlen(runner))
         return done
 
+    setattr(initialize_kv_cache, _OWN, own)
     runner.initialize_kv_cache = initialize_kv_cache
 
 
 def disarm(worker: Any) -> None:
     """Undo `arm`, before the KV cache is initialised."""
-    vars(worker.model_runner).pop("initialize_kv_cache", None)
+    runner = worker.model_runner
+    runner.initialize_kv_cache = getattr(
+        runner.initialize_kv_cache, _OWN, runner.initialize_kv_cache
+    )
 
 
 def report(worker: Any) -> dict[str, Any]:
     """Return a `RankReport` as plain values, from the graphs that were captured."""
     runner = worker.model_runner
     query_len = 1 + int(runner.vllm_config.num_speculative_tokens)
-    full = _v2_sizes(runner, query_len) if hasattr(runner, "cudagraph_manager") else _v1_sizes(runner)
+    full = (
+        _v2_sizes(runner, query_len) if hasattr(runner, "cudagraph_manager") else _v1_sizes(runner)
+    )
     found = RankReport(
         query_len=query_len,
         full_up_to=len(full),
@@ -118,7 +125,9 @@ def _refusal(runner: Any) -> str:
     query_len = 1 + int(runner.vllm_config.num_speculative_tokens)
     if runner.decode_query_len != query_len:
         return f"{runner.decode_query_len} tokens per decoding request at Kmax"
-    if found := refusing_backend(runner.attn_groups, runner.vllm_config, query_len, _target(runner)):
+    if found := refusing_backend(
+        runner.attn_groups, runner.vllm_config, query_len, _target(runner)
+    ):
         return found
     support, backend = runner.model_state.get_additional_cg_support()
     return "" if support == AttentionCGSupport.ALWAYS else f"attention backend {backend}"
@@ -196,7 +205,7 @@ def _groups_to_come(runner: Any, kv_cache_config: Any) -> list[list[Any]]:
     from vllm.config import get_layers_from_vllm_config
     from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 
-    drafts = getattr(runner.speculator, "draft_attn_layer_names", set())
+    drafts: set[str] = getattr(runner.speculator, "draft_attn_layer_names", set())
     made = []
     for group in kv_cache_config.kv_cache_groups:
         wanted = [name for name in group.layer_names if name not in drafts]
@@ -225,7 +234,7 @@ def stand_in(backend: Any, spec: Any, layer: str = "") -> Any:
 
 def _target(runner: Any) -> set[str] | None:
     """Names of the target's layers; None: all layers are."""
-    drafts = getattr(runner.speculator, "draft_attn_layer_names", None)
+    drafts: set[str] | None = getattr(runner.speculator, "draft_attn_layer_names", None)
     if drafts is None:
         return None
     groups = runner.kv_cache_config.kv_cache_groups
@@ -270,7 +279,6 @@ def _v2_sizes(runner: Any, query_len: int) -> list[int]:
                         requests, tokens, None, adapters, max_query_len=longest
                     )
                     full = found.cg_mode == CUDAGraphMode.FULL
-                    full &= found.max_query_len in (None, query_len) and found.num_reqs >= requests
                     padded.add(found.num_tokens if full else 0)
         if len(padded) > 1 or not min(padded):
             break

@@ -10,9 +10,9 @@ A scheduler may give requests different K only if the workers have captured grap
 3. EngineCore asks every worker which graphs it has. Only if all answers are complete, alike and
    what this configuration needs, the scheduler is built with K per request (`uniform_reason`).
 
-Everything else means one K per batch: a refusal, an answer that is missing, late or malformed, ranks
-that differ. vLLM's own dispatch looks up lengths at every step, so that even a wrong answer costs
-a batch its full graph and never gives it a wrong one.
+Everything else means one K per batch: a refusal, an answer that is missing, late or malformed,
+ranks that differ. vLLM's own dispatch compares lengths at every step, so that even a wrong answer
+costs a batch its full graph and never gives it a wrong one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ ATTRIBUTE = "adaptive_spec_varlen"
 PRIOR_PENALTY = 0.02
 """Extra time of a step whose K differ, relative to an equal one, until steps have been timed: the
 drafter's first pass has no full graph then (target_dependent_ar/speculator.py:258)."""
+
+ONE_K = "captured graphs: "
+"""Begins the reason for one K per batch."""
 
 _ANSWER_SECONDS = 60.0
 
@@ -82,6 +85,11 @@ def ask(vllm_config: Any, expected: str) -> None:
     install()
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(vllm_config.scheduler_config, ATTRIBUTE, Asked(expected))
+
+
+def refuse(vllm_config: Any, reason: str) -> None:
+    """Leave its graphs as they are, for this reason."""
+    setattr(vllm_config.scheduler_config, ATTRIBUTE, Varlen(refusal=reason))
 
 
 def install() -> None:
@@ -161,7 +169,9 @@ def verdict(answers: Any, vllm_config: Any) -> Varlen:
         return Varlen(refusal="workers with different graphs")
     kmax = int(vllm_config.num_speculative_tokens)
     if first.query_len != 1 + kmax:
-        return Varlen(refusal=f"graphs for up to {first.query_len} tokens per request, not {1 + kmax}")
+        return Varlen(
+            refusal=f"graphs for up to {first.query_len} tokens per request, not {1 + kmax}"
+        )
     most = vllm_config.scheduler_config.max_num_seqs * (1 + kmax)
     needed = [size for size in compilation.cudagraph_capture_sizes or () if size <= most]
     if not needed or first.full_up_to < needed[-1] or not set(first.sizes) <= set(needed):
@@ -176,10 +186,7 @@ def uniform_reason(vllm_config: Any, *, expected: bool = False) -> str:
         vllm_config: vLLM's.
         expected: before the workers have answered, take what the gate expects of them.
     """
-    from vllm.config import CUDAGraphMode
-
-    mode = vllm_config.compilation_config.cudagraph_mode
-    if mode.decode_mode() != CUDAGraphMode.FULL:
+    if not has_full_decode_graphs(vllm_config):
         return ""  # no batch has a full graph that different K could cost it
     found = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
     if isinstance(found, Varlen):
@@ -188,7 +195,15 @@ def uniform_reason(vllm_config: Any, *, expected: bool = False) -> str:
         refusal = found.expected if expected else "the workers have not answered"
     else:
         refusal = expected_refusal(vllm_config) if expected else "not asked for"
-    return f"captured graphs: one K per batch ({refusal})" if refusal else ""
+    return f"{ONE_K}one K per batch ({refusal})" if refusal else ""
+
+
+def has_full_decode_graphs(vllm_config: Any) -> bool:
+    """Whether this configuration captures full graphs for decode batches."""
+    from vllm.config import CUDAGraphMode
+
+    mode = vllm_config.compilation_config.cudagraph_mode
+    return bool(mode.decode_mode() == CUDAGraphMode.FULL)
 
 
 def captured_sizes(vllm_config: Any) -> tuple[int, ...]:
@@ -212,12 +227,12 @@ def cover_every_batch(vllm_config: Any) -> None:
 
 
 def can_be_asked(vllm_config: Any) -> str:
-    """Why the workers need not be asked for varlen graphs; empty if they may have some."""
+    """Why the workers can't have varlen graphs, whatever their backends; empty if they may."""
     from vllm.config import CUDAGraphMode
 
     parallel = vllm_config.parallel_config
     mode = vllm_config.compilation_config.cudagraph_mode
-    if mode.decode_mode() != CUDAGraphMode.FULL:
+    if not has_full_decode_graphs(vllm_config):
         return f"cudagraph_mode={mode.name}"
     if not vllm_config.use_v2_model_runner and mode != CUDAGraphMode.FULL:
         return "model runner V1, with full decode graphs for Kmax only"
@@ -327,4 +342,4 @@ def _recurrent_backends() -> list[Any]:
     """Backends of recurrent layers. Which of them a model has is seen in its layers only."""
     from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
-    return [kind.get_class() for kind in MambaAttentionBackendEnum]
+    return [kind.get_class() for kind in MambaAttentionBackendEnum if kind.value]
