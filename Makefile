@@ -3,6 +3,7 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
+# make bench       a real vLLM on a modelled GPU's clock, docs/measured.md; an hour on two cores
 # make gpu         measure on a GPU, half an hour; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code
@@ -15,7 +16,7 @@
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: check test test-long demo demo-quick gpu lock docs site clean
+.PHONY: check test test-long demo demo-quick bench gpu lock docs site clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
@@ -33,6 +34,11 @@ demo:
 demo-quick:
 	@$(PYTHON) scripts/environments.py vllm
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
+
+bench:
+	@$(PYTHON) scripts/environments.py vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.virtual_device \
+		--results benchmarks/results/virtual_device.json
 
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu

@@ -19,6 +19,7 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.validation import explained
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
+_KEY = "adaptive_spec"
 _LARGEST_BYTES = 1 << 20
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -64,6 +65,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     Attributes:
         mode: ``on`` applies decisions, ``shadow`` only records them, ``off`` leaves the engine
             alone.
+        shadow_share: share of the steps in mode ``shadow`` that run another K than the engine's, in
+            blocks of 16 steps, so that a shadow trace shows what other K cost (`adaptive-spec
+            advise`). 0.02 costs at most 2 % of the gain or loss between K.
         policy: name of an installed policy, or ``module:Class``.
         options: options of the policy.
         seed: seed of the policy's randomness (exploration).
@@ -90,14 +94,18 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             shadow mode, and steer instead of it.
         second_source: look drafts up in earlier text, too, and let the policy choose for each
             request and step; None: the drafter's alone. vLLM; policy `goodput`.
+        hints: hints of requests that are honoured: ``off``, ``k_cap``, ``task``, ``tpot_ms``. The
+            default leaves out ``tpot_ms``, which takes time from other requests (up to
+            ``options.tpot_allowance``). vLLM and SGLang.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
 
     mode: Literal["off", "shadow", "on"] = "on"
+    shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     policy: str = "goodput"
     options: dict[str, Any] = {}
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
@@ -109,6 +117,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None
+    hints: tuple[Literal["off", "k_cap", "task", "tpot_ms"], ...] = ("off", "k_cap", "task")
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 
@@ -117,7 +126,8 @@ def parse_config(value: object, *, source: str) -> Config:
     """Validate a configuration object.
 
     Args:
-        value: the decoded JSON or YAML object.
+        value: the decoded JSON or YAML object; also the object around it that
+            ``--additional-config`` takes, with the one key ``adaptive_spec``.
         source: origin of the object, for the error message.
 
     Raises ConfigError: one line with the offending key and the known keys.
@@ -125,6 +135,9 @@ def parse_config(value: object, *, source: str) -> Config:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
     value = dict(value)
+    wrapped = value.get(_KEY)
+    if len(value) == 1 and isinstance(wrapped, Mapping):  # as in --additional-config
+        value = dict(wrapped)
     # YAML parses a bare `on` or `off` as true or false.
     if isinstance(value.get("mode"), bool):
         value["mode"] = "on" if value["mode"] else "off"

@@ -21,16 +21,13 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
 from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.policies.planned import PlannedPolicy
-from adaptive_spec.policies.planning.confidence_admission import LiveAdmission
+from adaptive_spec.policies.planning.confidence_admission import ConfidenceAdmission
 from adaptive_spec.policies.planning.draft_sources import DraftSources
-from adaptive_spec.policies.planning.exploration_plans import Explored
 from adaptive_spec.policies.planning.lookup_alone import LookupAlone
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.step import (
     BoolArray,
     Capability,
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     FloatArray,
     IntArray,
@@ -43,9 +40,6 @@ from adaptive_spec.step import (
 _LOOK_PERIOD = 16
 """Steps between looks at the drafter's confidence, where history and prices say not to draft."""
 
-_STOPS = "drafting stops by confidence"
-"""Memo of a plan that lets the passes of the next drafting be judged one by one."""
-
 
 class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `goodput`."""
@@ -54,8 +48,9 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """File with a cost profile to start from; without one, costs are learned from scratch."""
     prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.67
     """Acceptance assumed at each position before anything has been seen."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
-    """Weight of requests that are behind their TPOT target; 0 ignores targets."""
+    tpot_allowance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    """Largest relative lengthening of a step for requests behind their TPOT target; 0 ignores
+    targets."""
     confidence: bool = True
     """Use the drafter's confidence where the engine reports it."""
 
@@ -65,7 +60,6 @@ class Seen(NamedTuple):
 
     Attributes:
         hazard: [Kmax, B] of the drafts that may be verified, by history, from finished steps.
-        by_drafter: [Kmax, B] of those that the drafter will make next.
         signal: [Kmax, B] z of the drafts at hand; None where the engine reports no confidence.
         from_lookup: [B] requests whose drafts were looked up; None: nobody's.
         ahead: what the drafter's next drafts are worth; None: as `hazard` says.
@@ -73,7 +67,6 @@ class Seen(NamedTuple):
     """
 
     hazard: FloatArray
-    by_drafter: FloatArray
     signal: FloatArray | None
     from_lookup: BoolArray | None
     ahead: Ahead | None
@@ -90,7 +83,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
     _saved_as: ClassVar[str] = "acceptance"
 
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
-        super().__init__(options.profile, options.latency_strength, seed)
+        super().__init__(options.profile, options.tpot_allowance, seed)
         self._options = options
 
     def _make_hazards(self, capability: Capability) -> AcceptanceModel:
@@ -98,7 +91,7 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             capability.max_draft_tokens, prior_hazard=self._options.prior_hazard
         )
         self._change = ChangeDetector()
-        self._live = LiveAdmission(self._acceptance)
+        self._admission = ConfidenceAdmission(self._acceptance)
         self._sources = DraftSources()
         self._lookup_alone = LookupAlone()
         self._trims = capability.level is not Level.UNIFORM
@@ -117,9 +110,8 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         model = self._acceptance
         signal: FloatArray | None = None
         if context.confidence is not None and self._options.confidence and self._cost.ready:
-            self._live.late = False
+            self._admission.late = False
             signal = model.confidence.signal(context.confidence)
-            signal = self._live.shown(context.slots, signal)
             model.confidence.see(signal)
         by_drafter = model.hazard(context.slots, context.task)
         chosen = self._sources.choose(context, by_drafter, model.lookup)
@@ -127,7 +119,6 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             signal = np.where(chosen.from_lookup, np.nan, signal)
         seen = Seen(
             chosen.hazard,
-            by_drafter,
             signal,
             chosen.from_lookup,
             chosen.ahead,
@@ -136,9 +127,12 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         return chosen.context, seen
 
     def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
-        survival, weights = survival_of(seen.hazard), self._latency.weights(context)
         forecast = forecast_step(
-            context, survival, weights, self._cost, seen.ahead, drafter=not seen.without_drafter
+            context,
+            survival_of(seen.hazard),
+            self._cost,
+            seen.ahead,
+            drafter=not seen.without_drafter,
         )
         if context.lookup_available is not None:
             self._sources.priced(forecast)
@@ -153,31 +147,17 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         if seen.without_drafter:
             return forecast.plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
         verify, depth, reason = best.verify, best.draft_depth, "planned"
-        tokens = expected_depth = None
-        stops = False
-        if self._live.useful and self._trims:
+        tokens = None
+        if self._admission.useful and self._trims:
             if not depth and context.step % _LOOK_PERIOD == 0:
                 # Where nothing is drafted nothing is shown, and nothing could be admitted again.
                 depth = self._exploring.probe_depth
             if depth:
-                stops, reason = context.capability.stops_drafting, "admitted by confidence"
+                reason = "admitted by confidence"
                 if seen.signal is not None:
-                    verify, tokens = self._live.admit(
-                        forecast, seen.hazard, seen.signal, drafted_by_it=stops
-                    )
-        if stops:
-            depth = context.capability.max_draft_tokens
-            expected_depth = round(self._live.mean_depth)
-        if self._live.useful or seen.signal is not None:
-            self._live.set_prices(forecast, seen.by_drafter)
+                    verify, tokens = self._admission.admit(forecast, seen.hazard, seen.signal)
         self._last_depth = depth
-        if stops:
-            self._exploring.extend_while_drafting(context)
-            explored = Explored(verify, depth)
-        else:
-            explored = self._exploring.extended(
-                forecast, verify, depth, self._acceptance.observations
-            )
+        explored = self._exploring.extended(forecast, verify, depth, self._acceptance.observations)
         return forecast.plan(
             explored.verify,
             explored.depth,
@@ -185,8 +165,6 @@ class GoodputPolicy(PlannedPolicy[Seen]):
             "exploring one deeper" if explored.extended else reason,
             explored.propensity,
             tokens=tokens,
-            expected_depth=expected_depth,
-            memo=_STOPS if stops else None,
         )
 
     def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
@@ -195,27 +173,15 @@ class GoodputPolicy(PlannedPolicy[Seen]):
         notes = () if seen.signal is None else (seen.signal.T,)
         return msgspec.structs.replace(plan, notes=notes, from_lookup=seen.from_lookup)
 
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Keep this position, and go on to the next? By confidence, at the planner's prices."""
-        unused = self._capability is None or not self._options.confidence
-        if unused or self._exploring.measuring or self._modes.mode is not Mode.ON:
-            return DraftVerdict(draft.drafting, draft.drafting)
-        extend = None
-        if draft.position == 0:
-            extend = self._exploring.draw_extended(len(draft.slots))
-        return self._live.after_pass(draft, extend)
-
     # -------------------------------------------------------------------- learn
 
     def _learn(self, step: FinishedStep) -> None:
         model, outcome = self._acceptance, step.outcome
         signal: FloatArray | None = None
-        if step.plan.memo == _STOPS:
-            self._live.drafted(outcome.draft_depth, outcome.verified)
         if step.plan.notes:
             signal = np.ascontiguousarray(step.plan.notes[0].T)
         elif outcome.confidence is not None and self._options.confidence:
-            self._live.late = True
+            self._admission.late = True
             signal = model.confidence.signal(outcome.confidence)
             model.confidence.see(signal)
         verified, accepted, context = outcome.verified, outcome.accepted, step.context

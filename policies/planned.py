@@ -20,10 +20,11 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.cost_probes import CostProbes
+from adaptive_spec.policies.planning.explanation import best_uniform, explanation
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.tpot_weights import LatencyWeights
+from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.worth import Worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
@@ -75,7 +76,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
 
     Args:
         profile: cost profile to start from: a file, or the profile itself.
-        latency_strength: weight of requests that are behind their TPOT target.
+        tpot_allowance: largest relative lengthening of a step for requests behind their target.
         seed: of the exploration.
     """
 
@@ -88,17 +89,17 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     _modes: ModeMachine
     _exploring: Exploring
 
-    def __init__(
-        self, profile: CostProfile | str | None, latency_strength: float, seed: int
-    ) -> None:
+    def __init__(self, profile: CostProfile | str | None, tpot_allowance: float, seed: int) -> None:
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._seed = seed
-        self._latency = LatencyWeights(latency_strength)
+        self._tpot = TpotTargets(tpot_allowance)
         load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._last_depth: int | None = None
         self._worth = Worth()
+        self._explained: StepForecast | None = None
+        self._off_since = math.inf
         self._probe_error = math.inf
         """Least relative error of the predicted times of a probe's steps."""
 
@@ -152,16 +153,24 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         return self._with_notes(plan, seen)
 
     def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
+        late = self._tpot.late(context)
         forecast = self._forecast(context, seen)
         self._worth.planned(forecast)
+        self._explained = forecast
+        timed = None
         if self._mode_of(forecast) is not Mode.ON:
+            self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
-            plan = self._timed(forecast, seen) or self._plan_on(forecast, seen)
+            self._off_since = math.inf
+            timed = self._timed(forecast, seen)
+            plan = timed or self._plan_on(forecast, seen)
         if plan.predicted_seconds > 0.0:
             seconds = plan.predicted_seconds - forecast.prefill_seconds
             self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+        if late is not None and plan.mode is Mode.ON and timed is None and plan.memo is None:
+            plan = self._tpot.raised(plan, forecast, late)
         return plan
 
     def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
@@ -236,7 +245,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
                 samples=int(np.count_nonzero(outcome.verified)),
                 accepted=int(np.count_nonzero(outcome.accepted)),
             )
-        self._latency.emitted(outcome.slots, outcome.emitted)
+        self._tpot.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
         if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
@@ -251,13 +260,28 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         if self._capability is not None:
             self._hazards.forget(slots)
             self._modes.ended(len(slots))
-        self._latency.forget(slots)
+        self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
 
     def estimates(self) -> dict[str, float]:
         """Return expected tokens per second of no speculation, the engine's own K and the plan."""
         return self._worth.snapshot()
+
+    def explanation(self) -> dict[str, Any]:
+        """Return the numbers behind the last decision; empty before the first forecast."""
+        forecast = self._explained
+        if forecast is None:
+            return {}
+        missing = self._cost.missing_depths(forecast.context.batch_size)
+        numbers = explanation(forecast, missing)
+        if self._modes.mode is not Mode.ON:
+            now = forecast.context.now
+            numbers["best"] = best_uniform(forecast)
+            numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
+            numbers["probing"] = self._modes.probing
+            numbers["next_probe_seconds"] = round(self._modes.next_probe - now, 1)
+        return numbers
 
     def state(self) -> State:
         """Return what was learned of acceptance, and the learned cost profile."""

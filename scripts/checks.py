@@ -27,8 +27,7 @@ from environments import ROOT, build, environments_folder, python_of, right_pyth
 
 NEED_VLLM = (
     "tests/bench_models",
-    "tests/bench_vllm_overhead",
-    "tests/bench_vllm_cpu",
+    "tests/bench_virtual_device",
     "tests/bench_gpu/with_vllm",
     "tests/demo",
 )

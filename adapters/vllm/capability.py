@@ -15,7 +15,7 @@ from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.lookup import Placement
-from adaptive_spec.adapters.vllm.worker_facts import COPIES, EARLY_EXIT, V2_COPIES, V2_SIGNAL
+from adaptive_spec.adapters.vllm.worker_facts import COPIES, V2_COPIES, V2_SIGNAL
 from adaptive_spec.engines import support
 from adaptive_spec.engines.kmax_advice import kmax_advice
 from adaptive_spec.step import Capability, Level
@@ -45,7 +45,7 @@ MISSING = "adaptive_spec_missing"
 """Name under which the gate leaves on `SchedulerConfig` which features this vLLM's source lacks."""
 
 _OF_RUNNER = {
-    "V1": frozenset({facts.COLD, EARLY_EXIT, COPIES}),
+    "V1": frozenset({facts.COLD, COPIES}),
     "V2": frozenset(
         {facts.LADDER, facts.V2_COLD, facts.V2_DEPTH, facts.VARLEN, V2_SIGNAL, V2_COPIES}
     ),
@@ -58,12 +58,10 @@ class Support(support.Support, frozen=True, kw_only=True):
 
     Attributes:
         runner: ``V1`` or ``V2`` model runner.
-        early_exit: why the draft loop isn't ended early; empty if it is.
         missing: features of use here that this vLLM's source lacks -> what is missing.
     """
 
     runner: str = ""
-    early_exit: str = ""
     missing: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -92,7 +90,6 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         level = Level.VERIFY
     if uniform:
         level = Level.UNIFORM
-    early_exit = _early_exit_reason(vllm_config, level, method, runner, missing)
     sizes = vllm_config.compilation_config.cudagraph_capture_sizes if graphs else None
     return Support(
         capability=Capability(
@@ -102,7 +99,6 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
             ladder=ladder.values if ladder is not None and level is not Level.VERIFY else (),
             token_buckets=varlen or tuple(sorted(set(sizes or ()))),
             depth_follows=not fixed_depth,
-            stops_drafting=not early_exit,
             off_pass=method not in WITHOUT_MODEL,
             cold_off=_goes_cold(
                 vllm_config, method, runner, missing, fixed_depth=bool(fixed_depth)
@@ -114,7 +110,6 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         runner=runner,
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
         shadow=tuple(_shadow_reasons(vllm_config, method, runner, missing)),
-        early_exit=early_exit,
         missing=missing,
         notes=(
             *(note for note in (fixed_depth, uniform) if note),
@@ -229,38 +224,6 @@ def _goes_cold(
     if runner == "V2":
         return method in RUN_ON_V2 and facts.V2_COLD not in missing
     return not fixed_depth and facts.COLD not in missing
-
-
-def _early_exit_reason(
-    vllm_config: Any, level: Level, method: str, runner: str, missing: Mapping[str, str]
-) -> str:
-    """Why the draft loop can't be ended after any of its passes; empty if it can.
-
-    The scheduler has to be asked from within the loop, so it must be in the same process, wait for
-    the drafter, and be the only one who decides. Each pass's values are needed at once: on a device
-    that would be a synchronisation per pass which the engine does not do.
-    """
-    speculation, parallel = vllm_config.speculative_config, vllm_config.parallel_config
-    if level is not Level.FULL:
-        return "depth and K per request are not both free"
-    if EARLY_EXIT in missing:
-        return "this vLLM"
-    if runner != "V1" or method not in CHAINED:
-        return f"{method} on model runner {runner}"
-    if speculation.use_gemma4_mtp() or speculation.use_step3p5_mtp():
-        return "a draft loop of its own"
-    if vllm_config.scheduler_config.async_scheduling:
-        return "asynchronous scheduling"
-    if parallel.distributed_executor_backend != "uni" or parallel.world_size != 1:
-        return "worker in another process"
-    if vllm_config.device_config.device_type != "cpu":
-        return "each pass would wait for the device"
-    if not vllm_config.model_config.enforce_eager:
-        return "enforce_eager is not set"
-    own = getattr(vllm_config.scheduler_config, KEY, None)
-    if parallel.worker_cls != _READS_ON_HOST or (own is not None and not own.confidence):
-        return "confidence is not read"
-    return ""
 
 
 def lookup_placement(

@@ -6,7 +6,6 @@ from itertools import islice
 from operator import add
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
@@ -76,11 +75,6 @@ class ContextBuilder:
         self._blocks = BlockBudget(scheduler, self._kmax)
         self.block_pool = scheduler.kv_cache_manager.block_pool
         self._rows: _Rows | None = None
-
-    def stops_no_more(self) -> None:
-        """The drafter is not ended early any more."""
-        if self._capability.stops_drafting:
-            self._capability = msgspec.structs.replace(self._capability, stops_drafting=False)
 
     def build(
         self, step: int, now: float, signals: SignalArrivals | None, under_way: int | None = None

@@ -1,6 +1,6 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
-    GET     status of every engine
+    GET     status of every engine; with ``?history=1`` its last ten minutes, too
     POST    {"mode": ..., "policy": ..., "options": ...}: switch every engine, then the same
 
 ``/v1/adaptive_spec/view`` is a page that shows the status live. Under ``/v1`` all is guarded by
@@ -62,7 +62,7 @@ class ControlEndpoint:
 
 
 async def _get(request: Any) -> Any:
-    return await _ask(request)
+    return await _ask(request, None, bool(request.query_params.get("history")))
 
 
 async def _view(request: Any) -> Any:
@@ -90,12 +90,12 @@ async def _post(request: Any) -> Any:
     return await _ask(request, body)
 
 
-async def _ask(request: Any, *body: dict[str, Any]) -> Any:
+async def _ask(request: Any, *arguments: Any) -> Any:
     client = getattr(request.app.state, _CLIENT, None)
     if client is None:
         return _error(409, _NOT_ON)
     try:
-        engines = await call_all_engines(client, METHOD, *body)
+        engines = await call_all_engines(client, METHOD, *arguments)
     except Exception as error:
         return _error(502, f"the engines do not answer: {error}")
     refused = sorted({engine["error"] for engine in engines if "error" in engine})

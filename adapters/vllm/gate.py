@@ -96,7 +96,8 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             f"--scheduler-cls {scheduler_config.scheduler_cls}: adaptive_spec brings its own "
             "scheduler; remove --scheduler-cls or the `adaptive_spec` configuration"
         )
-    if config.mode == "on" and not support.shadow:
+    acts = config.mode == "on" or config.shadow_share > 0.0
+    if acts and not support.shadow:
         try:
             _prepare_graphs(vllm_config, config, support, own_sizes)
         except Exception as error:

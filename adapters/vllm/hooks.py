@@ -183,7 +183,6 @@ def start_line(
         policy=controller.policy.name,
         details=(
             f"runner={found.runner}",
-            f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
             *([f"second_source={second_source}"] if second_source else []),
         ),
         remarks=(*([advice] if advice else []), *unwritable(controller.config)),

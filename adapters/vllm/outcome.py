@@ -74,8 +74,6 @@ class PlannedStep:
         """What the drafter showed of these drafts, if it came after the step was planned."""
         self.not_before = -math.inf
         """Earliest time its duration is counted from; see `StepClock`."""
-        self.passes: int | None = None
-        """Passes of the drafter that ran, where it was ended early; else as many as planned."""
         self.lost: set[str] = set()
         """Requests that ended or were preempted while the step was under way: vLLM drops their
         output."""
@@ -169,7 +167,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         context_tokens=context_tokens,
         prefill_tokens=output.total_num_scheduled_tokens - batch_tokens,
         # A plain number, also after OFF-cold.
-        draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
+        draft_depth=int(output.num_spec_tokens_to_schedule),
         ragged=ragged,
         seconds=arrived.seconds,
         now=arrived.now,

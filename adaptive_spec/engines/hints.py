@@ -5,13 +5,14 @@ Engines pass hints as flat keys among others (`FlatHints`) or as one dict (`Nest
 ===========  ==========================================================
 ``off``      0 or 1, or a boolean: no speculation for this request
 ``k_cap``    integer >= 0: most drafts per step
-``tpot_ms``  number > 0: requested milliseconds per output token
+``tpot_ms``  number >= 0.001: requested milliseconds per output token
 ``task``     text of 1 to 64 characters: label of similar requests
 ===========  ==========================================================
 
-Clients may send anything, so the reader never raises and its memory is bounded. An unusable value
-is counted and ignored, as if its key were absent. The number and the length of task labels and of
-named unknown keys are limited.
+Clients may send anything, so the reader never raises and its memory is bounded. A hint that the
+server does not honour (`adaptive_spec.config.Config.hints`) and an unusable value are counted and
+ignored, as if the key were absent. The number and the length of task labels and of named unknown
+keys are limited.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
+
+KEYS = frozenset({"off", "k_cap", "tpot_ms", "task"})
+"""All hints."""
+
+LEAST_TPOT_MS = 0.001
+"""Smallest latency target (milliseconds): below the time of any step, and above rounding to 0."""
 
 KEY = "adaptive_spec"
 """Name of our hints among a client's other parameters."""
@@ -68,6 +75,10 @@ class RecentNumbers:
         self._numbers: dict[Hashable, int] = {}
         self._next = 0
 
+    def knows(self, key: Hashable) -> bool:
+        """Whether the key has a number."""
+        return key in self._numbers
+
     def of(self, key: Hashable) -> int:
         """Return the key's number, a new one for a new or forgotten key."""
         number = self._numbers.pop(key, -1)
@@ -83,12 +94,23 @@ class HintParser:
     """Parser of keys and values into `Hints`; one per process, because it numbers the task labels.
 
     Args:
-        ignored: called with the prefixed key of every unusable value.
+        ignored: called with the prefixed key of every hint that is not used.
+        honoured: hints that the server honours.
+        named: called with each new number of a task label, and the label.
         prefix: the clients' prefix of the keys, such as ``adaptive_spec_``.
     """
 
-    def __init__(self, ignored: Callable[[str], None], *, prefix: str) -> None:
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+        *,
+        prefix: str,
+    ) -> None:
         self._ignored = ignored
+        self._honoured = frozenset(honoured)
+        self._named = named
         self._prefix = prefix
         self._tasks = RecentNumbers(MAX_TASKS)
         self._unknown: set[str] = set()
@@ -97,7 +119,9 @@ class HintParser:
         """Return the hints among pairs of key, without prefix, and value. Never raises."""
         cap, tpot, task = NO_CAP, math.inf, -1
         for key, value in given:
-            if key == "off" and (flag := _flag(value)) is not None:
+            if not isinstance(key, str) or key not in self._honoured:
+                self.ignore(key)
+            elif key == "off" and (flag := _flag(value)) is not None:
                 cap = 0 if flag else cap
             elif key == "k_cap" and (count := _count(value)) is not None:
                 cap = min(cap, count)
@@ -118,7 +142,7 @@ class HintParser:
         # A key that is no plain name may even break the status file's JSON.
         if not isinstance(key, str) or not (key.isascii() and key.isidentifier()):
             return OTHER_KEYS
-        if key in ("off", "k_cap", "tpot_ms", "task") or key in self._unknown:
+        if key in KEYS or key in self._unknown:
             return key
         if len(self._unknown) >= MAX_UNKNOWN_KEYS or len(key) > MAX_KEY_CHARACTERS:
             return OTHER_KEYS
@@ -128,14 +152,23 @@ class HintParser:
     def _task_number(self, label: object) -> int | None:
         if not isinstance(label, str) or not 0 < len(label) <= MAX_TASK_CHARACTERS:
             return None
-        return self._tasks.of(label)
+        known = self._tasks.knows(label)
+        number = self._tasks.of(label)
+        if not known:
+            self._named(number, label)
+        return number
 
 
 class FlatHints(HintParser):
     """Reader of flat keys among others, such as ``adaptive_spec_k_cap``."""
 
-    def __init__(self, ignored: Callable[[str], None]) -> None:
-        super().__init__(ignored, prefix=f"{KEY}_")
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
+        super().__init__(ignored, honoured, named, prefix=f"{KEY}_")
 
     def read(self, parameters: Mapping[str, object] | None) -> Hints:
         """Return the hints among a request's extra parameters."""
@@ -153,8 +186,13 @@ class FlatHints(HintParser):
 class NestedHints(HintParser):
     """Reader of one dict of scalars among others: ``{"adaptive_spec": {"k_cap": 2}}``."""
 
-    def __init__(self, ignored: Callable[[str], None]) -> None:
-        super().__init__(ignored, prefix=f"{KEY}.")
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
+        super().__init__(ignored, honoured, named, prefix=f"{KEY}.")
 
     def read(self, parameters: object) -> Hints:
         """Return the hints among a request's custom parameters."""
@@ -194,5 +232,4 @@ def _flag(value: object) -> bool | None:
 
 def _seconds(value: object) -> float | None:
     number = _number(value)
-    # A number too small for a float of seconds is no target either.
-    return number / 1e3 if number is not None and number / 1e3 > 0 else None
+    return number / 1e3 if number is not None and number >= LEAST_TPOT_MS else None

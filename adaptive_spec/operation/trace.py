@@ -40,6 +40,8 @@ Optional columns:
 ``late_entropy``     likewise
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
+``why``              why the latest decision is as it is, in words, in every 32nd line
+``task_names``       label by number, in the first line of a segment with that number
 ===================  ==========================================================
 """
 
@@ -51,7 +53,7 @@ import logging
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -89,6 +91,8 @@ class StepTrace:
         self._handle = -1
         self._written = 0
         self._lines: list[bytes] = []
+        self._task_names = counters.task_names
+        self._named: set[int] = set()
         self._encoder = msgspec.json.Encoder()
 
     @property
@@ -96,8 +100,10 @@ class StepTrace:
         """Whether steps are written."""
         return self._directory is not None
 
-    def write(self, step: FinishedStep, wanted: SpecPlan) -> None:
-        """Write a step: the plan that ran, and the policy's own plan."""
+    def write(
+        self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Write a step: the plan that ran, the policy's own plan, and now and then why."""
         now = step.outcome.now
         if self._directory is None or not self._retry.due(now):
             return
@@ -106,6 +112,10 @@ class StepTrace:
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
+        if "task" in record and (names := self._new_names(record["task"])):
+            record["task_names"] = names
+        if not self._lines and (text := why()):
+            record["why"] = text
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)
@@ -114,6 +124,12 @@ class StepTrace:
             self.flush(now)
         if full:
             self._end_segment()
+
+    def _new_names(self, tasks: list[int]) -> dict[str, str]:
+        """Return the labels of numbers that this segment has not named yet."""
+        new = set(tasks) - self._named - {-1}
+        self._named |= new
+        return {str(n): self._task_names[n] for n in sorted(new) if n in self._task_names}
 
     def flush(self, now: float) -> None:
         """Write the buffer, in case the process is killed."""
@@ -134,6 +150,7 @@ class StepTrace:
     def _end_segment(self) -> None:
         handle, self._handle = self._handle, -1
         self._written = 0
+        self._named.clear()
         self._lines.clear()
         if handle >= 0:
             with contextlib.suppress(OSError):

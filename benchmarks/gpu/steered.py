@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec import Level, Mode, SpecPlan, StepContext
-from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 
 NAME = f"{__name__}:SteeredPolicy"
 """As the configuration names it. A server can be switched to it only if it started with it."""

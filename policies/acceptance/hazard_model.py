@@ -101,13 +101,6 @@ class HazardModel:
         negated_to_hazards(hazard)
         return hazard
 
-    def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
-        """Return v_t + u_i [B]."""
-        effect = self.effects.of(slots)
-        if task is not None and len(self.tasks):
-            effect = effect + self.tasks.of(task)
-        return effect
-
     def learn(
         self,
         hazard: FloatArray,

@@ -118,7 +118,7 @@ class LinUcbPolicy(PlannedPolicy[FloatArray]):
 
     def _forecast(self, context: StepContext, seen: FloatArray) -> StepForecast:
         survival = survival_of(self._linear.bounds(seen))
-        return forecast_step(context, survival, None, self._cost)
+        return forecast_step(context, survival, self._cost)
 
     def _plan_on(self, forecast: StepForecast, seen: FloatArray) -> SpecPlan:
         best = forecast.best

@@ -11,12 +11,11 @@ from adaptive_spec.step import FloatArray, IntArray
 
 
 @kernel_of_kernels(
-    "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1], float64[::1],"
+    "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1],"
     " int64[:], int64[:], float64[::1], float64[::1], int64[::1], boolean, float64[::1])"
 )
 def best_plan(
     survival: FloatArray,
-    own: FloatArray,
     possible: IntArray,
     available: IntArray,
     verify_seconds: FloatArray,
@@ -29,7 +28,6 @@ def best_plan(
 
     Args:
         survival: [Kmax, B]
-        own: [B] weights by latency; 1 without.
         possible: [B] drafts that the next step could use.
         available: [B] drafts that can be verified now.
         verify_seconds: [B * Kmax + 1]
@@ -45,7 +43,7 @@ def best_plan(
     limit = np.maximum(possible, available)
     weighted = batch > 1
     while True:
-        weights[:] = own
+        weights[:] = 1.0
         if weighted:
             passes = draft_seconds if steers else np.full_like(draft_seconds, draft_seconds[-1])
             weights *= worth(survival, verify_seconds[::batch] + passes)

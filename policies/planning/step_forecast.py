@@ -40,7 +40,6 @@ class Ahead(NamedTuple):
 def forecast_step(
     context: StepContext,
     survival: FloatArray,
-    weights: FloatArray | None,
     cost: CostModel,
     ahead: Ahead | None = None,
     *,
@@ -51,7 +50,6 @@ def forecast_step(
     Args:
         context: the step.
         survival: [Kmax, B] s_ij.
-        weights: [B] of requests with a latency target; None: all alike.
         cost: step times.
         ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
         drafter: the drafter's pass runs.
@@ -69,22 +67,21 @@ def forecast_step(
         context = msgspec.structs.replace(context, capability=capability)
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
     if ahead is None and not uniform:
-        each = np.ones(context.batch_size)
+        weights = np.empty(context.batch_size)
         verify, depth, value, seconds, tokens, by_worth = best_plan(
             survival,
-            each.copy() if weights is None else weights,
             context.draft_possible,
             context.draft_available,
             verify_seconds,
             draft_seconds,
             depths_of(capability),
             capability.steers_depth,
-            each,
+            weights,
         )
         return StepForecast(
             context,
             survival,
-            each if by_worth else weights,
+            weights if by_worth else None,
             verify_seconds,
             draft_seconds,
             cost.prefill_seconds(context.prefill_tokens),
@@ -117,22 +114,20 @@ def forecast_step(
         )
 
     best: Admission | None = None
+    worth: FloatArray | None = None
     if context.batch_size > 1:
         worth = token_worth(survival, verify_seconds, draft_seconds, capability)
-        worth = worth if weights is None else worth * weights
         best = admission(worth)
         # Whether to speculate at all is decided by the step itself: costs that all requests share
         # are not part of these weights.
-        if best.verify.any() or (best.draft_depth and capability.steers_depth):
-            weights = worth
-        else:
-            best = None
+        if not best.verify.any() and not (best.draft_depth and capability.steers_depth):
+            worth = best = None
     if best is None:
-        best = admission(weights)
+        best = admission(None)
     return StepForecast(
         context,
         survival,
-        weights,
+        worth,
         verify_seconds,
         draft_seconds,
         cost.prefill_seconds(context.prefill_tokens),
@@ -193,9 +188,10 @@ class StepForecast(NamedTuple):
             return verify_seconds
         if mode is Mode.OFF_WARM and depth == 0:  # nothing is drafted: the state is kept, at most
             return verify_seconds + float(self.draft_seconds[0])
-        return verify_seconds + self._drafting_seconds(depth)
+        return verify_seconds + self.drafting_seconds(depth)
 
-    def _drafting_seconds(self, depth: int) -> float:
+    def drafting_seconds(self, depth: int) -> float:
+        """Return the seconds of the drafter's passes to this depth."""
         capability = self.context.capability
         steers = capability.steers_depth
         return float(self.draft_seconds[depth if steers else capability.max_draft_tokens])
@@ -267,23 +263,20 @@ class StepForecast(NamedTuple):
         tokens = self.tokens_of(verify)
         drafts = int(verify.sum())
         verifying = self.verify_seconds[drafts + np.cumsum(room[order])]
-        drafting = self._drafting_seconds(deeper)
+        drafting = self.drafting_seconds(deeper)
         goodput = (tokens + np.cumsum(won[order])) / (verifying + drafting)
         seconds = self.seconds_of(drafts, depth)
         gain = float(goodput.max(initial=0.0)) * seconds / tokens - 1.0
-        cost = (drafting - self._drafting_seconds(depth)) / seconds
+        cost = (drafting - self.drafting_seconds(depth)) / seconds
         return max(gain, 0.0) / max(cost, _LEAST_COST)
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""
         return self.context.batch_size + value_of(self.survival, verify)
 
-    def verify_price(self, drafts: int | None = None) -> float:
-        """Goodput times the verify time of one draft more: the survival at which it pays.
-
-        `drafts`: beside so many; None: as the best plan verifies.
-        """
-        drafts = int(self.best.verify.sum()) if drafts is None else drafts
+    def verify_price(self) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays."""
+        drafts = int(self.best.verify.sum())
         most = len(self.verify_seconds) - 1
         around = max(drafts // 2, self.context.batch_size // 4, 1)
         # From 1 on: that the first draft is dear is no reason against the others.
@@ -294,7 +287,7 @@ class StepForecast(NamedTuple):
         slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
         return self.best.goodput * slope
 
-    def verify_prices(self, drafts: int | None = None) -> FloatArray:
+    def verify_prices(self) -> FloatArray:
         """The same by position [Kmax], not falling.
 
         Of a single request the position is the number of drafts, so that each has a price of its
@@ -304,13 +297,9 @@ class StepForecast(NamedTuple):
         """
         kmax = len(self.survival)
         if self.context.batch_size > 1 or kmax < 2:
-            return np.full(kmax, self.verify_price(drafts))
+            return np.full(kmax, self.verify_price())
         slopes = convex_slopes(self.verify_seconds[1:])
         return self.best.goodput * np.concatenate((slopes[:1], slopes))
-
-    def pass_price(self) -> float:
-        """Goodput times the time of one draft pass more: the tokens it has to bring."""
-        return self.best.goodput * float(self.draft_seconds[-1] - self.draft_seconds[-2])
 
     def plan(
         self,
@@ -321,15 +310,13 @@ class StepForecast(NamedTuple):
         propensity: FloatArray | None = None,
         *,
         tokens: float | None = None,
-        expected_depth: int | None = None,
-        memo: str | None = None,
     ) -> SpecPlan:
-        """A plan with its prediction: of these tokens and passes, where more is known of them."""
-        passes, best = depth if expected_depth is None else expected_depth, self.best
-        if verify is best.verify and passes == best.draft_depth and mode is Mode.ON:
+        """A plan with its prediction; `tokens` where more is known than the forecast says."""
+        best = self.best
+        if verify is best.verify and depth == best.draft_depth and mode is Mode.ON:
             seconds = best.seconds
         else:
-            seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=is_ragged(verify))
+            seconds = self.seconds_of(int(verify.sum()), depth, mode, ragged=is_ragged(verify))
         if tokens is None:
             tokens = self.best_tokens if verify is best.verify else self.tokens_of(verify)
         return SpecPlan(
@@ -341,5 +328,4 @@ class StepForecast(NamedTuple):
             propensity=propensity,
             predicted_tokens=tokens,
             predicted_seconds=seconds + self.prefill_seconds,
-            memo=memo,
         )

@@ -42,8 +42,9 @@ class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Task labels in the order of the engine's task numbers, for a model with task effects."""
     confidence: bool = True
     """Rank drafts by the drafter's confidence where it is reported and the model knows it."""
-    latency_strength: Annotated[float, msgspec.Meta(ge=0)] = 4.0
-    """Weight of requests that are behind their TPOT target; 0 ignores targets."""
+    tpot_allowance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    """Largest relative lengthening of a step for requests behind their TPOT target; 0 ignores
+    targets."""
 
 
 class RegressionPolicy(PlannedPolicy[Survival]):
@@ -63,7 +64,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
             )
         else:
             self._model = load_model(options.model)
-        super().__init__(options.profile or self._model.step_times, options.latency_strength, seed)
+        super().__init__(options.profile or self._model.step_times, options.tpot_allowance, seed)
         self._options = options
 
     def _make_hazards(self, capability: Capability) -> FittedHazards:
@@ -77,7 +78,7 @@ class RegressionPolicy(PlannedPolicy[Survival]):
         return context, self._fitted.survival(context)
 
     def _forecast(self, context: StepContext, seen: Survival) -> StepForecast:
-        return forecast_step(context, seen.stale, self._latency.weights(context), self._cost)
+        return forecast_step(context, seen.stale, self._cost)
 
     def _plan_on(self, forecast: StepForecast, seen: Survival) -> SpecPlan:
         """Rank the planned drafts by confidence; sometimes explore one draft more."""

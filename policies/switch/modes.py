@@ -185,6 +185,11 @@ class ModeMachine:
             )
 
     @property
+    def next_probe(self) -> float:
+        """Monotonic seconds at which the next probe is due, while off."""
+        return self._schedule.next_probe
+
+    @property
     def request_seconds(self) -> float:
         """Mean seconds that a request decodes."""
         return self._lifetime.seconds

@@ -8,14 +8,14 @@ range; K is clamped to the configured Kmax.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import nearest_allowed
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, nearest_allowed
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 
@@ -53,15 +53,14 @@ class BatchTablePolicy(StatelessPolicy):
 
     def __init__(self, options: BatchTableOptions, *, seed: int = 0) -> None:
         del seed
-        last = options.table[-1][1]
-        self._k_of = np.zeros(last + 1, dtype=np.int64)
-        for low, _, k in options.table:
-            self._k_of[low:] = k
+        self._from = [low for low, _, _ in options.table]
+        self._k = [k for _, _, k in options.table]
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan the K of the range of this batch size."""
-        size = min(max(context.batch_size, 1), len(self._k_of) - 1)
-        k = nearest_allowed(int(self._k_of[size]), context.capability.uniform_values)
+        size = max(context.batch_size, 1)
+        wanted = self._k[bisect_right(self._from, size) - 1]
+        k = nearest_allowed(wanted, context.capability.uniform_values)
         return SpecPlan(
             step=context.step,
             verify=np.minimum(context.draft_available, k),

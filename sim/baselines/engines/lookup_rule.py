@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, nearest_allowed
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 
@@ -49,7 +49,7 @@ class LookupRulePolicy(StatelessPolicy):
     def plan(self, context: StepContext) -> SpecPlan:
         """Verify all looked-up drafts of a request, or k of the drafter's."""
         options = self._options
-        k = min(options.k, context.capability.max_draft_tokens)
+        k = nearest_allowed(options.k, context.capability.uniform_values)
         verify, from_lookup = np.minimum(context.draft_available, k), None
         found, match = context.lookup_available, context.lookup_match
         if found is not None and match is not None and found.any():
@@ -61,6 +61,6 @@ class LookupRulePolicy(StatelessPolicy):
             verify=verify,
             draft_depth=k,
             mode=Mode.ON,
-            reason="fixed rule",
+            reason=f"fixed rule, {k}",
             from_lookup=from_lookup,
         )

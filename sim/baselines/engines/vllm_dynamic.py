@@ -31,8 +31,8 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
@@ -96,8 +96,11 @@ class VllmDynamicPolicy(StatelessPolicy):
         self.drafted: IntArray = np.zeros(0, dtype=np.int64)
         self._accepted: IntArray = np.zeros(0, dtype=np.int64)
         self._steps = 0
-        for batch in sorted({row[0] for row in options.itl_ms or ()}):
-            rows = sorted((k, ms) for size, k, ms in options.itl_ms or () if size == batch)
+        measured: dict[int, list[tuple[int, float]]] = {}
+        for size, k, ms in options.itl_ms or ():
+            measured.setdefault(size, []).append((k, ms))
+        for batch, rows in sorted(measured.items()):
+            rows.sort()
             columns = np.array(rows, dtype=np.float64).T
             self._table[batch] = (columns[0], columns[1])
 
@@ -144,7 +147,7 @@ class VllmDynamicPolicy(StatelessPolicy):
 
     def _latency(self, batch: int, kmax: int) -> FloatArray:
         """Return [Kmax + 1] latencies at a batch size, interpolated between measured sizes."""
-        sizes = sorted(self._table) or list(_MEASURED_BATCHES)
+        sizes = list(self._table) or list(_MEASURED_BATCHES)
         place = bisect_left(sizes, batch)
         above = sizes[min(place, len(sizes) - 1)]
         if place in (0, len(sizes)) or above == batch:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptive_spec.config import Config
 from adaptive_spec.engines.hints import (
     MAX_TASKS,
     MAX_UNKNOWN_KEYS,
@@ -67,6 +68,7 @@ def test_good_values_are_taken(hints: dict[str, Any], expected: Hints) -> None:
         ("tpot_ms", math.inf),
         ("tpot_ms", 10**400),
         ("tpot_ms", 5e-324),
+        ("tpot_ms", 1e-9),
         ("task", 7),
         ("task", ""),
         ("task", "x" * 65),
@@ -75,6 +77,14 @@ def test_good_values_are_taken(hints: dict[str, Any], expected: Hints) -> None:
 )
 def test_bad_values_are_ignored_and_counted(key: str, value: Any) -> None:
     assert parse({key: value}) == (NO_HINTS, [f"spec_{key}"])
+
+
+def test_a_hint_that_the_server_does_not_honour_is_ignored_and_counted() -> None:
+    ignored: list[str] = []
+    reader = FlatHints(ignored.append, Config().hints)
+    asked = {"adaptive_spec_k_cap": 2, "adaptive_spec_tpot_ms": 5}
+    assert reader.read(asked) == Hints(2, math.inf, -1)
+    assert ignored == ["adaptive_spec_tpot_ms"]
 
 
 @given(

@@ -31,18 +31,17 @@ def test_both_forms_choose_what_the_planner_does(
     possible, available = random.integers(0, kmax + 1, (2, batch))
     verify_seconds = 1.0 + np.cumsum(random.exponential(dear / batch, batch * kmax + 1))
     drafting = np.cumsum(random.uniform(0.0, 0.1, kmax + 1))
-    own = random.uniform(1.0, 3.0, batch)
     depths = np.arange(kmax + 1) if engine.steers_depth else np.array([kmax])
     found = []
     for form in (best_plan.reference, best_plan.compile()):
         weights = np.empty(batch)
         costs = verify_seconds, drafting, depths, engine.steers_depth
-        verify, *rest = form(survival, own, possible, available, *costs, weights)
+        verify, *rest = form(survival, possible, available, *costs, weights)
         found.append((verify.tolist(), rest, weights.tobytes()))
     assert found[0] == found[1]
     verify, (depth, value, seconds, tokens, by_worth), _ = found[0]
     worth = token_worth(survival, verify_seconds, drafting, engine)
-    assert weights == pytest.approx(own * worth if by_worth else own)
+    assert weights == pytest.approx(worth if by_worth else np.ones(batch))
     expected = best_admission(
         survival * weights, weights, possible, available, verify_seconds, drafting, engine
     )

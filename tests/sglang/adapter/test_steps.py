@@ -168,7 +168,7 @@ def test_drafts_that_could_only_be_wasted_are_not_offered() -> None:
 def test_the_context_says_what_the_scheduler_knows() -> None:
     loop = Loop(most_running=1)
     policy = RecordingPolicy()
-    loop.attach(policy, config=Config(memory_guard=False))
+    loop.attach(policy, config=Config(memory_guard=False, hints=("k_cap", "task", "tpot_ms")))
     hints = {"adaptive_spec": {"k_cap": 1, "tpot_ms": 50, "task": "code"}}
     loop.arrive(hints, most=9)
     loop.arrive(most=9)
