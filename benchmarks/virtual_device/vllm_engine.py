@@ -237,8 +237,8 @@ def _use_capability_of(device: Device) -> None:
     from adaptive_spec.adapters.vllm import hooks
     from adaptive_spec.adapters.vllm.capability import Support, detect
 
-    def detect_device(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
-        found = detect(vllm_config, ragged_penalty)
+    def detect_device(vllm_config: Any) -> Support:
+        found = detect(vllm_config)
         if found.capability is None:
             return found
         return msgspec.structs.replace(found, capability=device.capability(found.capability))

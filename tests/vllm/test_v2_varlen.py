@@ -1,7 +1,7 @@
 """K per request on model runner V2 at the level of a GPU: padded batches, captured depths.
 
-The kernels run in Triton's interpreter. vLLM's own dispatch decides which steps run in full graphs;
-instead of replaying one, the model runs eagerly on what the graph would read (support/v2_varlen.py).
+The kernels run in Triton's interpreter. vLLM's own dispatch decides which steps run in full graphs.
+Instead of a replay the model runs eagerly on what the graph would read (support/v2_varlen.py).
 """
 
 from __future__ import annotations
@@ -44,15 +44,6 @@ def test_tokens_are_those_without_speculation_in_padded_batches_of_mixed_k(
         small_crowd(), method, adaptive=adaptive, asynchronous=asynchronous, **SMALL
     )
     graphs = as_on_a_gpu.call(v2_varlen.dispatched)
-    print(
-        method,
-        asynchronous,
-        observed.capability,
-        observed.ragged_steps,
-        observed.steps,
-        graphs,
-        sorted(set(observed.depths)),
-    )
     for name, expected in unspeculated.answers.items():
         assert observed.answers[name].tokens == expected.tokens, name
         assert observed.answers[name].reasons == expected.reasons, name
