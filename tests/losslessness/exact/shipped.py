@@ -88,7 +88,7 @@ def experienced(
     text.run(rounds)
     if isinstance(policy, GoodputPolicy):
         # However little confidence tells of these drafts: it is to be used where it may be.
-        confidence, many = policy._acceptance.confidence, [50.0] * capability.max_draft_tokens
+        confidence, many = policy.acceptance.model.confidence, [50.0] * capability.max_draft_tokens
         saved = {"own": [1.0] * len(many), "evidence": many, "observed": 10_000}
         confidence.restore({**confidence.state(), **saved})
     return text

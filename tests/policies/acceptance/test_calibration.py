@@ -129,7 +129,7 @@ def test_a_status_shows_the_quality_of_policies_that_tell_it() -> None:
     policy: Any = build_policy("goodput", {}, seed=0)
     assert figures_of(policy, "hazard_quality") == {}
     policy._start(Capability(level=Level.FULL, max_draft_tokens=2))
-    policy._acceptance.learn(np.arange(2), np.array([2, 2]), np.array([1, 2]))
+    policy.acceptance.model.learn(np.arange(2), np.array([2, 2]), np.array([1, 2]))
     assert figures_of(policy, "hazard_quality")["history"]["observations"] == 4.0
     assert figures_of(build_policy("static"), "hazard_quality") == {}
     assert figures_of(Broken(), "hazard_quality") == {}
