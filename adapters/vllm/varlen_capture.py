@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,8 +121,8 @@ def _refusal(runner: Any) -> str:
     for name, feature in _APART.items():
         if getattr(runner, name, None) is not None:
             return feature
-    if type(runner.model).__module__.startswith(OWN_DECODE_PATH):
-        return "a decode path of the model's own"
+    if has_own_decode_path(type(runner.model).__module__):
+        return OWN_DECODE_PATH
     query_len = 1 + int(runner.vllm_config.num_speculative_tokens)
     if runner.decode_query_len != query_len:
         return f"{runner.decode_query_len} tokens per decoding request at Kmax"
@@ -133,8 +134,22 @@ def _refusal(runner: Any) -> str:
     return "" if support == AttentionCGSupport.ALWAYS else f"attention backend {backend}"
 
 
-OWN_DECODE_PATH = "vllm.models."
-"""Models here bring decode paths of their own, some of which expect equal lengths."""
+OWN_DECODE_PATH = "a decode path of the model's own"
+
+
+def has_own_decode_path(module: str) -> bool:
+    """Whether a model of this module may run decode steps past vLLM's own layers.
+
+    vLLM 0.33 has such paths for some models, for batches of one K (`vllm/models/*/*/
+    specialized_decode`).
+    """
+    if not module.startswith("vllm.models."):
+        return False
+    import vllm
+
+    folder = Path(vllm.__file__).parent / "models" / module.split(".")[2]
+    return any(folder.rglob("specialized_decode"))
+
 
 _APART = {
     "adaptive_verification": "enable_adaptive_verification",

@@ -258,7 +258,7 @@ def expected_refusal(vllm_config: Any) -> str:
         return "prefill context parallelism"
     try:
         if _has_own_decode_path(model):
-            return "a decode path of the model's own"
+            return OWN_DECODE_PATH
         return _refusing_choice(vllm_config)
     except Exception as error:
         return f"attention backends unknown here: {type(error).__name__}: {error}"
@@ -268,7 +268,8 @@ def _has_own_decode_path(model: Any) -> bool:
     from vllm.model_executor.models.registry import ModelRegistry
 
     found = (ModelRegistry.models.get(name) for name in model.architectures)
-    return any(getattr(each, "module_name", "").startswith(OWN_DECODE_PATH) for each in found)
+    modules = (getattr(each, "module_name", "") for each in found)
+    return any(map(varlen_capture.has_own_decode_path, modules))
 
 
 def _refusing_choice(vllm_config: Any) -> str:

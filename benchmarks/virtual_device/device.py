@@ -102,7 +102,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ladder=self.graphs.ladder if kind == "ladder" else (),
             token_buckets=self._hardware().token_buckets,
             ragged_penalty=0.0 if kind in ("eager", "varlen") else self.graphs.ragged_penalty,
-            stops_drafting=False,  # on a device each pass would wait for the host
         )
 
     def _hardware(self) -> Hardware:

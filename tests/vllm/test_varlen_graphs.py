@@ -350,10 +350,6 @@ class TestRefusals:
             ({"pcp_manager": object()}, "prefill context parallelism"),
             ({"adaptive_verification": object()}, "enable_adaptive_verification"),
             ({"decode_query_len": 7}, "7 tokens per decoding request"),
-            (
-                {"model": type("M", (), {"__module__": "vllm.models.deepseek_v4.model"})()},
-                "a decode path of the model's own",
-            ),
         ],
         ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
     )
@@ -372,6 +368,23 @@ class TestRefusals:
         assert support.capability.level is Level.UNIFORM
         assert reason in " ".join(support.notes)
         assert not workers.runners[0].cudagraph_manager.varlen_decode
+
+    def test_a_decode_path_of_the_models_own_keeps_uniform_graphs(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        import vllm
+
+        config = configure()
+        expect(monkeypatch, backend_of("ALWAYS"))
+        switched_on(config)
+        monkeypatch.setattr(vllm, "__file__", str(tmp_path / "__init__.py"))
+        (tmp_path / "models/some/nvidia/specialized_decode").mkdir(parents=True)
+        (tmp_path / "models/other/nvidia").mkdir(parents=True)
+        for name, level in (("some", Level.UNIFORM), ("other", Level.FULL)):
+            model = type("M", (), {"__module__": f"vllm.models.{name}.nvidia.model"})()
+            workers = Workers(config, [backend_of("ALWAYS")], monkeypatch, model=model)
+            varlen_graphs.ask(config, "")
+            assert start_engine(config, workers, monkeypatch).capability.level is level
 
     def test_encoder_layers_that_refuse_count(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
