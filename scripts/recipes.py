@@ -51,8 +51,8 @@ on your machine, where captured graphs and ranks can lower "K per request" to on
 {summary}
 
 The columns Hopper and Blackwell say what full CUDA graphs leave of it on such a GPU with vLLM's
-default settings: K per request where the decode graphs of the attention backend replay batches whose
-K differ, else one K per batch, with the backend that refuses. These two columns are by table
+default settings: K per request where the decode graphs of the attention backend replay batches
+whose K differ, else one K per batch, with the backend that refuses. These two columns are by table
 (`scripts/recipes.yaml`), read in vLLM's source; nothing was run on a GPU.
 
 | recipe | method, K | what is steered | Hopper | Blackwell |
