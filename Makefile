@@ -1,5 +1,6 @@
 # make check       lint, types, documentation site, tests of core and policies
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
+# make test-trtllm the TensorRT-LLM that TRTLLM_PYTHON has, GPU or not: doctor, then its own loop
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
@@ -15,14 +16,18 @@
 
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TRTLLM_PYTHON ?= $(PYTHON)
 
-.PHONY: check test test-long demo demo-quick bench gpu lock docs site clean
+.PHONY: check test test-trtllm test-long demo demo-quick bench gpu lock docs site clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
 
 test:
 	@$(PYTHON) scripts/checks.py all
+
+test-trtllm:
+	@PYTHONPATH=tests/tensorrt_llm $(TRTLLM_PYTHON) -m harness
 
 test-long:
 	@$(PYTHON) scripts/checks.py long

@@ -206,5 +206,5 @@ class GoodputPolicy(PlannedPolicy):
         )
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
-        """How well acceptance is predicted; see `adaptive_spec.policies.acceptance.calibration`."""
+        """How well acceptance is predicted; see `adaptive_spec.operation.calibration`."""
         return {} if self._capability is None else self.acceptance.model.quality.snapshot()

@@ -92,6 +92,11 @@ class Section:
 
 
 RAMP = Load(name="1-256-1", pieces=((1, 12), (16, 96), (256, 1024), (16, 96), (1, 12)))
+ASKED_AGAIN = tuple(
+    Load(name=f"{clients} again", pieces=((clients, 2 * distinct),), distinct=distinct)
+    for clients, distinct in ((1, 24), (16, 96), (64, 256))
+)
+"""Every prompt is asked twice."""
 CHAINS = ("draft_model", "mtp", "eagle3", "ngram")
 POLICIES = "linucb", "regression", "thompson", "ucb"
 TWO_DEVICES = ("h100-8b", "h100-moe")
@@ -126,9 +131,9 @@ SECTIONS = {
             {n: REQUESTS[n] for n in (1, 16, 64)},
             (NONE, *STATIC, *(f"policy:{name}" for name in POLICIES)),
         ),
-        Section(
-            "more-drafters", ("eagle", "suffix"), REQUESTS, (NONE, *STATIC, GOODPUT), TWO_DEVICES
-        ),
+        Section("eagle", ("eagle",), REQUESTS, (NONE, *STATIC, GOODPUT), TWO_DEVICES),
+        # vLLM's proposer refuses every K but the configured one.
+        Section("suffix", ("suffix",), REQUESTS, (NONE, f"k{KMAX}", GOODPUT), TWO_DEVICES),
         Section(
             "async",
             ("draft_model",),
@@ -158,6 +163,8 @@ SECTIONS = {
             (NONE, *STATIC, GOODPUT),
             ("h100-70b", "a100-8b"),
         ),
+        Section("two-sources", ("mtp",), {}, (GOODPUT, "both"), others=ASKED_AGAIN),
+        Section("suffix-alone", ("suffix",), {}, (GOODPUT,), others=ASKED_AGAIN),
         Section("v2", ("draft_model",), {1: 8, 16: 64}, (NONE, *STATIC, GOODPUT), engine="vllm-v2"),
     )
 }

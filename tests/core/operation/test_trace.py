@@ -16,7 +16,7 @@ from adaptive_spec.config import Trace
 from adaptive_spec.controller.engine_plan import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.output_file import write_all
+from adaptive_spec.operation.output_file import LockedFile
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace
 from adaptive_spec.step import StepContext, StepOutcome
@@ -136,13 +136,15 @@ def test_a_disk_that_fails_and_comes_back_costs_only_the_steps_meanwhile(
     trace = StepTrace(Trace(directory=str(tmp_path)), counters, LOG)
     full = False
 
-    def half_written(handle: int, content: bytes) -> None:
-        if full:
-            os.write(handle, content[: len(content) - 40])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write_all(handle, content)
+    write_whole = LockedFile.write
 
-    monkeypatch.setattr("adaptive_spec.operation.trace.write_all", half_written)
+    def half_written(file: LockedFile, content: bytes) -> None:
+        if full:
+            write_whole(file, content[: len(content) - 40])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_whole(file, content)
+
+    monkeypatch.setattr(LockedFile, "write", half_written)
     with caplog.at_level(logging.WARNING):
         for step in range(400):
             full = 64 <= step < 200
