@@ -85,9 +85,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         state_directory: folder that keeps the learned state for the next start of a server with the
             same model, drafter, hardware and versions; without a folder, every start learns from
             scratch. vLLM only.
-        ragged_penalty: measured extra time of a verification whose K differ between requests,
-            relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
-            value to give requests their own K; without it, the batch shares one K.
+        varlen_graphs: capture decode graphs in which each request has its own K, where vLLM and its
+            attention backends can; false: one K per batch wherever full graphs are captured.
         allow_untested: run on a version of the engine that is outside of the tested range
             (page "Will it work here?") if its source has what the adapter needs; without it, the
             server refuses to start.
@@ -114,7 +113,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     status_file: str | None = None
     control_file: str | None = None
     state_directory: str | None = None
-    ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    varlen_graphs: bool = True
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None

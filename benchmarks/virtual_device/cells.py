@@ -12,7 +12,7 @@ from adaptive_spec.errors import DataError
 from .arms import NONE, STATIC, TABLE, parse_arm, table_name, warm
 from .device import DEVICES, Charge, Device, Work
 from .runs import Run, RunKey
-from .sweep import MOST_CLIENTS, Section
+from .sweep import MOST_CLIENTS, Section, device_of
 from .traffic import Load
 
 STEADY = 0.2, 0.9
@@ -209,7 +209,10 @@ def cells(
                         key=_key(section, method, load),
                         device=name,
                         arms={
-                            arm: figures(run, devices[name], tokens) for arm, run in at_hand.items()
+                            arm: figures(
+                                run, device_of(parse_arm(run.key.arm), devices[name]), tokens
+                            )
+                            for arm, run in at_hand.items()
                         },
                         table=table.partition(":")[2],
                         different=_different(at_hand),

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs
+
 from .arms import GOODPUT, KMAX, NONE, STATIC, Arm, parse_arm, warm
 from .device import DEVICES, Device, Graphs
 from .runs import RunKey
@@ -19,7 +21,19 @@ REQUESTS = {1: 24, 4: 64, 16: 160, 64: 384, 128: 640, 256: 1024}
 QUICK_REQUESTS = {1: 8, 16: 96, 64: 192}
 MOST_CLIENTS = 256
 V1 = "vllm-v1"
-ONE_K = Graphs(kind="uniform")
+LADDER = rungs(KMAX, (), most=MOST_CLIENTS)
+LARGEST_CAPTURED = 512
+"""Tokens; vLLM's default on Hopper."""
+GRAPHS = {
+    "uniform": Graphs(kind="uniform"),
+    "ladder": Graphs(
+        kind="ladder",
+        ladder=LADDER,
+        sizes=tuple(capture_sizes(LADDER, MOST_CLIENTS, LARGEST_CAPTURED)),
+    ),
+}
+"""Graphs of an arm that has others than its device. The ladder's are those that the adapter
+captures where attention has no graphs for batches whose K differ."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,13 @@ SECTIONS = {
             ("draft_model",),
             {n: REQUESTS[n] for n in (1, 16, 64, 128)},
             (NONE, *STATIC, GOODPUT, "history", "one-k"),
+        ),
+        Section(
+            "graphs",
+            ("draft_model", "eagle3"),
+            {n: REQUESTS[n] for n in (16, 64, 256)},
+            (NONE, *STATIC, GOODPUT, "one-k", "ladder"),
+            TWO_DEVICES,
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
         Section(
@@ -200,12 +221,16 @@ def groups(
     return list(found.values())
 
 
+def device_of(arm: Arm, device: Device) -> Device:
+    """Return the device with the graphs that an arm has on it."""
+    if not arm.graphs:
+        return device
+    return msgspec.structs.replace(device, graphs=GRAPHS[arm.graphs])
+
+
 def _setup(section: Section, key: RunKey, arm: Arm, device: Device, models: str) -> Setup:
     """The engine of a run. Fixed arms share one whose clock is of no account."""
-    if not key.device:
-        device = DEVICES["h100-8b"]
-    elif arm.one_k:
-        device = msgspec.structs.replace(device, graphs=ONE_K)
+    device = device_of(arm, device) if key.device else DEVICES["h100-8b"]
     config = None
     if arm.config is not None:
         config = {

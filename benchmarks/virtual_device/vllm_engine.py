@@ -253,8 +253,8 @@ def _use_capability_of(device: Device) -> None:
 
     lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
 
-    def detect_device(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
-        found = detect(vllm_config, ragged_penalty)
+    def detect_device(vllm_config: Any) -> Support:
+        found = detect(vllm_config)
         if found.capability is None:
             return found
         return msgspec.structs.replace(found, capability=device.capability(found.capability))
