@@ -10,6 +10,7 @@ import errno
 import math
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) ->
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb", closefd=True) as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        content = file.read(most_bytes + 1)
+        content = file.read(min(found.st_size, most_bytes) + 1)  # allocates as much
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes")
     return content
@@ -95,6 +97,21 @@ def _check_yaml(content: bytes) -> None:
         total += 1
         if total > _MOST_NODES:
             raise ValueError(f"more than {_MOST_NODES} values")
+
+
+def count_values(value: Any) -> int:
+    """Return the number of values in nested dicts, lists and tuples, the containers included."""
+    count, level = 0, [value]
+    while level:
+        count += len(level)
+        deeper: list[Any] = []
+        for each in level:
+            if isinstance(each, Mapping):
+                deeper += each.values()
+            elif isinstance(each, list | tuple):
+                deeper += each
+        level = deeper
+    return count
 
 
 def check_plain(value: Any) -> None:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from adaptive_spec.bounded_read import count_values
 from adaptive_spec.config import Config
-from adaptive_spec.errors import PolicyError
+from adaptive_spec.errors import AdaptiveSpecError, PolicyError
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
@@ -28,6 +29,10 @@ from adaptive_spec.step import (
 from adaptive_spec.validation import explained, nearest
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
+MOST_OPTION_VALUES = 4096
+"""Most values in a policy's options, those in lists included: policies loop over them."""
+POLICY_ERRORS = (Exception, SystemExit)
+"""Exceptions of a policy's code that must not end the engine."""
 BASELINES_GROUP = "adaptive_spec.baselines"
 """Entry points of other systems' rules. A server never loads one by name."""
 
@@ -172,7 +177,7 @@ def policy_class(name: str, *, baselines: bool = False) -> type[Policy]:
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # whatever the module of another package raises
+    except POLICY_ERRORS as error:  # whatever the module of another package raises
         raise PolicyError(f"policy {name!r} cannot be imported from {target}: {error}") from error
     needed = ("plan", "observe", "forget", "state", "restore", "Options", "name", "summary")
     missing = [item for item in needed if not hasattr(found, item)]
@@ -200,6 +205,10 @@ def build_policy(
     Raises PolicyError naming the option that is unknown or of the wrong type.
     """
     cls = policy_class(name, baselines=baselines)
+    if (count := count_values(options or {})) > MOST_OPTION_VALUES:
+        raise PolicyError(
+            f"policy {name!r}: {count} values in the options; {MOST_OPTION_VALUES} are the most"
+        )
     try:
         converted = msgspec.convert(dict(options or {}), cls.Options)
     except msgspec.ValidationError as error:
@@ -207,9 +216,12 @@ def build_policy(
     constructor: Any = cls
     try:
         policy: Policy = constructor(converted, seed=seed)
-    except TypeError as error:
+    except AdaptiveSpecError:
+        raise
+    except POLICY_ERRORS as error:
         raise PolicyError(
-            f"policy {name!r} cannot be built as Class(options, seed=...): {error}"
+            f"policy {name!r} cannot be built as Class(options, seed=...): "
+            f"{type(error).__name__}: {error}"
         ) from error
     return policy
 

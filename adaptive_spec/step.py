@@ -75,7 +75,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             is fixed (OFF-cold). A drafter with a state cannot resume requests that were alive at
             that time.
         ragged_penalty: extra verify time of a batch whose K differ, relative to a uniform batch,
-            which runs a faster graph. 0 without a difference.
+            which runs a faster graph; what is assumed until steps have been timed. 0: both kinds
+            of batches run alike.
     """
 
     level: Level

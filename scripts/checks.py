@@ -200,7 +200,7 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         "site, packages, deploy",
         [tools / "mkdocs", "build", "--strict", "--quiet"],
         [tools / "yamllint", "--strict", "--config-file", "deploy/.yamllint", "deploy"],
-        [tools / "hadolint", "deploy/Dockerfile"],
+        [tools / "hadolint", "deploy/Dockerfile", "deploy/Dockerfile.sglang"],
         *(
             [tools / "check-jsonschema", "--builtin-schema", schema, file]
             for file, schema in BUILT_IN_SCHEMAS.items()

@@ -1,4 +1,4 @@
-"""Which methods of an engine were executed, by version and route: tables of docs/compatibility.md.
+"""Which methods of an engine were executed, by version and route: tables of docs/will_it_work.md.
 
 The versions and the methods that ran are in each adapter's `versions`; this adds the tests that ran
 them, and where the engine itself does not offer a method.

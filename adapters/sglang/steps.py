@@ -80,7 +80,7 @@ class StepDriver(Guarded):
             thinks: SGLang calls `think` between launching a step and waiting for it.
             clock: monotonic seconds.
         """
-        super().__init__(controller, _LOG, clock)
+        super().__init__(controller, _LOG)
         self.controller = controller
         self.limit = SwitchLimit(dwell)
         self._scheduler = scheduler

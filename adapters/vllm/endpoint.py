@@ -1,16 +1,19 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
-    GET     status of every engine; with ``?history=1`` its last ten minutes, too
-    POST    {"mode": ..., "policy": ..., "options": ...}: switch every engine, then the same
+    GET     status of every engine, without the paths of files, but for an operator; with
+            ``?history=1`` its last ten minutes, too
+    POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
+            the same
 
-``/v1/adaptive_spec/view`` is a page that shows the status live. Under ``/v1`` all is guarded by
-``--api-key`` like the other routes. A browser sends no key when it opens a page, so
-``/adaptive_spec/view`` is the same page, without figures until its reader has entered the key.
-vLLM loads such plugins only if ``VLLM_PLUGINS`` names them.
+`operator_access` says who is an operator. ``/v1/adaptive_spec/view`` is a page that shows the
+status live. Under ``/v1`` all is guarded by ``--api-key`` like the other routes. A browser sends no
+key when it opens a page, so ``/adaptive_spec/view`` is the same page, without figures until its
+reader has entered the key. vLLM loads such plugins only if ``VLLM_PLUGINS`` names them.
 """
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from importlib import resources
 from typing import Any
@@ -20,7 +23,11 @@ import msgspec
 from adaptive_spec.adapters.vllm.compat import call_all_engines
 from adaptive_spec.adapters.vllm.control import METHOD
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.operator_access import OperatorAccess
 from adaptive_spec.bounded_read import decode_json
+from adaptive_spec.errors import ConfigError
+
+_LOG = logging.getLogger("vllm.adaptive_spec")
 
 PATH = "/v1/adaptive_spec"
 VIEWS = (f"{PATH}/view", "/adaptive_spec/view")
@@ -34,6 +41,9 @@ _VIEW_HEADERS = {
 }
 _LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
+_ACCESS = "adaptive_spec_access"
+_FOR_OPERATORS = ("options", "trace_directory", "control_file_error")
+"""Parts of a status that may name files of the server."""
 _NOT_ON = (
     "adaptive_spec is not switched on in this server: start it with an `adaptive_spec` "
     "configuration, with mode `shadow` if it is to do nothing at first"
@@ -48,8 +58,7 @@ class ControlEndpoint:
 
     def attach_router(self, app: Any) -> None:
         """Add the routes to vLLM's FastAPI application."""
-        app.add_route(PATH, _get, methods=["GET"])
-        app.add_route(PATH, _post, methods=["POST"])
+        app.add_route(PATH, _route, methods=["GET", "POST"])
         for path in VIEWS:
             app.add_route(path, _view, methods=["GET"])
 
@@ -59,10 +68,23 @@ class ControlEndpoint:
         enabled = hasattr(getattr(config, "scheduler_config", None), ATTRIBUTE)
         client = getattr(engine_client, "engine_core", None) if enabled else None
         setattr(state, _CLIENT, client)
+        try:
+            access = OperatorAccess.of_server(args)
+        except ConfigError as error:
+            _LOG.error("adaptive_spec: %s: %s is read-only", error, PATH)
+            access = OperatorAccess("", local=False)
+        setattr(state, _ACCESS, access)
 
 
-async def _get(request: Any) -> Any:
-    return await _ask(request, None, bool(request.query_params.get("history")))
+async def _route(request: Any) -> Any:
+    access = getattr(request.app.state, _ACCESS, None) or OperatorAccess("", local=False)
+    refusal = access.refusal(request.headers)
+    if request.method != "POST":
+        history = bool(request.query_params.get("history"))
+        return await _ask(request, None, history, operator=not refusal)
+    if refusal:
+        return _error(403, refusal)
+    return await _post(request)
 
 
 async def _view(request: Any) -> Any:
@@ -87,10 +109,10 @@ async def _post(request: Any) -> Any:
         return _error(400, f"not valid JSON: {error}")
     if not isinstance(body, dict):
         return _error(400, f"expected an object, got {type(body).__name__}")
-    return await _ask(request, body)
+    return await _ask(request, body, operator=True)
 
 
-async def _ask(request: Any, *arguments: Any) -> Any:
+async def _ask(request: Any, *arguments: Any, operator: bool) -> Any:
     client = getattr(request.app.state, _CLIENT, None)
     if client is None:
         return _error(409, _NOT_ON)
@@ -101,6 +123,10 @@ async def _ask(request: Any, *arguments: Any) -> Any:
     refused = sorted({engine["error"] for engine in engines if "error" in engine})
     if refused:
         return _error(400, "; ".join(refused))
+    if not operator:
+        for engine in engines:
+            for name in _FOR_OPERATORS:
+                engine["status"].pop(name, None)
     return _answer(200, {"engines": sorted(engines, key=lambda engine: int(engine["engine"]))})
 
 

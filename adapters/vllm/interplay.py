@@ -87,7 +87,8 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "data parallelism, mixture of experts",
         TRIMMING,
-        "idle ranks draft Kmax, so that depth stays Kmax for all; each rank trims alone",
+        "idle ranks draft Kmax, so that depth stays Kmax for all; each rank trims alone, on a GPU "
+        "with K per request where all ranks have captured varlen graphs",
         "test_parallelism: two ranks on a CPU, with collectives that the test adds",
     ),
     Interplay(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 COMMANDS = "adaptive_spec.commands"
 """Entry-point group of commands; a value is a function for typer or a `typer.Typer`."""
 
+_DISTRIBUTION = "adaptive-spec"
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 SERVE, SIMULATE, EXTEND = "Serve", "Simulate", "Extend"
@@ -195,19 +197,28 @@ def policies(
     if json:
         _print_json(found)
         return
-    rows = [
-        (policy.name, policy.problem or policy.summary, policy.granularity, policy.source)
-        for policy in found
-    ]
-    _print_table(
-        ("for a server", "what it does", "steers"), [row[:3] for row in rows if not row[3]]
-    )
-    baselines = [row for row in rows if row[3]]
-    _print_table(("baseline", "what it does", "steers"), [row[:3] for row in baselines])
+    ours = [policy for policy in found if policy.distribution == _DISTRIBUTION]
+    groups = {
+        "for a server": [policy for policy in ours if not policy.source],
+        "baseline": [policy for policy in ours if policy.source],
+        "of another package": [policy for policy in found if policy not in ours],
+    }
+    for title, members in groups.items():
+        shown = [
+            (each.name, each.problem or each.summary, each.granularity, each.location)
+            for each in members
+        ]
+        columns = (title, "what it does", "steers", "class")
+        width = len(columns) - (title != "of another package")
+        if shown:
+            _print_table(columns[:width], [row[:width] for row in shown])
     if sources:
-        _print_table(("baseline", "source"), [(row[0], row[3]) for row in baselines])
-    print("L0: one K per batch; L1: K per request at verification; L2: draft depth as well")
-    print("baselines are other systems' rules, for the simulator; --sources names their origin")
+        rows = [(each.name, each.source) for each in groups["baseline"]]
+        _print_table(("baseline", "source"), rows)
+    print("L0: one K per batch")
+    print("L1: K per request at verification")
+    print("L2: draft depth as well")
+    print("baselines: for the simulator; --sources names origins")
 
 
 @app.command(rich_help_panel=SERVE)

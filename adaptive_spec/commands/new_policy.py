@@ -71,7 +71,8 @@ from adaptive_spec import check_policy
 from {module} import {cls}, {cls}Options
 
 
-def test_the_contract_is_kept():
+def test_the_contract_is_kept() -> None:
+    """`check_policy` raises with one line where it is not."""
     report = check_policy(lambda seed: {cls}({cls}Options(), seed=seed))
     print(report)
 '''
@@ -95,8 +96,8 @@ def make_package(name: str, folder: Path) -> list[Path]:
         raise AdaptiveSpecError(f"{root} exists already")
     words = {
         "name": name,
-        "module": f"{name}_policy",
-        "cls": "".join(part.title() for part in name.split("_")) + "Policy",
+        "module": name,
+        "cls": "".join(part.title() for part in name.split("_")),
         "distribution": f"adaptive-spec-{name.replace('_', '-')}",
     }
     files = {

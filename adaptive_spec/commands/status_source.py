@@ -18,6 +18,8 @@ from adaptive_spec.errors import DataError
 
 PATH = "/v1/adaptive_spec"
 KEY_VARIABLE = "VLLM_API_KEY"
+ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
+"""With the admin key the server also names its files, such as the folder of the trace."""
 _TIMEOUT_SECONDS = 5.0
 _MOST_BYTES = 1 << 24
 
@@ -67,6 +69,8 @@ class StatusSource:
 
     def _fetch(self) -> dict[str, Status]:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        if admin := os.environ.get(ADMIN_VARIABLE):
+            headers["X-Adaptive-Spec-Key"] = admin
         try:
             request = Request(self._url, headers=headers)
             with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:

@@ -32,6 +32,7 @@ from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
+    POLICY_ERRORS,
     Policy,
     configured_policy,
     policy_class,
@@ -150,9 +151,10 @@ class Controller:
             if self.config.memory_guard and (seen := limit_to_memory(context)) is not context:
                 self._counters.event("steps_cut_for_memory")
             seen = with_engine_k_that_runs(seen)
+            _protect(seen)
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
-        except Exception as error:
+        except POLICY_ERRORS as error:
             fault = f"plan raised {type(error).__name__}: {error}"
         if fault:
             wanted = engine_plan(context)
@@ -161,7 +163,7 @@ class Controller:
         if not fault and limited:
             fault = lateness(self.config.fail_open, time.thread_time() - began_cpu, elapsed)
         if fault:
-            self.fault(fault, context.now)
+            self._policy_failed(fault, context.now)
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         self._faults.breaker.succeeded()
         ran = wanted
@@ -198,15 +200,15 @@ class Controller:
             self._status.refresh(outcome.now, self.status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
-            self.fault(f"outcome raised {type(error).__name__}: {error}", outcome.now)
+            self.fault(f"outcome raised {type(error).__name__}: {error}")
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         try:
             finished = finished_step(step.seen, step.to_learn_from, outcome)
             self._counters.finished(finished)
             self.policy.observe(finished)
-        except Exception as error:
-            self.fault(f"observe raised {type(error).__name__}: {error}", outcome.now)
+        except POLICY_ERRORS as error:
+            self._policy_failed(f"observe raised {type(error).__name__}: {error}", outcome.now)
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan
@@ -220,8 +222,8 @@ class Controller:
             return
         try:
             self.policy.forget(known)
-        except Exception as error:
-            self.fault(f"forget raised {type(error).__name__}: {error}")
+        except POLICY_ERRORS as error:
+            self._policy_failed(f"forget raised {type(error).__name__}: {error}")
 
     def switch(self, request: SwitchRequest) -> None:
         """Change mode, policy or options between two steps; all of the request or nothing.
@@ -316,9 +318,12 @@ class Controller:
             return 0.0
         return round(time.monotonic() - self._active, 1)
 
-    def fault(self, what: str, now: float | None = None) -> None:
-        """Count a fault of the policy or of an adapter's hooks, and log it once."""
-        self._faults.happened(what, self._now if now is None else now, self.policy.name)
+    def fault(self, what: str) -> None:
+        """Count a fault of an adapter's hooks and log it once; the policy stays in use."""
+        self._faults.of_hook(what)
+
+    def _policy_failed(self, what: str, now: float | None = None) -> None:
+        self._faults.of_policy(what, self._now if now is None else now, self.policy.name)
 
     def flush(self) -> None:
         """Write status, trace and learned state; for an engine that falls idle. Never raises."""
@@ -329,6 +334,7 @@ class Controller:
     def close(self) -> None:
         """Write all output for the last time. Never raises."""
         self._status.refresh(self._now, self.status, idle=True)
+        self._status.close()
         self._saved.save(self._now, self.policy, self.config)
         self._trace.close(self._now)
 
@@ -336,3 +342,10 @@ class Controller:
         self._counters.plan(step.context, step.plan)
         self._in_flight.add(step)
         return step.plan
+
+
+def _protect(context: StepContext) -> None:
+    """Make the arrays that limit a plan read-only: plans are checked against them."""
+    for limit in (context.draft_available, context.draft_possible, context.lookup_available):
+        if limit is not None:
+            limit.flags.writeable = False

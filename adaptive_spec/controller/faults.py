@@ -24,8 +24,8 @@ class Faults:
         self._config = config
         self.breaker = Breaker(config)
 
-    def happened(self, fault: str, now: float, policy_name: str) -> None:
-        """Count a fault; its kind is the text before the first colon."""
+    def of_policy(self, fault: str, now: float, policy_name: str) -> None:
+        """Count a fault of the policy, for the breaker too; its kind is the text before a colon."""
         planning = fault.startswith("plan")
         self._say(fault, "the engine's own K is used" if planning else "serving goes on")
         benched = self.breaker.failed(now)
@@ -36,6 +36,13 @@ class Faults:
                 policy_name,
                 self._config.bench_seconds,
             )
+
+    def of_hook(self, fault: str) -> None:
+        """Count a fault of our own code around the policy, which is no reason to bench the policy.
+
+        What a client sends may cause such faults; the policy serves all other clients.
+        """
+        self._say(fault, "serving goes on")
 
     def left_out(self, fault: str) -> None:
         """Count an unusable report of the engine, which is no failure of the policy."""

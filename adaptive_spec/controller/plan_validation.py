@@ -47,7 +47,8 @@ def plan_fault(plan: object, context: StepContext) -> str:
         if (verify != np.minimum(k, context.draft_available)).any():
             return "plan.verify is not uniform on an engine that needs one K per batch"
         if k not in context.capability.uniform_values and (context.draft_available > k).any():
-            return f"K is not in the engine's ladder: {k}, {context.capability.uniform_values}"
+            ladder = context.capability.uniform_values
+            return f"plan.verify is not in the engine's ladder: K = {k}, {ladder}"
     mode: object = plan.mode
     reason: object = plan.reason
     if not isinstance(mode, Mode) or not isinstance(reason, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar, TypeVarTuple
 
@@ -15,7 +14,7 @@ R = TypeVar("R")
 class TakesFaults(Protocol):
     """The part of a controller that counts faults and logs each kind once."""
 
-    def fault(self, what: str, now: float | None = None) -> None:
+    def fault(self, what: str) -> None:
         """Report a fault of an adapter's own hooks."""
         ...
 
@@ -30,11 +29,9 @@ class Guarded:
         self,
         controller: TakesFaults | None,
         log: logging.Logger,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._takes_faults = controller
         self._fault_log = log
-        self._fault_clock = clock
         self._said: set[str] = set()
 
     def report_to(self, controller: TakesFaults) -> None:
@@ -46,7 +43,7 @@ class Guarded:
         try:
             what = f"hook {hook} raised {type(error).__name__}: {error}"
             if self._takes_faults is not None:
-                self._takes_faults.fault(what, self._fault_clock())
+                self._takes_faults.fault(what)
             elif hook not in self._said:
                 self._said.add(hook)
                 self._fault_log.error("adaptive_spec: %s; the engine's own K is used", what)

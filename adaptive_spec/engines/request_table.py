@@ -6,6 +6,7 @@ costs one dict look-up per request. The next request of a freed slot overwrites 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ import numpy as np
 from adaptive_spec.engines.hints import NO_CAP, NO_HINTS, Hints
 from adaptive_spec.per_request import RequestSlots, SlotArray, floats, integers
 from adaptive_spec.step import IntArray
+
+_LOG = logging.getLogger(__name__)
 
 
 class RequestConstants(NamedTuple):
@@ -38,9 +41,8 @@ class RequestTable:
 
     Args:
         slots: slots of the controller.
-        read: the adapter's reader of one engine request. The table reads a request before it
-            assigns the slot, so that a reader that raises never leaves the row of the slot's
-            previous owner.
+        read: the adapter's reader of one engine request. A request that the reader fails on has
+            the defaults of `RequestConstants`: it must not stop the plans of all others.
 
     Attributes:
         draft_cap: [slot] most drafts of the drafter to verify, `NO_CAP` without a cap; 0 once the
@@ -51,9 +53,11 @@ class RequestTable:
         temperature: [slot] sampling temperature; 0 where decoding is greedy.
         prompt_tokens: [slot] length of the prompt.
         most_output: [slot] most tokens that the request may emit.
+        unreadable: requests that the reader has failed on.
     """
 
     def __init__(self, slots: RequestSlots, read: Callable[[Any], RequestConstants]) -> None:
+        self.unreadable = 0
         self._slots = slots
         self._read = read
         self.draft_cap = integers(NO_CAP)
@@ -88,8 +92,13 @@ class RequestTable:
         return self.enter(name, request) if slot is None else slot
 
     def enter(self, name: str, request: Any) -> int:
-        """Read a request and assign a slot to it. Raises what the adapter's reader raises."""
-        constants = self._read(request)
+        """Read a request and assign a slot to it."""
+        try:
+            constants = self._read(request)
+        except Exception:
+            constants = RequestConstants()
+            self.unreadable += 1
+            _LOG.debug("adaptive_spec: a request cannot be read", exc_info=True)
         slot = self._slots.assign(name)
         row = np.array([slot])
         hints = constants.hints

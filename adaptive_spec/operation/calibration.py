@@ -52,7 +52,7 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
     flat = counts.reshape(kmax * bins, 3)
     flat[:, 0] += np.bincount(place[~hit], minlength=len(flat))
     flat[:, 1] += np.bincount(place[hit], minlength=len(flat))
-    np.add.at(flat[:, 2], place, predicted)
+    flat[:, 2] += np.bincount(place, weights=predicted, minlength=len(flat))
 
 
 class HazardQuality:

@@ -3,12 +3,15 @@
 A control file also reaches engines without our HTTP route: behind another front end, on other
 nodes, or offline. While the engine has work, the controller checks the file about once a second and
 reads a new or changed file. Unusable content changes nothing, is logged once and appears in the
-status. A file that exists at start-up counts; deleting the file changes nothing.
+status. A file that exists at start-up counts; deleting the file changes nothing. A file of another
+user than root and the server's own is refused, and so is one that everybody may write.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import stat
 from pathlib import Path
 
 from adaptive_spec.bounded_read import decode_json, read_small_file
@@ -45,6 +48,8 @@ class ControlFile:
             return None
         self._seen = version
         source = f"control file {str(self._path)!r}"
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & stat.S_IWOTH:
+            raise ConfigError(f"{source}: it belongs to another user, or everybody may write it")
         try:
             value = decode_json(read_small_file(self._path, _LARGEST_BYTES))
         except OSError as error:

@@ -5,7 +5,9 @@ A file is written under a random name in the same folder and then renamed. `O_EX
 stands under the final name is replaced, not written to.
 
 A process that keeps writing one file owns it: it holds a lock on what it wrote last, which ends
-with the process. A second process on the same name gets an error until the owner is gone.
+with `close` or with the process. A second process on the same name gets an error until then. A
+forked child closes its copies of the descriptors at once: it would hold the locks beyond the end of
+its parent.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import fcntl
 import os
 import re
 import secrets
+import weakref
 from pathlib import Path
+from typing import ClassVar
 
 MODE = 0o600
 """Permissions of all files: the operator's own user."""
@@ -25,32 +29,67 @@ _RANDOM_BYTES = 4
 _TEMPORARY = re.compile(rf"\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}\.new")
 
 
-def create_file(path: Path) -> int:
-    """Create a file that must not exist yet and return its descriptor, locked for this process.
+class LockedFile:
+    """A new file, open for writing and locked for this process.
+
+    Args:
+        path: name that nothing may have yet.
 
     Raises OSError, FileExistsError if anything has this name.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(path, flags, MODE)
-    with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return handle
+
+    _open: ClassVar[weakref.WeakSet[LockedFile]] = weakref.WeakSet()
+
+    def __init__(self, path: Path) -> None:
+        self._handle = -1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        while True:
+            self._handle = os.open(path, flags, MODE)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._handle, fcntl.LOCK_EX)  # held by others for moments only
+            if os.fstat(self._handle).st_nlink:
+                break
+            os.close(self._handle)  # removed as a leftover before it was locked
+        self._open.add(self)
+
+    def write(self, content: bytes) -> None:
+        """Write all bytes. Raises OSError."""
+        left = memoryview(content)
+        while left:
+            left = left[os.write(self._handle, left) :]
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether this file, still open, stands under the name."""
+        try:
+            return os.path.samestat(os.fstat(self._handle), path.lstat())
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close the file and release its lock; never raises."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+    __del__ = close
 
 
-def write_all(handle: int, content: bytes) -> None:
-    """Write all bytes to a descriptor. Raises OSError."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(handle, left) :]
+def _close_in_child() -> None:
+    for file in list(LockedFile._open):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file as a whole or not at all. Raises OSError."""
-    os.close(_replaced(path, content))
+    _replaced(path, content).close()
 
 
 def in_use(path: Path) -> bool:
-    """Whether a live process holds the lock of `create_file` on this file."""
+    """Whether a live process holds the lock of `LockedFile` on this file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -66,6 +105,23 @@ def in_use(path: Path) -> bool:
     return False
 
 
+def remove_unused(path: Path) -> None:
+    """Remove a file unless a live process holds the lock of `LockedFile` on it. Raises OSError.
+
+    The lock is held until the file is gone: a writer that has just created it finds that out.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+        path.unlink()
+    finally:
+        os.close(handle)
+
+
 def remove_leftovers(folder: Path, name: str) -> None:
     """Remove temporaries and files of a name pattern that no process writes; never raises.
 
@@ -78,8 +134,8 @@ def remove_leftovers(folder: Path, name: str) -> None:
         for path in folder.iterdir():
             if pattern.fullmatch(path.name) and not path.is_symlink():
                 with contextlib.suppress(OSError):
-                    if path.is_file() and path.stat().st_uid == os.getuid() and not in_use(path):
-                        path.unlink()
+                    if path.is_file() and path.stat().st_uid == os.getuid():
+                        remove_unused(path)
 
 
 def remove_temporaries(path: Path) -> None:
@@ -92,7 +148,7 @@ class OwnedFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._handle = -1
+        self._file: LockedFile | None = None
         remove_temporaries(path)
 
     def replace(self, content: bytes) -> None:
@@ -101,37 +157,36 @@ class OwnedFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if in_use(self._path):
                 raise OSError(errno.EBUSY, "another process writes it; put {pid} in the name")
-        handle, self._handle = self._handle, _replaced(self._path, content)
-        if handle >= 0:
-            os.close(handle)
+        before, self._file = self._file, _replaced(self._path, content)
+        if before is not None:
+            before.close()
 
     def remove(self) -> None:
         """Remove the file, unless another process owns it. Raises OSError."""
         if self._owned():
             self._path.unlink()
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self.close()
+
+    def close(self) -> None:
+        """Let another process, or another object of this process, write the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _owned(self) -> bool:
-        if self._handle < 0:
-            return False
-        try:
-            return os.path.samestat(os.fstat(self._handle), self._path.lstat())
-        except OSError:
-            return False
+        return self._file is not None and self._file.is_at(self._path)
 
 
-def _replaced(path: Path, content: bytes) -> int:
-    """Replace a file and return the descriptor of the new one, which holds the lock."""
+def _replaced(path: Path, content: bytes) -> LockedFile:
+    """Replace a file and return the new one, which is locked."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(_RANDOM_BYTES)}.new")
-    handle = create_file(temporary)
+    file = LockedFile(temporary)
     try:
-        write_all(handle, content)
+        file.write(content)
         temporary.replace(path)
     except BaseException:
-        os.close(handle)
+        file.close()
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    return handle
+    return file

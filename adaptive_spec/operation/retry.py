@@ -43,14 +43,15 @@ class Retry:
         try:
             action()
         except Exception as error:
-            self._failed(now, error)
+            self.failed(now, error)
             return False
         if self.failing:
             self._log.warning("adaptive_spec: %s: works again", self._output)
             self._wait = 0.0
         return True
 
-    def _failed(self, now: float, error: Exception) -> None:
+    def failed(self, now: float, error: Exception) -> None:
+        """Count a failure of the output and put off the next attempt."""
         self._count(self._output)
         if not self.failing:
             self._log.warning(

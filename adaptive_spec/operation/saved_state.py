@@ -1,33 +1,40 @@
 """Saved state: a policy's learned state, kept from one run of a server to the next.
 
-A file name consists of the policy's name and a digest of the identity of the state: model, drafter,
-hardware, versions, Kmax and ladder as reported by the adapter, the policy's options, and the
-content of the cost profile. A server with any difference finds no file, starts from the prior and
-never overwrites another server's state. Files are JSON; each policy validates its own part on load.
+A file name consists of the policy's name, a digest of the server and a digest of the policy's
+configuration: model, drafter, hardware, versions, Kmax and ladder as reported by the adapter; the
+policy's options and the content of the cost profile. A server with any difference finds no file,
+starts from the prior and never overwrites another server's state. Files are JSON; each policy
+validates its own part on load. Of one server, the `MOST_FILES` newest files are kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adaptive_spec.bounded_read import decode_json, read_small_file
+from adaptive_spec.bounded_read import check_plain, decode_json, read_small_file
 from adaptive_spec.config import Config
 from adaptive_spec.operation.output_file import remove_temporaries, replace_file
 from adaptive_spec.operation.retry import Retry
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.policy import Policy
+from adaptive_spec.policy import POLICY_ERRORS, Policy
+
+MOST_FILES = 16
+"""Most state files of one server, those set aside included: each value of `options` has its own."""
 
 _SAVE_SECONDS = 10.0
 _IDLE_SECONDS = 1.0
 _LARGEST_BYTES = 4 << 20
 _DIGEST_LETTERS = 12
+_NAME_CHARACTERS = 64
 _PROFILE = "profile"
 
 
@@ -70,6 +77,7 @@ class SavedState:
         self._directory = directory
         self._retry = retry
         self._identity = dict(sorted(identity.items()))
+        self._server = _digest(msgspec.json.encode(self._identity))
         self._log = logger
         self._saved_at = math.nan
         self._profiles: dict[str, str] = {}
@@ -93,8 +101,8 @@ class SavedState:
     def _path(self, directory: Path, config: Config) -> Path:
         """Return the state file of this configuration's policy."""
         digest = _digest(msgspec.json.encode(self._owner(config), order="sorted"))
-        policy = config.policy.rpartition(":")[2]
-        return directory / f"{policy}-{digest}.json"
+        policy = re.sub(r"[^\w.-]", "_", config.policy.rpartition(":")[2])[:_NAME_CHARACTERS]
+        return directory / f"{policy}-{self._server}-{digest}.json"
 
     def take_up(self, policy: Policy, config: Config) -> bool:
         """Load the saved state into a new policy; return whether a matching file was used."""
@@ -119,7 +127,7 @@ class SavedState:
             ):
                 raise ValueError("the state belongs to another server")
             policy.restore(saved.state)
-        except Exception as error:
+        except POLICY_ERRORS as error:
             # Keep the file for inspection; the next save reuses its name.
             self._log.warning(
                 "adaptive_spec: saved state %s is not used, learning starts anew: %s", path, error
@@ -145,29 +153,36 @@ class SavedState:
             self._retry.attempt(now, lambda: self._write(directory, policy, config))
 
     def _write(self, directory: Path, policy: Policy, config: Config) -> None:
-        state = policy.state()
+        try:
+            state = policy.state()
+            check_plain(state)
+        except POLICY_ERRORS as error:
+            raise ValueError(f"state of policy {config.policy}: {error}") from error
         if not state:
             return
         identity, name, options = self._owner(config)
         content = msgspec.json.encode(
             Saved(schema=1, identity=identity, policy=name, options=options, state=dict(state))
         )
+        if len(content) > _LARGEST_BYTES:
+            raise ValueError(f"state of policy {name}: more than {_LARGEST_BYTES} bytes")
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(self._path(directory, config), content)
+        self._prune(directory)
+
+    def _prune(self, directory: Path) -> None:
+        """Delete the oldest files of this server beyond the limit."""
+        found = [(_age(path), path) for path in directory.glob(f"*-{self._server}-*.json*")]
+        for _, path in sorted(found)[: max(len(found) - MOST_FILES, 0)]:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def drop(self) -> None:
         """Set aside all saved states of this server, of any policy."""
         if self._directory is None:
             return
-        try:
-            for path in self._directory.glob("*.json"):
-                saved = decode_json(read_small_file(path, _LARGEST_BYTES), Saved)
-                if saved.identity == {**self._identity, _PROFILE: saved.identity.get(_PROFILE)}:
-                    self._set_aside(path)
-        except Exception as error:
-            self._log.warning(
-                "adaptive_spec: outdated state remains in %s: %s", self._directory, error
-            )
+        for path in self._directory.glob(f"*-{self._server}-*.json"):
+            self._set_aside(path)
 
     def _owner(self, config: Config) -> tuple[dict[str, str], str, dict[str, Any]]:
         identity = {**self._identity, _PROFILE: self._profile(config)}
@@ -187,8 +202,8 @@ class SavedState:
     def _set_aside(self, path: Path) -> None:
         try:
             path.replace(path.with_name(path.name + ".unused"))
-        except OSError:
-            return
+        except OSError as error:
+            self._log.warning("adaptive_spec: outdated state remains: %s: %s", path, error)
 
 
 def newest_state(directory: Path, identity: Mapping[str, str]) -> dict[str, Any] | None:
@@ -205,6 +220,13 @@ def newest_state(directory: Path, identity: Mapping[str, str]) -> dict[str, Any]
         except Exception:  # another's file, or one that is being replaced
             continue
     return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _digest(content: bytes) -> str:

@@ -18,6 +18,7 @@ from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
 from adaptive_spec.operation.retry import Retry
 from adaptive_spec.operation.why import group
+from adaptive_spec.policy import POLICY_ERRORS
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
 
 _REFRESH_SECONDS = 1.0
@@ -280,7 +281,7 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
         return {}
     try:
         return dict(said())
-    except Exception:  # no log: the status is read every second
+    except POLICY_ERRORS:  # no log: the status is read every second
         return {}
 
 
@@ -309,3 +310,8 @@ class StatusFile:
         self._next = now + _REFRESH_SECONDS
         file = self._file
         self._retry.attempt(now, lambda: file.replace(msgspec.json.encode(status())))
+
+    def close(self) -> None:
+        """Let the file go, so that the next engine of this process can write it."""
+        if self._file is not None:
+            self._file.close()

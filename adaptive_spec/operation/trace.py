@@ -18,7 +18,8 @@ Columns of a step (arrays have one entry per request in ``ids``, in the same ord
 ``context_tokens``   sum over the decoding requests
 ``prefill_tokens``   prompt tokens in the same step
 ``waiting``          queue length; ``kv_free_tokens`` free KV
-``ids``              request ids; ``k`` drafts verified; ``accepted``; ``emitted``
+``ids``              request ids, long ones shortened to a digest; ``k`` drafts verified;
+                     ``accepted``; ``emitted``
 ``available``        available drafts; ``possible`` most drafts that the step could use
 ``contexts``         tokens in the KV cache
 ``engine_k``         K of the engine itself
@@ -49,6 +50,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import logging
 import math
 import os
@@ -63,7 +65,7 @@ import numpy as np
 from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.output_file import create_file, in_use, write_all
+from adaptive_spec.operation.output_file import LockedFile, remove_unused
 from adaptive_spec.operation.retry import Retry
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.step import (
@@ -79,6 +81,8 @@ from adaptive_spec.step import (
 SCHEMA = 1
 _LOG = logging.getLogger(__name__)
 _FLUSH_EVERY_STEPS = 32
+_MOST_ID_CHARACTERS = 96
+"""Longest request id that is written as it is; clients choose ids, and each step repeats them."""
 
 
 class StepTrace:
@@ -88,7 +92,8 @@ class StepTrace:
         self._config = config
         self._directory = Path(config.directory) if config.directory else None
         self._retry = Retry(f"trace {config.directory!r}", counters.output_failed, logger)
-        self._handle = -1
+        self._file: LockedFile | None = None
+        self._path = Path()
         self._written = 0
         self._lines: list[bytes] = []
         self._task_names = counters.task_names
@@ -107,6 +112,18 @@ class StepTrace:
         now = step.outcome.now
         if self._directory is None or not self._retry.due(now):
             return
+        try:
+            self._add(step, wanted, why)
+        except Exception as error:  # what cannot be encoded is no fault of the policy
+            self._retry.failed(now, error)
+            return
+        full = self._written >= self._config.segment_mb * 1e6
+        if full or len(self._lines) >= _FLUSH_EVERY_STEPS:
+            self.flush(now)
+        if full:
+            self._end_segment()
+
+    def _add(self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str]) -> None:
         record = step_record(step, wanted)
         if not self._written:  # each segment repeats these columns: older ones may be deleted
             context = step.context
@@ -119,11 +136,6 @@ class StepTrace:
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)
-        full = self._written >= self._config.segment_mb * 1e6
-        if full or len(self._lines) >= _FLUSH_EVERY_STEPS:
-            self.flush(now)
-        if full:
-            self._end_segment()
 
     def _new_names(self, tasks: list[int]) -> dict[str, str]:
         """Return the labels of numbers that this segment has not named yet."""
@@ -142,32 +154,45 @@ class StepTrace:
         self._end_segment()
 
     def _write_lines(self) -> None:
-        if self._handle < 0:
-            self._handle = self._new_segment()
-        write_all(self._handle, b"".join(self._lines))
+        new = self._file is None
+        if self._file is None:
+            self._path = self._new_path()
+            self._file = LockedFile(self._path)
+        try:
+            self._file.write(b"".join(self._lines))
+        except OSError:
+            if new:  # on a full disk nothing of it has been written
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+            raise
         self._lines.clear()
+        if new:
+            self._delete_oldest()
 
     def _end_segment(self) -> None:
-        handle, self._handle = self._handle, -1
+        file, self._file = self._file, None
         self._written = 0
         self._named.clear()
         self._lines.clear()
-        if handle >= 0:
-            with contextlib.suppress(OSError):
-                os.close(handle)
+        if file is not None:
+            file.close()
 
-    def _new_segment(self) -> int:
-        """Create the next segment, never one that exists, and delete the oldest."""
+    def _new_path(self) -> Path:
+        """Return the name of the next segment, never one that exists."""
         assert self._directory is not None
         self._directory.mkdir(parents=True, exist_ok=True)
         prefix = f"steps-{os.getpid()}-"
-        there = sorted(self._directory.glob("steps-*.jsonl"), key=_age)
-        for path in there[: max(len(there) + 1 - self._config.max_segments, 0)]:
-            if not in_use(path):
-                path.unlink(missing_ok=True)
-        numbers = [path.stem.removeprefix(prefix) for path in there]
+        numbers = [path.stem.removeprefix(prefix) for path in self._directory.glob("steps-*.jsonl")]
         number = max((int(text) + 1 for text in numbers if text.isdecimal()), default=0)
-        return create_file(self._directory / f"{prefix}{number:06d}.jsonl")
+        return self._directory / f"{prefix}{number:06d}.jsonl"
+
+    def _delete_oldest(self) -> None:
+        """Delete the oldest segments beyond the limit, those in use excepted."""
+        assert self._directory is not None
+        found = [path for path in self._directory.glob("steps-*.jsonl") if path.is_file()]
+        for path in sorted(found, key=_age)[: max(len(found) - self._config.max_segments, 0)]:
+            with contextlib.suppress(OSError):
+                remove_unused(path)
 
 
 def _age(path: Path) -> tuple[int, str]:
@@ -194,7 +219,7 @@ def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
         "prefill_tokens": outcome.prefill_tokens,
         "waiting": context.waiting,
         "kv_free_tokens": context.kv_free_tokens,
-        "ids": list(context.request_ids),
+        "ids": list(map(_traced_id, context.request_ids)),
         "k": outcome.verified.tolist(),
         "accepted": outcome.accepted.tolist(),
         "emitted": outcome.emitted.tolist(),
@@ -213,6 +238,14 @@ def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
         record["wanted_depth"] = wanted.draft_depth
     record.update(_request_columns(context, outcome))
     return record
+
+
+def _traced_id(name: str) -> str:
+    """Return a request id that can be encoded and is no longer than `_MOST_ID_CHARACTERS`."""
+    if len(name) <= _MOST_ID_CHARACTERS and name.isascii():
+        return name
+    content = name.encode("utf-8", "backslashreplace")
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _PLUGIN: dict[str, tuple[str, dict[str, Any]]] = {
     GOODPUT: ("adaptive-spec", {}),
     "history": ("adaptive-spec, without confidence", {"confidence": False}),
     "one-k": ("adaptive-spec, one K per batch", {}),
+    "ladder": ("adaptive-spec, one K per batch, of the ladder", {}),
     "both": ("adaptive-spec, two sources", {"second_source": {"other_requests": True}}),
 }
 """Title and configuration of the arms with our plugin."""
@@ -35,7 +36,8 @@ class Arm:
         k: the fixed K; None where there is none.
         table: vLLM's `num_speculative_tokens_per_batch_size`.
         config: configuration of adaptive-spec; None where it is not installed.
-        one_k: all requests of a batch share a K, as with graphs of the kind `uniform`.
+        graphs: kind of the target's graphs, where an arm has others than its device: ``uniform``
+            and ``ladder`` give all requests of a batch one K. Empty: the device's.
         warm: the policy has learned at this load before.
     """
 
@@ -44,7 +46,7 @@ class Arm:
     k: int | None = None
     table: Table | None = None
     config: dict[str, Any] | None = field(default=None)
-    one_k: bool = False
+    graphs: str = ""
     warm: bool = False
 
     @property
@@ -57,7 +59,7 @@ def parse_arm(name: str) -> Arm:
     """Return the arm of this name.
 
     ``none``, ``k0`` to ``k6`` (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
-    ``goodput``, ``history``, ``one-k``, ``both``, and ``policy:NAME`` or
+    ``goodput``, ``history``, ``one-k``, ``ladder``, ``both``, and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``. Those with our plugin begin with nothing learned; ``-warm``
     behind one of them: with what it has learned at the load.
 
@@ -74,7 +76,8 @@ def parse_arm(name: str) -> Arm:
     learned = plain != name
     if plain in _PLUGIN:
         title, config = _PLUGIN[plain]
-        return Arm(name, title, config=config, one_k=plain == "one-k", warm=learned)
+        graphs = {"one-k": "uniform", "ladder": "ladder"}.get(plain, "")
+        return Arm(name, title, config=config, graphs=graphs, warm=learned)
     if match := re.fullmatch(r"policy:([\w.:]+)(?:=(\{.*\}))?", plain):
         config = {"policy": match[1], "options": json.loads(match[2] or "{}")}
         return Arm(name, f"policy {match[1]}", config=config, warm=learned)

@@ -12,13 +12,14 @@ from adaptive_spec.errors import DataError
 from .arms import NONE, STATIC, TABLE, parse_arm, table_name, warm
 from .device import DEVICES, Charge, Device, Work
 from .runs import Run, RunKey
-from .sweep import MOST_CLIENTS, Section
+from .sweep import MOST_CLIENTS, Section, device_of
 from .traffic import Load
 
 STEADY = 0.2, 0.9
 """Shares of a load's tokens between which a rate is measured: clients come before, leave after."""
-COLD_STEPS = 300
-"""A policy that begins with nothing learned is measured over its first steps, so many of them."""
+LEAST_COLD_STEPS, COLD_STEPS = 150, 300
+"""A policy that begins with nothing learned is measured from its first step on, over the load if
+that has so many steps, or over so many steps."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,13 +123,18 @@ class Curve:
 def cold_tokens(runs: Mapping[str, Run]) -> float:
     """Tokens over which arms are compared with a policy that begins cold.
 
-    Those of the policy's first steps; of a load whose clients change, nearly all.
+    Nearly all of the load, as all arms answer the same requests there; where the policy has made
+    too few steps by then, those of its first 300 steps.
     """
-    run = next((runs[arm] for arm in runs if is_cold(arm)), next(iter(runs.values())))
-    emitted = [work.emitted for work in run.steps]
-    if len(run.sums) > len(next(iter(runs.values())).sums) or len(emitted) > COLD_STEPS:
-        return float(sum(emitted[:COLD_STEPS]))
-    return STEADY[1] * sum(emitted)
+    run = next((runs[arm] for arm in runs if is_cold(arm)), None)
+    first = next(iter(runs.values()))
+    whole = STEADY[1] * sum(work.emitted for work in first.steps)
+    if run is None:
+        return whole
+    emitted = np.cumsum([work.emitted for work in run.steps])
+    if int(np.searchsorted(emitted, whole)) >= LEAST_COLD_STEPS or len(emitted) < COLD_STEPS:
+        return whole
+    return float(emitted[COLD_STEPS - 1])
 
 
 def figures(run: Run, device: Device, tokens: float) -> Figures:
@@ -203,7 +209,10 @@ def cells(
                         key=_key(section, method, load),
                         device=name,
                         arms={
-                            arm: figures(run, devices[name], tokens) for arm, run in at_hand.items()
+                            arm: figures(
+                                run, device_of(parse_arm(run.key.arm), devices[name]), tokens
+                            )
+                            for arm, run in at_hand.items()
                         },
                         table=table.partition(":")[2],
                         different=_different(at_hand),

@@ -9,6 +9,10 @@ class VirtualClock:
     """Seconds on the device's clock. It stands still but for `advance`."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again, before an idle engine's next load: the same load meets the same times."""
         self._now = 1000.0
 
     def __call__(self) -> float:

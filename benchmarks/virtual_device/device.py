@@ -94,15 +94,18 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def capability(self, found: Capability) -> Capability:
         """The control that an adapter has on this device, where it found `found` on a CPU."""
+        from adaptive_spec.adapters.vllm.varlen_graphs import PRIOR_PENALTY
+
         kind = self.graphs.kind
         one_k = kind in ("uniform", "ladder")
+        # What an adapter assumes of batches whose K differ; here they cost no more.
+        assumed = PRIOR_PENALTY if kind == "varlen" else self.graphs.ragged_penalty
         return msgspec.structs.replace(
             found,
             level=Level.UNIFORM if one_k else found.level,
             ladder=self.graphs.ladder if kind == "ladder" else (),
             token_buckets=self._hardware().token_buckets,
-            ragged_penalty=0.0 if kind in ("eager", "varlen") else self.graphs.ragged_penalty,
-            stops_drafting=False,  # on a device each pass would wait for the host
+            ragged_penalty=0.0 if kind == "eager" else assumed,
         )
 
     def _hardware(self) -> Hardware:

@@ -51,8 +51,8 @@ that arms differ in virtual time alone. The same seed gives the same figures. Re
 twenty prompt tokens and 64 output tokens, five kinds of text are mixed, Kmax is 6, the number of
 clients is constant. **Best static K** is the fastest of K = 1 to 6 for that very cell, known
 afterwards. **Table** is vLLM's K by batch size, tuned on the same cells. **Cold** is a policy
-that has learned nothing, over its first {cold} steps; **warm** is the same policy afterwards, in
-the steady part of the load.
+that has learned nothing, from its first step on, over 150 steps or more ({cold} where the load
+is shorter); **warm** is the same policy afterwards, in the steady part of the load.
 """
 TAIL = """\
 ## In wall-clock time
@@ -237,7 +237,8 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         titles = [arm.removeprefix("policy:").removesuffix("-warm") for arm in arms]
         yield _table(["clients", *titles], rows) + "\n"
     titles = {
-        "more-drafters": "More drafters",
+        "eagle": "EAGLE",
+        "suffix": "Suffix decoding, against its own K (Kmax 6)",
         "async": "Asynchronous scheduling",
         "kinds": "One kind of text at a time, 16 clients",
         "devices": "Other devices",
@@ -247,6 +248,25 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         if cells := _of(found, section):
             yield f"## {title}\n"
             yield _plain(cells) + "\n"
+    both = [cell for cell in found if cell.section == "two-sources" and warm("both") in cell.arms]
+    if both:
+        yield "## Two sources of drafts\n"
+        yield (
+            "Every prompt is asked twice, and a request may copy from others' answers "
+            "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, "
+            "vLLM's suffix decoding alone (both under adaptive-spec), and the two together.\n"
+        )
+        rows = []
+        for cell in both:
+            alone = next(
+                each.arms[WARM].steady
+                for each in found
+                if each.section == "suffix-alone" and each.key.load == cell.key.load
+            )
+            head, two = cell.arms[WARM].steady, cell.arms[warm("both")].steady
+            shown = [f"{rate:,.0f}" for rate in (head, alone, two)]
+            rows.append([cell.key.load.split()[0], *shown, _number(two / max(head, alone))])
+        yield _table(["clients", "MTP", "suffix", "both", "both / better one"], rows) + "\n"
     if cells := _of(found, "sampled"):
         yield "## Sampled, temperature 0.8\n"
         yield (

@@ -124,7 +124,6 @@ def simulate(
         EngineOptions(
             max_draft_tokens=KMAX,
             max_running=MOST_CLIENTS,
-            stops_drafting=False,
             kv_tokens=1 << 20,
         ),
     )

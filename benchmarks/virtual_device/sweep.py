@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from .arms import GOODPUT, NONE, STATIC, Arm, parse_arm, warm
+from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs
+
+from .arms import GOODPUT, KMAX, NONE, STATIC, Arm, parse_arm, warm
 from .device import DEVICES, Device, Graphs
 from .runs import RunKey
 from .traffic import MIXED, Load
@@ -19,7 +21,19 @@ REQUESTS = {1: 24, 4: 64, 16: 160, 64: 384, 128: 640, 256: 1024}
 QUICK_REQUESTS = {1: 8, 16: 96, 64: 192}
 MOST_CLIENTS = 256
 V1 = "vllm-v1"
-ONE_K = Graphs(kind="uniform")
+LADDER = rungs(KMAX, (), most=MOST_CLIENTS)
+LARGEST_CAPTURED = 512
+"""Tokens; vLLM's default on Hopper."""
+GRAPHS = {
+    "uniform": Graphs(kind="uniform"),
+    "ladder": Graphs(
+        kind="ladder",
+        ladder=LADDER,
+        sizes=tuple(capture_sizes(LADDER, MOST_CLIENTS, LARGEST_CAPTURED)),
+    ),
+}
+"""Graphs of an arm that has others than its device. The ladder's are those that the adapter
+captures where attention has no graphs for batches whose K differ."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,11 @@ class Section:
 
 
 RAMP = Load(name="1-256-1", pieces=((1, 12), (16, 96), (256, 1024), (16, 96), (1, 12)))
+ASKED_AGAIN = tuple(
+    Load(name=f"{clients} again", pieces=((clients, 2 * distinct),), distinct=distinct)
+    for clients, distinct in ((1, 24), (16, 96), (64, 256))
+)
+"""Every prompt is asked twice."""
 CHAINS = ("draft_model", "mtp", "eagle3", "ngram")
 POLICIES = "linucb", "regression", "thompson", "ucb"
 TWO_DEVICES = ("h100-8b", "h100-moe")
@@ -98,6 +117,13 @@ SECTIONS = {
             {n: REQUESTS[n] for n in (1, 16, 64, 128)},
             (NONE, *STATIC, GOODPUT, "history", "one-k"),
         ),
+        Section(
+            "graphs",
+            ("draft_model", "eagle3"),
+            {n: REQUESTS[n] for n in (16, 64, 256)},
+            (NONE, *STATIC, GOODPUT, "one-k", "ladder"),
+            TWO_DEVICES,
+        ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
         Section(
             "policies",
@@ -105,9 +131,9 @@ SECTIONS = {
             {n: REQUESTS[n] for n in (1, 16, 64)},
             (NONE, *STATIC, *(f"policy:{name}" for name in POLICIES)),
         ),
-        Section(
-            "more-drafters", ("eagle", "suffix"), REQUESTS, (NONE, *STATIC, GOODPUT), TWO_DEVICES
-        ),
+        Section("eagle", ("eagle",), REQUESTS, (NONE, *STATIC, GOODPUT), TWO_DEVICES),
+        # vLLM's proposer refuses every K but the configured one.
+        Section("suffix", ("suffix",), REQUESTS, (NONE, f"k{KMAX}", GOODPUT), TWO_DEVICES),
         Section(
             "async",
             ("draft_model",),
@@ -137,6 +163,8 @@ SECTIONS = {
             (NONE, *STATIC, GOODPUT),
             ("h100-70b", "a100-8b"),
         ),
+        Section("two-sources", ("mtp",), {}, (GOODPUT, "both"), others=ASKED_AGAIN),
+        Section("suffix-alone", ("suffix",), {}, (GOODPUT,), others=ASKED_AGAIN),
         Section("v2", ("draft_model",), {1: 8, 16: 64}, (NONE, *STATIC, GOODPUT), engine="vllm-v2"),
     )
 }
@@ -193,12 +221,16 @@ def groups(
     return list(found.values())
 
 
+def device_of(arm: Arm, device: Device) -> Device:
+    """Return the device with the graphs that an arm has on it."""
+    if not arm.graphs:
+        return device
+    return msgspec.structs.replace(device, graphs=GRAPHS[arm.graphs])
+
+
 def _setup(section: Section, key: RunKey, arm: Arm, device: Device, models: str) -> Setup:
     """The engine of a run. Fixed arms share one whose clock is of no account."""
-    if not key.device:
-        device = DEVICES["h100-8b"]
-    elif arm.one_k:
-        device = msgspec.structs.replace(device, graphs=ONE_K)
+    device = device_of(arm, device) if key.device else DEVICES["h100-8b"]
     config = None
     if arm.config is not None:
         config = {

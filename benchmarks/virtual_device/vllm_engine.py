@@ -7,6 +7,7 @@ that did not run costs nothing.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,8 +94,6 @@ class VllmEngine:
         if setup.method != "none":
             self._count_passes(runner)
         self._wrap_scheduler()
-        if setup.config is not None:
-            self.scheduler.adaptive_spec.clock = self.recorder.clock
 
     @property
     def controller(self) -> Any:
@@ -102,22 +101,36 @@ class VllmEngine:
         return self.scheduler.adaptive_spec.controller
 
     def use(self, arm: Arm) -> None:
-        """Let an arm decide: vLLM's own K, or a policy that has learned nothing."""
+        """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
         self._use_table(arm)
+        self.recorder.clock.reset()
         if self._setup.config is None:
             assert arm.config is None, arm
             return
-        self.controller.mode = "off" if arm.config is None else "on"
-        if arm.config is None:
-            return
-        from adaptive_spec.policy import configured_policy
+        from adaptive_spec.adapters.vllm import hooks
 
-        config = msgspec.structs.replace(
-            self.controller.config,
-            policy=arm.config.get("policy", "goodput"),
-            options=arm.config.get("options", {}),
-        )
-        self.controller.policy = configured_policy(config)
+        holder = self.scheduler.vllm_config.scheduler_config
+        config = getattr(holder, hooks.ATTRIBUTE)
+        if arm.config is None:
+            config = msgspec.structs.replace(config, mode="off")
+        else:
+            wanted = arm.config.get("policy", "goodput"), arm.config.get("options", {})
+            config = msgspec.structs.replace(
+                config, mode="on", policy=wanted[0], options=dict(wanted[1])
+            )
+        setattr(holder, hooks.ATTRIBUTE, config)
+        self.scheduler.adaptive_spec.close()
+        self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
+        self.scheduler.adaptive_spec.clock = self.recorder.clock
+
+    def forget_texts(self) -> None:
+        """Forget the texts of earlier requests, from which drafts could be copied."""
+        if self._setup.method == "suffix":
+            trees = self._drafter.suffix_cache
+            for name in list(trees.cached_requests):
+                trees.evict_cached_response(name)
+        if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
+            own._trees, own._known = own._make(), {}
 
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since the engine's start; empty without it."""
@@ -167,8 +180,10 @@ class VllmEngine:
 
     def _count_passes(self, runner: Any) -> None:
         recorder = self.recorder
+        drafter = runner.drafter if hasattr(runner, "drafter") else runner.speculator
+        self._drafter = drafter
         if self._setup.method in WITHOUT_MODEL:
-            drafter, propose = runner.drafter, runner.drafter.propose
+            propose = drafter.propose
 
             def proposed(*args: Any, **kwargs: Any) -> Any:
                 k = kwargs.get("num_speculative_tokens")
@@ -177,7 +192,6 @@ class VllmEngine:
 
             drafter.propose = proposed
             return
-        drafter = runner.drafter if hasattr(runner, "drafter") else runner.speculator
         drafter.model.register_forward_pre_hook(lambda *_: recorder.drafter_ran())
 
     def _wrap_scheduler(self) -> None:
@@ -234,11 +248,13 @@ def work_of(output: Any, requests: dict[str, Any]) -> Work:
 
 def _use_capability_of(device: Device) -> None:
     """Let the adapter see the device's graphs, where it would find a CPU without any."""
-    from adaptive_spec.adapters.vllm import hooks
+    from adaptive_spec.adapters.vllm import hooks, lookup
     from adaptive_spec.adapters.vllm.capability import Support, detect
 
-    def detect_device(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
-        found = detect(vllm_config, ragged_penalty)
+    lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
+
+    def detect_device(vllm_config: Any) -> Support:
+        found = detect(vllm_config)
         if found.capability is None:
             return found
         return msgspec.structs.replace(found, capability=device.capability(found.capability))

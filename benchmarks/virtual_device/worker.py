@@ -67,6 +67,7 @@ def _one(
     learned: int = 0,
     keeps_texts: bool = False,
 ) -> Run:
+    engine.forget_texts()
     before, began = engine.status(), time.monotonic()
     answers = serve(engine, load, least_steps)
     after = engine.status()

@@ -35,7 +35,7 @@ class LinUcbOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """c, the width of the confidence bounds."""
     discount: Discount = 0.999
     """Discount of the evidence per observed step."""
-    ridge: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    ridge: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 1.0
     """Strength of the prior, in observations."""
 
 

@@ -17,22 +17,28 @@ def _rank_loop(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray,
     count = 0
     for i in range(batch):
         count += int(min(limit[i], kmax))
-    item = np.empty(count, np.int64)
-    key = np.empty(count, np.float32)
+    keys = np.empty(count, np.float32)
+    items = np.empty(count, np.int64)
     at = 0
     for j in range(kmax):
         for i in range(batch):
             if j < limit[i]:
-                item[at] = j * batch + i
-                key[at] = -np.float32(values[j, i])
+                items[at] = j * batch + i
+                # Adding zero turns -0.0 into 0.0, whose bits sort as a number does.
+                keys[at] = np.float32(values[j, i]) + np.float32(0.0)
                 at += 1
-    order = np.argsort(key, kind="mergesort")
+    # One integer per draft: falling value first, then position, then request.
+    bits = keys.view(np.int32)
+    for n in range(count):
+        items[n] |= np.int64(-bits[n]) << 32
+    items = np.sort(items)
     position = np.empty(count, np.int64)
     request = np.empty(count, np.int64)
     ordered = np.empty(count, np.float64)
     for n in range(count):
-        position[n] = item[order[n]] // batch
-        request[n] = item[order[n]] - position[n] * batch
+        item = items[n] & 0xFFFFFFFF
+        position[n] = item // batch
+        request[n] = item - position[n] * batch
         ordered[n] = values[position[n], request[n]]
     return position, request, ordered
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.policies.planning.admission_kernels import value_of
@@ -13,7 +15,7 @@ from adaptive_spec.policies.planning.planner import Admission, best_admission, d
 from adaptive_spec.policies.planning.throughput_weights import token_worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect
-from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 _HOPELESS, _HOPELESS_AGAIN = 0.7, 0.8
 """Goodput, relative to the best plan's, below which a K is not worth timing, or timing again."""
@@ -60,6 +62,9 @@ def forecast_step(
     if not drafter:
         draft_seconds = np.zeros_like(draft_seconds)
     capability = context.capability
+    if capability.ragged_penalty != cost.ragged_penalty:
+        capability = _with_penalty(capability, cost.ragged_penalty)
+        context = msgspec.structs.replace(context, capability=capability)
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
     if ahead is None and not uniform:
         weights = np.empty(context.batch_size)
@@ -129,6 +134,12 @@ def forecast_step(
         best,
         context.batch_size + value_of(survival, best.verify),
     )
+
+
+@lru_cache(maxsize=64)
+def _with_penalty(capability: Capability, penalty: float) -> Capability:
+    """The capability with the ragged penalty that was learned."""
+    return msgspec.structs.replace(capability, ragged_penalty=penalty)
 
 
 def convex_slopes(curve: FloatArray) -> FloatArray:

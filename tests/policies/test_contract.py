@@ -52,6 +52,16 @@ def test_every_installed_policy_keeps_the_contract(name: str) -> None:
     assert (report.decided_by_signal > 0) == (name in DECIDED_BY_SIGNAL)
 
 
+@pytest.mark.parametrize("name", sorted(available_policies(baselines=True)))
+@pytest.mark.parametrize("ladder", [(0, 2, 5), (1, 4, 5), (5,)], ids=str)
+def test_every_installed_policy_keeps_to_a_sparse_ladder(
+    name: str, ladder: tuple[int, ...]
+) -> None:
+    engine = Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=ladder)
+    policy = build_policy(name, OPTIONS.get(name), baselines=True)
+    assert FakeEngine(engine, signal=True).run(policy, 40)
+
+
 def broken(change: str) -> Policy:
     policy: Any = build_policy("static", {"k": 2})
 

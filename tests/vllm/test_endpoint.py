@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,8 @@ from fastapi.testclient import TestClient
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.adapters.vllm.control import adaptive_spec_control
 from adaptive_spec.adapters.vllm.endpoint import PATH, VIEWS, ControlEndpoint
+from adaptive_spec.adapters.vllm.operator_access import OperatorAccess, admin_key
+from adaptive_spec.errors import ConfigError
 
 JSON = {"Content-Type": "application/json"}
 
@@ -43,7 +47,79 @@ def client() -> TestClient:
     app = FastAPI()
     ControlEndpoint().attach_router(app)
     app.state.adaptive_spec_client = OneEngine()
-    return TestClient(app, raise_server_exceptions=False)
+    app.state.adaptive_spec_access = OperatorAccess("", local=True)
+    return TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+
+
+KEY = "an-admin-key"
+
+
+@pytest.mark.parametrize(
+    ("args", "key", "headers", "status"),
+    [
+        ({"host": "127.0.0.1"}, "", {}, 200),
+        ({"host": "localhost"}, "", {"Origin": "http://127.0.0.1:8000"}, 200),
+        ({"host": None}, "", {}, 403),
+        ({"host": "0.0.0.0"}, "", {}, 403),
+        ({"host": "127.0.0.1", "api_key": ["inference"]}, "", {}, 403),
+        ({"host": "127.0.0.1", "uds": "/tmp/socket"}, "", {}, 403),
+        ({"host": "127.0.0.1"}, "", {"Host": "evil.example"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Host": "127.0.0.1.evil.example"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Host": "evil.example/127.0.0.1"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Host": "[::1"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Origin": "http://evil.example"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Origin": "null"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Sec-Fetch-Site": "same-site"}, 403),
+        ({"host": "127.0.0.1"}, KEY, {}, 403),
+        ({"host": None, "api_key": ["inference"]}, KEY, {"X-Adaptive-Spec-Key": KEY}, 200),
+        ({"host": None}, KEY, {"X-Adaptive-Spec-Key": KEY + "x"}, 403),
+        ({"host": None}, KEY, {"X-Adaptive-Spec-Key": ""}, 403),
+        ({"host": None}, KEY, {"Authorization": f"Bearer {KEY}"}, 403),
+    ],
+)
+def test_only_an_operator_switches_and_sees_where_files_are(
+    client: TestClient, args: dict[str, Any], key: str, headers: dict[str, str], status: int
+) -> None:
+    environ = {"ADAPTIVE_SPEC_ADMIN_KEY": key} if key else {}
+    client.app.state.adaptive_spec_access = OperatorAccess.of_server(Namespace(**args), environ)
+    answer = client.post(PATH, content=b'{"mode": "shadow"}', headers=JSON | headers)
+    assert answer.status_code == status
+    if status == 403:
+        assert "\n" not in answer.json()["error"]
+    found = client.get(PATH, headers=headers)
+    assert found.status_code == 200
+    [engine] = found.json()["engines"]
+    assert engine["status"]["mode"] == ("shadow" if status == 200 else "on")
+    shown = {"options", "trace_directory", "control_file_error"} & set(engine["status"])
+    assert len(shown) == (3 if status == 200 else 0)
+
+
+def test_a_server_that_was_not_asked_for_access_is_read_only(client: TestClient) -> None:
+    del client.app.state.adaptive_spec_access
+    assert client.post(PATH, json={"mode": "off"}).status_code == 403
+    assert client.get(PATH).status_code == 200
+
+
+def test_the_refused_method_is_told_both_that_work(client: TestClient) -> None:
+    answer = client.delete(PATH)
+    assert answer.status_code == 405
+    assert {"GET", "POST"} <= set(answer.headers["allow"].split(", "))
+
+
+def test_the_admin_key_may_lie_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    assert admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)}) == KEY
+    for bad in (str(tmp_path / "none"), str(tmp_path)):
+        with pytest.raises(ConfigError, match="ADAPTIVE_SPEC_ADMIN_KEY_FILE"):
+            admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": bad})
+    for bad in ("short", "Ünicode-key", "with\nnewline"):
+        with pytest.raises(ConfigError, match="printable ASCII"):
+            admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": bad})
+    file.write_text("")
+    with pytest.raises(ConfigError, match="printable ASCII"):
+        admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)})
 
 
 @pytest.mark.parametrize(

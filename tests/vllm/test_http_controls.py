@@ -48,6 +48,17 @@ def test_the_routes_are_guarded_by_the_api_key(server: Server) -> None:
     assert server.engine()["mode"] == "on"
 
 
+def test_a_clients_key_reads_and_does_not_switch(server: Server) -> None:
+    for admin in ("", "another-admin-key"):
+        status, text = server.refusal(PATH, {"mode": "off"}, admin=admin)
+        assert status == 403
+        assert "admin key" in json.loads(text)["error"]
+    [engine] = server.ask(PATH, admin="")["engines"]
+    assert engine["status"]["mode"] == "on"
+    assert not {"options", "trace_directory", "control_file_error"} & set(engine["status"])
+    assert "options" in server.engine()
+
+
 @pytest.mark.every_version
 def test_status_is_json_of_every_engine(server: Server) -> None:
     server.complete(TEXTS[0], max_tokens=4)

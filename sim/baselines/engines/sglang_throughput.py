@@ -48,6 +48,9 @@ _PROFILED_CONTEXT = 128
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Candidates = Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
+BatchSize = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
+"""The cost table of a batch size has a row for each of its drafts."""
+BatchSizes = Annotated[tuple[BatchSize, ...], msgspec.Meta(min_length=1)]
 
 
 class SGLangThroughputOptions(
@@ -61,10 +64,10 @@ class SGLangThroughputOptions(
     """Pairs ``[smallest batch size, candidate K]``, ascending."""
     initial_steps: Positive | None = None
     """First K where it is a candidate; absent: the engine's own K."""
-    window_size: Positive = 20
+    window_size: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 20
     update_interval: Positive = 5
     switch_hysteresis: Annotated[float, msgspec.Meta(ge=0)] = 0.1
-    profiled_batch_sizes: Candidates = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    profiled_batch_sizes: BatchSizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     """Batch sizes of the cost table, ascending."""
 
     def __post_init__(self) -> None:

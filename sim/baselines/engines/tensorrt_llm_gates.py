@@ -45,7 +45,7 @@ from adaptive_spec.sim.baselines.engines.tensorrt_llm_schedule import (
 )
 from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
-Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Window: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
 class _WhileOnOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

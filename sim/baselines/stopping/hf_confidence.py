@@ -51,7 +51,7 @@ class HfConfidenceOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unk
     """Initial probability below which drafting stops."""
     refit: bool = True
     """Refit the threshold to accepted drafts."""
-    window: Annotated[int, msgspec.Meta(ge=6)] = 2048
+    window: Annotated[int, msgspec.Meta(ge=6, le=16_384)] = 2048
     """Most remembered judged drafts."""
 
 

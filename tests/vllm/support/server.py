@@ -22,6 +22,7 @@ from engines import ENVIRONMENT, counts_drafts_per_request, speculative_config
 SUPPORT = Path(__file__).parent
 START_SECONDS = 1200
 API_KEY = "bench-key"
+ADMIN_KEY = "the-key-of-the-operator"
 AT_START = {"mode": "on", "policy": "switchable_policies:RandomPolicy"}
 """Tests switch the shared server back to this."""
 
@@ -36,13 +37,17 @@ class Server(NamedTuple):
     log: Path
     process: subprocess.Popen[bytes]
 
-    def ask(self, path: str, body: Any = None, key: str | None = API_KEY) -> Any:
+    def ask(
+        self, path: str, body: Any = None, key: str | None = API_KEY, admin: str = ADMIN_KEY
+    ) -> Any:
         """GET, or POST of a JSON body; the answer, decoded if it is JSON.
 
         Raises urllib.error.HTTPError.
         """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
+        if admin:
+            headers["X-Adaptive-Spec-Key"] = admin
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         request = urllib.request.Request(self.url + path, data, headers)
@@ -50,10 +55,12 @@ class Server(NamedTuple):
             text = reply.read().decode()
         return json.loads(text) if text.startswith("{") else text
 
-    def refusal(self, path: str, body: Any = None, key: str | None = API_KEY) -> tuple[int, str]:
+    def refusal(
+        self, path: str, body: Any = None, key: str | None = API_KEY, admin: str = ADMIN_KEY
+    ) -> tuple[int, str]:
         """Status and text of a request that is refused."""
         with pytest.raises(urllib.error.HTTPError) as caught:
-            self.ask(path, body, key)
+            self.ask(path, body, key, admin)
         return caught.value.code, caught.value.read().decode()
 
     def complete(self, prompt: str, **options: Any) -> dict[str, Any]:
@@ -122,7 +129,7 @@ def serving(
         *("--additional-config", json.dumps({"adaptive_spec": config | adaptive})),
         *arguments,
     ]
-    environment = os.environ | ENVIRONMENT
+    environment = os.environ | ENVIRONMENT | {"ADAPTIVE_SPEC_ADMIN_KEY": ADMIN_KEY}
     environment |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         "VLLM_LOGGING_LEVEL": "INFO",

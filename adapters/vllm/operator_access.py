@@ -1,0 +1,106 @@
+"""Who is an operator: may switch the engines over HTTP, and see where the server's files are.
+
+* A request with the admin key, in the header ``X-Adaptive-Spec-Key``. The key is the environment
+  variable ``ADAPTIVE_SPEC_ADMIN_KEY``, or the content of the file that
+  ``ADAPTIVE_SPEC_ADMIN_KEY_FILE`` names. vLLM's own keys are those of clients, who only read.
+* Without an admin key, anybody who reaches a server that listens on loopback and has no keys: a
+  user of this machine. A web page must not pass for one, so the request must name a loopback host
+  (DNS rebinding) and must not come from a page of another origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.errors import ConfigError
+
+HEADER = "X-Adaptive-Spec-Key"
+VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
+FILE_VARIABLE = f"{VARIABLE}_FILE"
+_LEAST_CHARACTERS = 8
+_MOST_BYTES = 1 << 12
+
+
+def admin_key(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the admin key; empty without one. Raises ConfigError for an unusable key."""
+    key, file = environ.get(VARIABLE, ""), environ.get(FILE_VARIABLE, "")
+    if file:
+        try:
+            key = read_small_file(file, _MOST_BYTES).decode().strip()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{FILE_VARIABLE}: {file!r}: {error}") from error
+    usable = len(key) >= _LEAST_CHARACTERS and key.isascii() and key.isprintable()
+    if (key or file) and not usable:
+        name = FILE_VARIABLE if file else VARIABLE
+        raise ConfigError(f"{name}: give at least {_LEAST_CHARACTERS} printable ASCII characters")
+    return key
+
+
+class OperatorAccess:
+    """Tells operators from other clients.
+
+    Args:
+        key: admin key; empty without one.
+        local: the server listens on loopback and has no keys of its own.
+    """
+
+    def __init__(self, key: str, *, local: bool) -> None:
+        self._key = key.encode()
+        self._local = local and not key
+
+    @classmethod
+    def of_server(cls, args: Namespace, environ: Mapping[str, str] = os.environ) -> OperatorAccess:
+        """Read vLLM's command line and environment. Raises ConfigError for an unusable key."""
+        keys = getattr(args, "api_key", None) or environ.get("VLLM_API_KEY")
+        host = getattr(args, "host", None)
+        socket = getattr(args, "uds", None)
+        local = not keys and not socket and bool(host) and _is_loopback(str(host))
+        return cls(admin_key(environ), local=local)
+
+    def refusal(self, headers: Mapping[str, str]) -> str:
+        """Return why a request is no operator's, one line; empty for an operator's.
+
+        Args:
+            headers: the request's, looked up without regard to case.
+        """
+        if self._key:
+            given = headers.get(HEADER, "").encode("utf-8", "replace")
+            if hmac.compare_digest(given, self._key):
+                return ""
+            return f"only the holder of the admin key may: send it in the header {HEADER}"
+        if not self._local:
+            return (
+                f"read-only: set {VARIABLE} at the start of the server; without it, only a server "
+                "without keys on --host 127.0.0.1 can be switched over HTTP"
+            )
+        host = headers.get("host", "")
+        if not _is_loopback(_name_of(f"//{host}")):
+            return f"read-only: the Host header {host!r} is no loopback address"
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return "read-only: sent by a page of another origin"
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "read-only: sent by a page of another site"
+        return ""
+
+
+def _name_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
