@@ -4,10 +4,10 @@
     POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
             the same
 
-`operator_access` says who is an operator. ``/v1/adaptive_spec/view`` is a page that shows the status
-live. Under ``/v1`` all is guarded by ``--api-key`` like the other routes. A browser sends no key when
-it opens a page, so ``/adaptive_spec/view`` is the same page, without figures until its reader has
-entered the key. vLLM loads such plugins only if ``VLLM_PLUGINS`` names them.
+`operator_access` says who is an operator. ``/v1/adaptive_spec/view`` is a page that shows the
+status live. Under ``/v1`` all is guarded by ``--api-key`` like the other routes. A browser sends no
+key when it opens a page, so ``/adaptive_spec/view`` is the same page, without figures until its
+reader has entered the key. vLLM loads such plugins only if ``VLLM_PLUGINS`` names them.
 """
 
 from __future__ import annotations
