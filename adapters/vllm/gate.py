@@ -17,7 +17,7 @@ from typing import Any
 from adaptive_spec.adapters.vllm import KEY, graph_ladder
 from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect, ragged_refusal
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.adapters.vllm.facts import BASE, LADDER, SOURCE
+from adaptive_spec.adapters.vllm.facts import ALONE, BASE, LADDER, SOURCE
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.spans import annotate_spans
@@ -101,7 +101,8 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             f"adaptive_spec `ragged_penalty`: {refusal}; remove the key or choose "
             "cudagraph_mode=FULL_AND_PIECEWISE"
         )
-    if config.mode == "on" and not support.shadow and LADDER not in support.missing:
+    lacks = {ALONE, LADDER} & set(support.missing)
+    if config.mode == "on" and not support.shadow and not lacks:
         try:
             _capture_ladder(vllm_config, own_sizes)
         except Exception as error:
