@@ -1,8 +1,10 @@
 # make check       lint, types, documentation site, tests of core and policies
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
+# make test-trtllm the TensorRT-LLM that TRTLLM_PYTHON has, GPU or not: doctor, then its own loop
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
+# make bench       a real vLLM on a modelled GPU's clock, docs/measured.md; an hour on two cores
 # make gpu         measure on a GPU, half an hour; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code
@@ -14,14 +16,18 @@
 
 export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TRTLLM_PYTHON ?= $(PYTHON)
 
-.PHONY: check test test-long demo demo-quick gpu lock docs site clean
+.PHONY: check test test-trtllm test-long demo demo-quick bench gpu lock docs site clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
 
 test:
 	@$(PYTHON) scripts/checks.py all
+
+test-trtllm:
+	@PYTHONPATH=tests/tensorrt_llm $(TRTLLM_PYTHON) -m harness
 
 test-long:
 	@$(PYTHON) scripts/checks.py long
@@ -33,6 +39,11 @@ demo:
 demo-quick:
 	@$(PYTHON) scripts/environments.py vllm
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
+
+bench:
+	@$(PYTHON) scripts/environments.py vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.virtual_device \
+		--results benchmarks/results/virtual_device.json
 
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu

@@ -18,10 +18,19 @@ if TYPE_CHECKING:
         UnsupportedEngineError,
     )
     from adaptive_spec.per_request import RequestSlots
-    from adaptive_spec.policy import Policy, available_policies, build_policy
+    from adaptive_spec.policy import Policy, State, available_policies, build_policy
+    from adaptive_spec.policy_helpers import (
+        StatelessPolicy,
+        fixed_plan,
+        nearest_allowed,
+        off_mode,
+    )
     from adaptive_spec.step import (
+        BoolArray,
         Capability,
         FinishedStep,
+        FloatArray,
+        IntArray,
         Level,
         Mode,
         SpecPlan,
@@ -42,10 +51,19 @@ _MODULES = {
         "UnsupportedEngineError",
     ),
     "adaptive_spec.per_request": ("RequestSlots",),
-    "adaptive_spec.policy": ("Policy", "available_policies", "build_policy"),
+    "adaptive_spec.policy_helpers": (
+        "StatelessPolicy",
+        "fixed_plan",
+        "nearest_allowed",
+        "off_mode",
+    ),
+    "adaptive_spec.policy": ("Policy", "State", "available_policies", "build_policy"),
     "adaptive_spec.step": (
+        "BoolArray",
         "Capability",
         "FinishedStep",
+        "FloatArray",
+        "IntArray",
         "Level",
         "Mode",
         "SpecPlan",
@@ -58,11 +76,14 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "AdaptiveSpecError",
+    "BoolArray",
     "Capability",
     "Config",
     "ConfigError",
     "Controller",
     "FinishedStep",
+    "FloatArray",
+    "IntArray",
     "Level",
     "Mode",
     "Policy",
@@ -70,6 +91,8 @@ __all__ = [
     "PolicyReport",
     "RequestSlots",
     "SpecPlan",
+    "State",
+    "StatelessPolicy",
     "StepContext",
     "StepOutcome",
     "UnsupportedEngineError",
@@ -77,6 +100,9 @@ __all__ = [
     "build_policy",
     "check_adapter",
     "check_policy",
+    "fixed_plan",
+    "nearest_allowed",
+    "off_mode",
 ]
 
 

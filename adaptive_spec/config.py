@@ -19,6 +19,7 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.validation import explained
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
+_KEY = "adaptive_spec"
 _LARGEST_BYTES = 1 << 20
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -67,6 +68,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         policy: name of an installed policy, or ``module:Class``.
         options: options of the policy.
         seed: seed of the policy's randomness (exploration).
+        shadow_share: share of the steps in mode ``shadow`` that run another K than the engine's, in
+            blocks of 16 steps, so that a shadow trace shows what other K cost (`adaptive-spec
+            advise`). 0.02 costs at most 2 % of the gain or loss between K.
         kernel: ``numba`` compiles the inner loops of policies that have some at start-up, and keeps
             them in ``~/.cache/adaptive-spec-kernels``; ``numpy`` never compiles; ``auto`` compiles
             where numba is installed. A policy switched to while the server runs compiles nothing.
@@ -81,12 +85,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         state_directory: folder that keeps the learned state for the next start of a server with the
             same model, drafter, hardware and versions; without a folder, every start learns from
             scratch. vLLM only.
-        ragged_penalty: measured extra time of a verification whose K differ between requests,
-            relative to a uniform one (0.2: 20 percent more). vLLM with captured graphs needs this
-            value to give requests their own K; without it, the batch shares one K.
+        varlen_graphs: capture decode graphs in which each request has its own K, where vLLM and its
+            attention backends can; false: one K per batch wherever full graphs are captured.
         allow_untested: run on a version of the engine that is outside of the tested range
-            (compatibility.md) if its source has what the adapter needs; without it, the server
-            refuses to start.
+            (page "Will it work here?") if its source has what the adapter needs; without it, the
+            server refuses to start.
         take_over: switch off vLLM's `enable_adaptive_verification`, which leaves the plugin in
             shadow mode, and steer instead of it.
         second_source: look drafts up in earlier text, too, and let the policy choose for each
@@ -102,6 +105,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     policy: str = "goodput"
     options: dict[str, Any] = {}
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
@@ -109,7 +113,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     status_file: str | None = None
     control_file: str | None = None
     state_directory: str | None = None
-    ragged_penalty: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    varlen_graphs: bool = True
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None
@@ -122,7 +126,8 @@ def parse_config(value: object, *, source: str) -> Config:
     """Validate a configuration object.
 
     Args:
-        value: the decoded JSON or YAML object.
+        value: the decoded JSON or YAML object; also the object around it that
+            ``--additional-config`` takes, with the one key ``adaptive_spec``.
         source: origin of the object, for the error message.
 
     Raises ConfigError: one line with the offending key and the known keys.
@@ -130,6 +135,9 @@ def parse_config(value: object, *, source: str) -> Config:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
     value = dict(value)
+    wrapped = value.get(_KEY)
+    if len(value) == 1 and isinstance(wrapped, Mapping):  # as in --additional-config
+        value = dict(wrapped)
     # YAML parses a bare `on` or `off` as true or false.
     if isinstance(value.get("mode"), bool):
         value["mode"] = "on" if value["mode"] else "off"

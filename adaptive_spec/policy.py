@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -20,15 +20,13 @@ from adaptive_spec.config import Config
 from adaptive_spec.errors import AdaptiveSpecError, PolicyError
 from adaptive_spec.step import (
     Capability,
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     IntArray,
     Level,
     SpecPlan,
     StepContext,
 )
-from adaptive_spec.validation import explained
+from adaptive_spec.validation import explained, nearest
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
 MOST_OPTION_VALUES = 4096
@@ -82,22 +80,14 @@ def refuse_biased(policy: Policy, capability: Capability) -> None:
         )
 
 
-@runtime_checkable
-class DraftStopper(Protocol):
-    """A policy that can stop drafting early. Optional; only some engines support early stops."""
+def refuse_unrunnable(policy: Policy, capability: Capability) -> None:
+    """Raise PolicyError, one line, if the engine cannot run what the policy's options ask for.
 
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Decide on this position and the next pass. Called after each pass, position 0 first."""
-        ...
-
-
-def stopper(policy: Any) -> Callable[[DraftPass], DraftVerdict] | None:
-    """Return the policy's method for draft passes; None if the policy is no `DraftStopper`.
-
-    A server calls this on every pass, and an instance check against a protocol takes 20 us.
+    A policy that can tell declares a method ``check_engine(capability)``, which raises.
     """
-    found = getattr(policy, "after_draft_pass", None)
-    return found if callable(found) else None
+    method = getattr(policy, "check_engine", None)
+    if callable(method):
+        method(capability)
 
 
 def reads_entropy(policy: Any) -> bool:
@@ -173,13 +163,17 @@ def policy_class(name: str, *, baselines: bool = False) -> type[Policy]:
     known = available_policies(baselines=baselines)
     target = known.get(name, name if ":" in name else "")
     if not target:
-        names = ", ".join(sorted(known)) or "none installed"
+        names = ", ".join(sorted(available_policies())) or "none installed"
         if name in available_policies(baselines=True):
             raise PolicyError(
                 f"policy {name!r} is a baseline: it runs in the simulator, not in a server; "
                 f"choose one of {names}"
             )
-        raise PolicyError(f"unknown policy {name!r}: choose one of {names}, or module:Class")
+        meant = nearest(name, known)
+        raise PolicyError(
+            f"unknown policy {name!r}{meant}: choose one of {names}, or module:Class; "
+            "`adaptive-spec policies` lists all"
+        )
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)

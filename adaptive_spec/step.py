@@ -9,9 +9,6 @@ Three values describe one engine step, each with arrays over the batch:
 
 `FinishedStep` joins all three, row by row (controller -> policy).
 
-A policy that stops drafting early receives each pass of the drafter as a `DraftPass` and returns a
-`DraftVerdict`.
-
 Units: seconds, tokens. Shapes: `[B]` is one entry per decoding request of the step. Arrays are
 C-contiguous int64 or float64. B may be 0 (a step of prompts only): the plan's draft depth then
 holds for the requests whose prompt ends in that step.
@@ -68,8 +65,6 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             as the smallest bucket >= N; beyond the last one it runs unpadded. Empty: no padding.
         depth_follows: the drafter drafts to the planned depth. False where it always drafts Kmax,
             so that only verification can be trimmed; never true at level VERIFY.
-        stops_drafting: the engine calls the policy after each pass of the drafter
-            (`adaptive_spec.policy.DraftStopper`); D is then an upper limit.
         off_pass: K = 0 still runs one drafter pass (OFF-warm). False for drafters without a
             model, such as n-gram.
         sampled_drafts: drafts are sampled from the drafter's distribution, so that verification
@@ -80,7 +75,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             is fixed (OFF-cold). A drafter with a state cannot resume requests that were alive at
             that time.
         ragged_penalty: extra verify time of a batch whose K differ, relative to a uniform batch,
-            which runs a faster graph. 0 without a difference.
+            which runs a faster graph; what is assumed until steps have been timed. 0: both kinds
+            of batches run alike.
     """
 
     level: Level
@@ -88,7 +84,6 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[int, ...] = ()
     token_buckets: tuple[int, ...] = ()
     depth_follows: bool = True
-    stops_drafting: bool = False
     off_pass: bool = True
     sampled_drafts: bool = False
     cold_off: bool = False
@@ -97,8 +92,6 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_draft_tokens < 1:
             raise ValueError(f"max_draft_tokens must be >= 1, got {self.max_draft_tokens}")
-        if self.stops_drafting and self.level is not Level.FULL:
-            raise ValueError("stops_drafting needs level FULL: elsewhere K does not follow it")
         if any(not 0 <= k <= self.max_draft_tokens for k in self.ladder):
             raise ValueError(f"ladder {self.ladder} leaves 0..{self.max_draft_tokens}")
         if list(self.ladder) != sorted(set(self.ladder)):
@@ -280,36 +273,3 @@ class FinishedStep(msgspec.Struct, frozen=True, eq=False):
     context: StepContext
     plan: SpecPlan
     outcome: StepOutcome
-
-
-class DraftPass(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One running pass of the drafter, before its token takes effect.
-
-    Attributes:
-        step: the step at whose end the drafter runs.
-        position: j, the draft position of this pass, from 0.
-        slots: [B] the requests.
-        drafting: [B] requests that are still being drafted for.
-        confidence: [B, j + 1] maximum probability of the draft distribution at each position so far
-            (nan where unknown).
-        entropy: [B, j + 1] entropy of that distribution in nats.
-    """
-
-    step: int
-    position: int
-    slots: IntArray
-    drafting: BoolArray
-    confidence: FloatArray
-    entropy: FloatArray
-
-
-class DraftVerdict(msgspec.Struct, frozen=True, eq=False):
-    """Decision after a draft pass.
-
-    Attributes:
-        admitted: [B] keep the draft of this position for verification.
-        drafting: [B] draft for the request in the next pass; implies `admitted`.
-    """
-
-    admitted: BoolArray
-    drafting: BoolArray

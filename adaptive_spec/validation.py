@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -53,3 +54,9 @@ def _inside(nodes: list[Any], name: str | None) -> Iterator[Any]:
         for part in ("item_type", "value_type"):
             if name is None and hasattr(node, part):
                 yield from _alternatives(getattr(node, part))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean X?)`` for the known name most like a mistyped one; else ""."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {found[0]}?)" if found else ""

@@ -2,10 +2,11 @@
 
     python benchmarks/advise_check.py [--trace TRACE] [--results JSON]
 
-The trace is what `vllm_cpu.py --record` packed with random K and depth, the results are what
-`vllm_cpu.py` measured for the same traffic in other runs. Gains are compared, not tokens per
-second: the machine's speed drifts from run to run, so each cell is held against no speculation of
-its own round. Without resampling: the predictions, not their intervals.
+The trace was recorded on a real vLLM 0.32 on a CPU of two cores with random K and depth, and the
+results were measured for the same traffic in other runs: five kinds of prompt mixed, temperature
+0.8, probabilistic drafts, 1 to 16 clients, medians of two to four repeats. Gains are compared, not
+tokens per second: the machine's speed drifts from run to run, so each cell is held against no
+speculation of its own round. Without resampling: the predictions, not their intervals.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if not __package__:  # run as a file
 
 from adaptive_spec.sim.advice import setups
 from adaptive_spec.sim.advice.observed import observe
-from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, World, worlds
+from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, World, recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 
 HERE = Path(__file__).resolve().parent
@@ -50,8 +51,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     observed, steps = observe([given.trace]), read_timed_steps([given.trace])
-    made = worlds(observed, steps, drafter="draft_model", count=0, seed=0, tokens=FEWEST_TOKENS)
-    world = next(made)
+    world = recorded_world(observed, steps, drafter="draft_model", seed=0, tokens=FEWEST_TOKENS)
     measured: dict[int, dict[str, float]] = {}
     for row in json.loads(given.results.read_bytes())["table"]:
         measured.setdefault(row["concurrency"], {})[row["arm"]] = row["over_none"]["middle"]

@@ -1,10 +1,9 @@
 """`goodput`: verify what maximises expected tokens per second, learned online.
 
-`adaptive_spec.policies.planned` describes how a step is planned. Here: hazards
-learned online (`adaptive_spec.policies.acceptance.model`), detection of changes in them
-(`policies.acceptance.change_detection`), and the use of the drafter's confidence: drafts are
-admitted by it, at prices the planner has set
-(`adaptive_spec.policies.planning.confidence_admission`).
+`adaptive_spec.policies.planned` says how a step is planned. Here: acceptance learned online
+(`policies.acceptance.model`), detection of changes in it (`policies.acceptance.change_detection`),
+the choice between two sources of drafts, and the use of the drafter's confidence: drafts are
+admitted by confidence, at prices the planner has set (`policies.planning.confidence_admission`).
 
 Apart from that, everything a decision uses comes from finished rounds, so outputs keep their
 distribution however drafts are sampled.
@@ -12,7 +11,7 @@ distribution however drafts are sampled.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -20,31 +19,24 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
 from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
-from adaptive_spec.policies.planned import PlannedPolicy
-from adaptive_spec.policies.planning.confidence_admission import LiveAdmission
+from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
+from adaptive_spec.policies.planning.confidence_admission import ConfidenceAdmission
 from adaptive_spec.policies.planning.draft_sources import DraftSources
-from adaptive_spec.policies.planning.exploration_plans import Explored
 from adaptive_spec.policies.planning.lookup_alone import LookupAlone
-from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
+from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import (
-    BoolArray,
     Capability,
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     FloatArray,
     IntArray,
     Level,
     Mode,
-    SpecPlan,
     StepContext,
 )
 
 _LOOK_PERIOD = 16
 """Steps between looks at the drafter's confidence, where history and prices say not to draft."""
-
-_STOPS = "drafting stops by confidence"
-"""Memo of a plan that lets the passes of the next drafting be judged one by one."""
 
 
 class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,196 +53,158 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Use the drafter's confidence where the engine reports it."""
 
 
-class Seen(NamedTuple):
-    """Knowledge of a step's drafts before the step is planned.
+class LearnedAcceptance:
+    """Acceptance by history, confidence and, with a second source, by the match of a look-up.
 
     Attributes:
-        hazard: [Kmax, B] of the drafts that may be verified, by history, from finished steps.
-        by_drafter: [Kmax, B] of those that the drafter will make next.
-        signal: [Kmax, B] z of the drafts at hand; None where the engine reports no confidence.
-        from_lookup: [B] requests whose drafts were looked up; None: nobody's.
-        ahead: what the drafter's next drafts are worth; None: as `hazard` says.
-        without_drafter: the drafter's pass is left out, as all do better by the look-up alone.
+        model: hazards by position, request, confidence and look-up.
     """
 
-    hazard: FloatArray
-    by_drafter: FloatArray
-    signal: FloatArray | None
-    from_lookup: BoolArray | None
-    ahead: Ahead | None
-    without_drafter: bool
+    saved_as = "acceptance"
 
-
-class GoodputPolicy(PlannedPolicy[Seen]):
-    """Maximises expected tokens per second of each step."""
-
-    name: ClassVar[str] = "goodput"
-    summary: ClassVar[str] = "most expected tokens per second, learned online (default)"
-    Options: ClassVar[type[msgspec.Struct]] = GoodputOptions
-    reads_entropy: ClassVar[bool] = False
-    _saved_as: ClassVar[str] = "acceptance"
-
-    def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
-        super().__init__(options.profile, options.tpot_allowance, seed)
+    def __init__(self, options: GoodputOptions) -> None:
         self._options = options
+        self.model = AcceptanceModel(1)
 
-    def _make_hazards(self, capability: Capability) -> AcceptanceModel:
-        self._acceptance = AcceptanceModel(
+    def start(self, capability: Capability) -> None:
+        """Begin on an engine, knowing nothing."""
+        self.model = AcceptanceModel(
             capability.max_draft_tokens, prior_hazard=self._options.prior_hazard
         )
         self._change = ChangeDetector()
-        self._live = LiveAdmission(self._acceptance)
+        self._admission = ConfidenceAdmission(self.model)
         self._sources = DraftSources()
         self._lookup_alone = LookupAlone()
         self._trims = capability.level is not Level.UNIFORM
-        return self._acceptance
 
-    def _check_hazards(self, saved: Any) -> None:
+    @property
+    def observations(self) -> IntArray:
+        """[Kmax] number of observations of each position."""
+        return self.model.observations
+
+    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+        """Return the survival of the drafts, of the better source for each request."""
+        model = self.model
+        signal: FloatArray | None = None
+        if context.confidence is not None and self._options.confidence and step_times.ready:
+            self._admission.late = False
+            signal = model.confidence.signal(context.confidence)
+            model.confidence.see(signal)
+        by_drafter = model.hazard(context.slots, context.task)
+        chosen = self._sources.choose(context, by_drafter, model.lookup)
+        if signal is not None and chosen.from_lookup is not None:
+            signal = np.where(chosen.from_lookup, np.nan, signal)
+        return Drafts(
+            context=chosen.context,
+            survival=survival_of(chosen.hazard),
+            notes=() if signal is None else (signal.T,),
+            hazard=chosen.hazard,
+            live=signal,
+            from_lookup=chosen.from_lookup,
+            ahead=chosen.ahead,
+            without_drafter=step_times.ready and self._lookup_alone.pays(context),
+        )
+
+    def forecast_made(self, forecast: StepForecast) -> None:
+        """Follow the price of a draft, by which the sources are compared."""
+        if forecast.context.lookup_available is not None:
+            self._sources.priced(forecast)
+
+    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
+        """Choose what the planner wants, or what confidence admits where it is of use."""
+        best = forecast.best
+        depth = best.draft_depth
+        if not (self._admission.useful and self._trims):
+            return Choice(best.verify, depth, "planned")
+        if not depth and forecast.context.step % _LOOK_PERIOD == 0:
+            # Where nothing is drafted, no confidence is seen, and nothing could be admitted again.
+            depth = least_depth
+        if not depth:
+            return Choice(best.verify, depth, "planned")
+        reason = "admitted by confidence"
+        if drafts.live is None or drafts.hazard is None:
+            return Choice(best.verify, depth, reason)
+        verify, tokens = self._admission.admit(forecast, drafts.hazard, drafts.live)
+        return Choice(verify, depth, reason, tokens)
+
+    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+        """Learn from a finished step; whether acceptance has changed."""
+        model, outcome, context = self.model, step.outcome, step.context
+        signal: FloatArray | None = None
+        if step.plan.notes:
+            signal = np.ascontiguousarray(step.plan.notes[0].T)
+        elif outcome.confidence is not None and self._options.confidence:
+            self._admission.late = True
+            signal = model.confidence.signal(outcome.confidence)
+            model.confidence.see(signal)
+        verified, accepted = outcome.verified, outcome.accepted
+        looked_up = step.plan.from_lookup
+        if looked_up is not None:  # copied drafts say nothing about the drafter
+            verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
+        self._learn_lookup(step, step_times)
+        model.learn(outcome.slots, verified, accepted, context.task, signal)
+        learned = model.history
+        return self._change.observe(learned.surprise, learned.expected_variance, learned.observed)
+
+    def widen(self) -> None:
+        """Trust the past less."""
+        self.model.widen()
+
+    def forget(self, slots: IntArray) -> None:
+        """Reset the state of these slots."""
+        self.model.forget(slots)
+        self._lookup_alone.forget(slots)
+
+    def state(self) -> dict[str, Any]:
+        """Return what holds beyond single requests, JSON-compatible."""
+        return self.model.state()
+
+    def check_state(self, saved: Any) -> None:
+        """Raise PolicyError if this saved state fits no engine at all."""
         try:
             kmax = len(saved["position_effect"])
         except (KeyError, TypeError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
         AcceptanceModel(kmax).restore(saved)
 
-    # ------------------------------------------------------------------- decide
+    def restore(self, saved: Any) -> None:
+        """Adopt a saved state. Raises PolicyError if it does not fit."""
+        self.model.restore(saved)
 
-    def _see(self, context: StepContext) -> tuple[StepContext, Seen]:
-        model = self._acceptance
-        signal: FloatArray | None = None
-        if context.confidence is not None and self._options.confidence and self._cost.ready:
-            self._live.late = False
-            signal = model.confidence.signal(context.confidence)
-            signal = self._live.shown(context.slots, signal)
-            model.confidence.see(signal)
-        by_drafter = model.hazard(context.slots, context.task)
-        chosen = self._sources.choose(context, by_drafter, model.lookup)
-        if signal is not None and chosen.from_lookup is not None:
-            signal = np.where(chosen.from_lookup, np.nan, signal)
-        seen = Seen(
-            chosen.hazard,
-            by_drafter,
-            signal,
-            chosen.from_lookup,
-            chosen.ahead,
-            self._cost.ready and self._lookup_alone.pays(context),
-        )
-        return chosen.context, seen
-
-    def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
-        forecast = forecast_step(
-            context,
-            survival_of(seen.hazard),
-            self._cost,
-            seen.ahead,
-            drafter=not seen.without_drafter,
-        )
-        if context.lookup_available is not None:
-            self._sources.priced(forecast)
-        return forecast
-
-    def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
-        return None if seen.without_drafter else super()._timed(forecast, seen)
-
-    def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
-        """What the planner wants, what confidence admits of it, and now and then one more."""
-        context, best = forecast.context, forecast.best
-        if seen.without_drafter:
-            return forecast.plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
-        verify, depth, reason = best.verify, best.draft_depth, "planned"
-        tokens = expected_depth = None
-        stops = False
-        if self._live.useful and self._trims:
-            if not depth and context.step % _LOOK_PERIOD == 0:
-                # Where nothing is drafted nothing is shown, and nothing could be admitted again.
-                depth = self._exploring.probe_depth
-            if depth:
-                stops, reason = context.capability.stops_drafting, "admitted by confidence"
-                if seen.signal is not None:
-                    verify, tokens = self._live.admit(
-                        forecast, seen.hazard, seen.signal, drafted_by_it=stops
-                    )
-        if stops:
-            depth = context.capability.max_draft_tokens
-            expected_depth = round(self._live.mean_depth)
-        if self._live.useful or seen.signal is not None:
-            self._live.set_prices(forecast, seen.by_drafter)
-        self._last_depth = depth
-        if stops:
-            self._exploring.extend_while_drafting(context)
-            explored = Explored(verify, depth)
-        else:
-            explored = self._exploring.extended(
-                forecast, verify, depth, self._acceptance.observations
-            )
-        return forecast.plan(
-            explored.verify,
-            explored.depth,
-            Mode.ON,
-            "exploring one deeper" if explored.extended else reason,
-            explored.propensity,
-            tokens=tokens,
-            expected_depth=expected_depth,
-            memo=_STOPS if stops else None,
+    def _learn_lookup(self, step: FinishedStep, step_times: CostModel) -> None:
+        """Learn what a copied draft is worth, from every draft that was found."""
+        model, outcome, context = self.model, step.outcome, step.context
+        agreed = outcome.lookup_agreed
+        if agreed is None or context.lookup_available is None:
+            return
+        assert context.lookup_match is not None
+        if step.plan.mode is Mode.ON:
+            survival = survival_of(model.hazard(outcome.slots, context.task))
+            copied = survival_of(model.lookup.hazard(outcome.slots, context.lookup_match))
+            self._lookup_alone.learn(step, step_times, survival, copied)
+        model.lookup.learn(
+            outcome.slots,
+            context.lookup_available,
+            context.lookup_match,
+            agreed,
+            outcome.emitted,
         )
 
-    def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
-        if seen.signal is None and seen.from_lookup is None:
-            return plan
-        notes = () if seen.signal is None else (seen.signal.T,)
-        return msgspec.structs.replace(plan, notes=notes, from_lookup=seen.from_lookup)
 
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Keep this position, and go on to the next? By confidence, at the planner's prices."""
-        unused = self._capability is None or not self._options.confidence
-        if unused or self._exploring.measuring or self._modes.mode is not Mode.ON:
-            return DraftVerdict(draft.drafting, draft.drafting)
-        extend = None
-        if draft.position == 0:
-            extend = self._exploring.draw_extended(len(draft.slots))
-        return self._live.after_pass(draft, extend)
+class GoodputPolicy(PlannedPolicy):
+    """Maximises expected tokens per second of each step."""
 
-    # -------------------------------------------------------------------- learn
+    name: ClassVar[str] = "goodput"
+    summary: ClassVar[str] = "most expected tokens per second, learned online (default)"
+    Options: ClassVar[type[msgspec.Struct]] = GoodputOptions
+    reads_entropy: ClassVar[bool] = False
 
-    def _learn(self, step: FinishedStep) -> None:
-        model, outcome = self._acceptance, step.outcome
-        signal: FloatArray | None = None
-        if step.plan.memo == _STOPS:
-            self._live.drafted(outcome.draft_depth, outcome.verified)
-        if step.plan.notes:
-            signal = np.ascontiguousarray(step.plan.notes[0].T)
-        elif outcome.confidence is not None and self._options.confidence:
-            self._live.late = True
-            signal = model.confidence.signal(outcome.confidence)
-            model.confidence.see(signal)
-        verified, accepted, context = outcome.verified, outcome.accepted, step.context
-        looked_up, agreed = step.plan.from_lookup, outcome.lookup_agreed
-        if looked_up is not None:  # says nothing of the drafter
-            verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
-        if agreed is not None and context.lookup_available is not None:
-            assert context.lookup_match is not None
-            if step.plan.mode is Mode.ON:
-                survival = survival_of(model.hazard(outcome.slots, context.task))
-                copied = survival_of(model.lookup.hazard(outcome.slots, context.lookup_match))
-                self._lookup_alone.learn(step, self._cost, survival, copied)
-            model.lookup.learn(
-                outcome.slots,
-                context.lookup_available,
-                context.lookup_match,
-                agreed,
-                outcome.emitted,
-            )
-        model.learn(outcome.slots, verified, accepted, context.task, signal)
-        learned = model.history
-        if self._change.observe(learned.surprise, learned.expected_variance, learned.observed):
-            model.widen()
-            self._modes.acceptance_changed()
-
-    def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
-        super().forget(slots)
-        if self._capability is not None:
-            self._lookup_alone.forget(slots)
+    def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
+        self.acceptance = LearnedAcceptance(options)
+        super().__init__(
+            self.acceptance, options.profile, tpot_allowance=options.tpot_allowance, seed=seed
+        )
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
-        """How well acceptance is predicted; see `adaptive_spec.policies.acceptance.calibration`."""
-        return {} if self._capability is None else self._acceptance.quality.snapshot()
+        """How well acceptance is predicted; see `adaptive_spec.operation.calibration`."""
+        return {} if self._capability is None else self.acceptance.model.quality.snapshot()

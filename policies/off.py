@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import fixed_plan
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.step import SpecPlan, StepContext
 
 

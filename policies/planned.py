@@ -1,17 +1,23 @@
-"""A policy that plans each step exactly, from hazards that a subclass knows how to learn.
+"""A policy that plans each step exactly, from acceptance that it is given a model of.
 
-Each step: survival s_ij from the hazards, a forecast of the step with its best plan
-(`policies.planning.step_forecast`), the mode (`policies.switch.modes`), and
-exploration against lock-in. `goodput` and `regression` are this with different hazards, and with
-different uses of the drafter's confidence.
+One step, read top to bottom:
+
+1. look: `Acceptance.look` says how probable it is that each draft is accepted;
+2. forecast: tokens and seconds of every plan, and the best one (`planning.step_forecast`);
+3. switch: is speculation on, warm or cold (`switch.modes`)?
+4. value: is a step due that measures something (`planning.exploration_plans`)?
+5. plan: the best plan, among the drafts at hand as the acceptance model chooses them.
+
+A finished step goes the other way: acceptance, step times, switch. `goodput`, `regression` and
+`linucb` differ by their acceptance model alone.
 """
 
 from __future__ import annotations
 
-import abc
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -20,9 +26,10 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.cost_probes import CostProbes
+from adaptive_spec.policies.planning.explanation import best_uniform, explanation
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.worth import Worth
 from adaptive_spec.policies.step_time.model import CostModel
@@ -30,8 +37,10 @@ from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
+    BoolArray,
     Capability,
     FinishedStep,
+    FloatArray,
     IntArray,
     Mode,
     SpecPlan,
@@ -46,34 +55,108 @@ _LEAST_STATELESS = 24
 _WRONG = 0.2
 """Relative error of the predicted time of all steps of a probe that is no noise."""
 
-Seen = TypeVar("Seen")
-"""What a subclass took up of a step's context before planning it."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """What is known of the drafts of a step before the step is planned.
+
+    Attributes:
+        context: the step as it is to be planned; with two sources, the drafts chosen among them.
+        survival: [Kmax, B] probability that all drafts up to a position are accepted, from finished
+            steps only.
+        notes: arrays by request that `Acceptance.learn` needs back; see `SpecPlan.notes`.
+        hazard: [Kmax, B] acceptance of a draft whose predecessors were accepted, from finished
+            steps only; None where `choose` does not use it.
+        live: [Kmax, B] what `choose` reads of the drafter's confidence; None without confidence.
+        from_lookup: [B] requests whose drafts were looked up; None: nobody's.
+        ahead: value of the drafter's next drafts; None: as `survival` says.
+        without_drafter: the drafter's pass is left out, as all do better by the look-up alone.
+    """
+
+    context: StepContext
+    survival: FloatArray
+    notes: tuple[FloatArray, ...] = ()
+    hazard: FloatArray | None = None
+    live: FloatArray | None = None
+    from_lookup: BoolArray | None = None
+    ahead: Ahead | None = None
+    without_drafter: bool = False
 
 
-class Hazards(Protocol):
-    """What the base needs of hazards; `AcceptanceModel` has it."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Drafts at hand to verify, and the depth to draft at the end of the step.
+
+    Attributes:
+        verify: [B] K_i.
+        draft_depth: D.
+        reason: for people.
+        tokens: expected tokens of the step; None: as the forecast says.
+    """
+
+    verify: IntArray
+    draft_depth: int
+    reason: str
+    tokens: float | None = None
+
+
+class Acceptance(Protocol):
+    """Model of the probability that a draft is accepted, and of how to choose among drafts."""
+
+    saved_as: str
+    """Key of the model in a saved state."""
+
+    @property
+    def observations(self) -> IntArray | None:
+        """[Kmax] number of observations of each position; None: the model explores by itself."""
+        ...
+
+    def start(self, capability: Capability) -> None:
+        """Begin on an engine, knowing nothing."""
+        ...
+
+    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+        """Return what is known of the drafts of a step that decodes."""
+        ...
+
+    def forecast_made(self, forecast: StepForecast) -> None:
+        """Take up the forecast of the step that `look` has just described."""
+        ...
+
+    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
+        """Choose the drafts to verify; `least_depth` is the smallest D > 0 the engine can run."""
+        ...
+
+    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+        """Learn from a finished step; whether acceptance has changed."""
+        ...
 
     def widen(self) -> None:
         """Trust the past less."""
         ...
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Reset the state of these slots; their requests have ended."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """JSON-compatible."""
+        """Return what holds beyond single requests, JSON-compatible."""
         ...
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up a saved state. Raises PolicyError if it does not fit."""
+    def check_state(self, saved: Any) -> None:
+        """Raise PolicyError if this saved state fits no engine at all."""
+        ...
+
+    def restore(self, saved: Any) -> None:
+        """Adopt a saved state. Raises PolicyError if it does not fit."""
         ...
 
 
-class PlannedPolicy(abc.ABC, Generic[Seen]):
+class PlannedPolicy:
     """Maximises expected tokens per second of each step.
 
     Args:
+        acceptance: model of acceptance.
         profile: cost profile to start from: a file, or the profile itself.
         tpot_allowance: largest relative lengthening of a step for requests behind their target.
         seed: of the exploration.
@@ -81,14 +164,16 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
 
     name: ClassVar[str]
     prepare = staticmethod(prepare_kernels)
-    _saved_as: ClassVar[str]
-    """Key of the hazards in a saved state."""
-    _hazards: Hazards
-    _cost: CostModel
-    _modes: ModeMachine
-    _exploring: Exploring
 
-    def __init__(self, profile: CostProfile | str | None, tpot_allowance: float, seed: int) -> None:
+    def __init__(
+        self,
+        acceptance: Acceptance,
+        profile: CostProfile | str | None,
+        *,
+        tpot_allowance: float,
+        seed: int,
+    ) -> None:
+        self._acceptance = acceptance
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._seed = seed
         self._tpot = TpotTargets(tpot_allowance)
@@ -97,40 +182,10 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         self._restored: State | None = None
         self._last_depth: int | None = None
         self._worth = Worth()
+        self._explained: StepForecast | None = None
+        self._off_since = math.inf
         self._probe_error = math.inf
         """Least relative error of the predicted times of a probe's steps."""
-
-    # ------------------------------------------------------------ of a subclass
-
-    @abc.abstractmethod
-    def _make_hazards(self, capability: Capability) -> Hazards:
-        """Make the hazards, and whatever else depends on the engine."""
-
-    def _check_hazards(self, saved: Any) -> None:
-        """Raise PolicyError if these saved hazards fit no engine at all."""
-
-    @abc.abstractmethod
-    def _see(self, context: StepContext) -> tuple[StepContext, Seen]:
-        """Take up a step that decodes, before anything is decided about it.
-
-        Also returns the step as it is to be planned, which differs where drafts have two sources.
-        """
-
-    @abc.abstractmethod
-    def _forecast(self, context: StepContext, seen: Seen) -> StepForecast:
-        """Forecast the step, from finished steps only."""
-
-    @abc.abstractmethod
-    def _plan_on(self, forecast: StepForecast, seen: Seen) -> SpecPlan:
-        """Plan a step that speculates. Sets `_last_depth`."""
-
-    @abc.abstractmethod
-    def _with_notes(self, plan: SpecPlan, seen: Seen) -> SpecPlan:
-        """Return the plan with what `_learn` needs back of this step."""
-
-    @abc.abstractmethod
-    def _learn(self, step: FinishedStep) -> None:
-        """Learn acceptance from a finished step."""
 
     # ------------------------------------------------------------------- decide
 
@@ -140,34 +195,61 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             self._start(context.capability)
         if context.batch_size == 0:
             return self._plan_prompts(context)
-        context, seen = self._see(context)
+        drafts = self._acceptance.look(context, self._cost)
+        context = drafts.context
         if self._cost.ready:
-            plan = self._plan_forecast(context, seen)
+            plan = self._plan_forecast(drafts)
         else:
             depth, reason = context.engine_k, "no step measured yet"
             timed = self._exploring.timed(context, None)
             plan = timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
-        return self._with_notes(plan, seen)
+        return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
 
-    def _plan_forecast(self, context: StepContext, seen: Seen) -> SpecPlan:
-        late = self._tpot.late(context)
-        forecast = self._forecast(context, seen)
+    def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
+        late = self._tpot.late(drafts.context)
+        forecast = forecast_step(
+            drafts.context,
+            drafts.survival,
+            self._cost,
+            drafts.ahead,
+            drafter=not drafts.without_drafter,
+        )
+        self._acceptance.forecast_made(forecast)
         self._worth.planned(forecast)
+        self._explained = forecast
         timed = None
         if self._mode_of(forecast) is not Mode.ON:
+            self._off_since = min(self._off_since, drafts.context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
-            timed = self._timed(forecast, seen)
-            plan = timed or self._plan_on(forecast, seen)
+            self._off_since = math.inf
+            timed = None if drafts.without_drafter else self._timed(forecast)
+            plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
             seconds = plan.predicted_seconds - forecast.prefill_seconds
             self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
-        if late is not None and plan.mode is Mode.ON and timed is None and plan.memo is None:
+        if late is not None and plan.mode is Mode.ON and timed is None:
             plan = self._tpot.raised(plan, forecast, late)
         return plan
 
-    def _timed(self, forecast: StepForecast, seen: Seen) -> SpecPlan | None:
+    def _plan_on(self, forecast: StepForecast, drafts: Drafts) -> SpecPlan:
+        """Plan a step that speculates; sometimes one draft more for some requests."""
+        best = forecast.best
+        if drafts.without_drafter:
+            return forecast.plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
+        choice = self._acceptance.choose(forecast, drafts, self._exploring.probe_depth)
+        verify, depth, reason = choice.verify, choice.draft_depth, choice.reason
+        self._last_depth = depth
+        observations, propensity = self._acceptance.observations, None
+        if observations is not None:
+            explored = self._exploring.extended(forecast, verify, depth, observations)
+            verify, depth, propensity = explored.verify, explored.depth, explored.propensity
+            if explored.extended:
+                reason = "exploring one deeper"
+        return forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=choice.tokens)
+
+    def _timed(self, forecast: StepForecast) -> SpecPlan | None:
         """A step to time a K, or no drafter, if one is due."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
@@ -185,7 +267,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
             ready=self._knows_enough(forecast) and not self._cold_trial.recovering(context),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
-            self._hazards.widen()  # what is known of acceptance is from before it went off
+            self._acceptance.widen()  # what is known of acceptance is from before it went off
         if not self._modes.probing:
             if _WRONG < self._probe_error < math.inf:
                 # Likewise of step times: K = 0 alone has run since, and tells nothing of drafts.
@@ -228,7 +310,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         if self._capability is None:
             return
         outcome = step.outcome
-        self._learn(step)
+        if self._acceptance.learn(step, self._cost):
+            self._acceptance.widen()
+            self._modes.acceptance_changed()
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if self._cost.learn(outcome, cold=cold):
@@ -252,7 +336,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""
         if self._capability is not None:
-            self._hazards.forget(slots)
+            self._acceptance.forget(slots)
             self._modes.ended(len(slots))
         self._tpot.forget(slots)
 
@@ -262,6 +346,21 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         """Return expected tokens per second of no speculation, the engine's own K and the plan."""
         return self._worth.snapshot()
 
+    def explanation(self) -> dict[str, Any]:
+        """Return the numbers behind the last decision; empty before the first forecast."""
+        forecast = self._explained
+        if forecast is None:
+            return {}
+        missing = self._cost.missing_depths(forecast.context.batch_size)
+        numbers = explanation(forecast, missing)
+        if self._modes.mode is not Mode.ON:
+            now = forecast.context.now
+            numbers["best"] = best_uniform(forecast)
+            numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
+            numbers["probing"] = self._modes.probing
+            numbers["next_probe_seconds"] = round(self._modes.next_probe - now, 1)
+        return numbers
+
     def state(self) -> State:
         """Return what was learned of acceptance, and the learned cost profile."""
         if self._capability is None:
@@ -269,7 +368,7 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         profile = self._cost.profile()
         return {
             "schema": 1,
-            self._saved_as: self._hazards.state(),
+            self._acceptance.saved_as: self._acceptance.state(),
             "profile": None if profile is None else msgspec.to_builtins(profile),
         }
 
@@ -277,8 +376,9 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         """Start from a saved state; its Kmax must be the engine's."""
         if not state:
             return
-        if state.get("schema") != 1 or self._saved_as not in state:
-            needed = f"schema 1 with `{self._saved_as}` and `profile`"
+        key = self._acceptance.saved_as
+        if state.get("schema") != 1 or key not in state:
+            needed = f"schema 1 with `{key}` and `profile`"
             raise PolicyError(f"{self.name} state: {needed} expected")
         profile = self._profile
         try:
@@ -286,14 +386,14 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
                 profile = msgspec.convert(state["profile"], CostProfile)
         except (msgspec.ValidationError, ValueError) as error:
             raise PolicyError(f"{self.name} state: profile: {error}") from error
-        self._check_hazards(state[self._saved_as])
+        self._acceptance.check_state(state[key])
         self._profile, self._restored = profile, state
         if self._capability is not None:
             self._start(self._capability)
 
     def _start(self, capability: Capability) -> None:
         self._capability = capability
-        self._hazards = self._make_hazards(capability)
+        self._acceptance.start(capability)
         self._cost = CostModel(capability, self._profile)
         self._modes = ModeMachine(capability)
         self._cold_trial = ColdTrial(capability, self._cost)
@@ -301,4 +401,4 @@ class PlannedPolicy(abc.ABC, Generic[Seen]):
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:
-            self._hazards.restore(restored[self._saved_as])
+            self._acceptance.restore(restored[self._acceptance.saved_as])

@@ -27,8 +27,7 @@ from environments import ROOT, build, environments_folder, python_of, right_pyth
 
 NEED_VLLM = (
     "tests/bench_models",
-    "tests/bench_vllm_overhead",
-    "tests/bench_vllm_cpu",
+    "tests/bench_virtual_device",
     "tests/bench_gpu/with_vllm",
     "tests/demo",
 )
@@ -201,7 +200,7 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         "site, packages, deploy",
         [tools / "mkdocs", "build", "--strict", "--quiet"],
         [tools / "yamllint", "--strict", "--config-file", "deploy/.yamllint", "deploy"],
-        [tools / "hadolint", "deploy/Dockerfile"],
+        [tools / "hadolint", "deploy/Dockerfile", "deploy/Dockerfile.sglang"],
         *(
             [tools / "check-jsonschema", "--builtin-schema", schema, file]
             for file, schema in BUILT_IN_SCHEMAS.items()

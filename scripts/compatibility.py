@@ -1,4 +1,4 @@
-"""Which methods of an engine were executed, by version and route: tables of docs/compatibility.md.
+"""Which methods of an engine were executed, by version and route: tables of docs/will_it_work.md.
 
 The versions and the methods that ran are in each adapter's `versions`; this adds the tests that ran
 them, and where the engine itself does not offer a method.
@@ -108,7 +108,7 @@ def cell(table: VersionTable, row: KnownVersion, method: str) -> str:
     """Return what is known of a method with a version and route."""
     if method in row.methods:
         return EXECUTED
-    if table is SGLANG and method == "DSPARK":
+    if row.checked.startswith(REFUSED) or (table is SGLANG and method == "DSPARK"):
         return REFUSED
     if table is not VLLM:
         return CHECKED

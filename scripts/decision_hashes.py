@@ -84,7 +84,6 @@ def cases(folder: Path) -> Iterator[Case]:
         "confidence, one client": (2000, {**recorded, "load": "closed:1"}),
         "confidence, verify, delay 1": (6000, {**recorded, "level": Level.VERIFY, "delay": 1}),
         "confidence, late": (6000, {**recorded, "late_confidence": True, "delay": 1}),
-        "confidence, no live stop": (6000, {**recorded, "stops_drafting": False}),
         "confidence hidden": (6000, {**recorded, "hide_confidence": True}),
         "confidence, synthetic": (6000, {"confidence_auc": 0.85}),
         "poor drafter": (12000, {**poor, "load": "closed:8"}),

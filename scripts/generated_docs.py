@@ -33,8 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
     return {
-        "docs/baselines.md": {"baselines": baseline_table()},
-        "docs/compatibility.md": {
+        "docs/will_it_work.md": {
             "evidence": compatibility.evidence(),
             "features": feature_table(),
             "sglang": compatibility.matrix(sglang_versions.VERSIONS),
@@ -44,6 +43,7 @@ def tables() -> dict[str, dict[str, str]]:
         },
         "docs/configuration.md": {"config": config_table(Config)},
         "docs/policies.md": {
+            "baselines": baseline_table(),
             "goodput": config_table(GoodputOptions, "options."),
             "policies": policy_table(),
         },

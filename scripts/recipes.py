@@ -37,6 +37,8 @@ ENVIRONMENT = {
 ONLY_ON_V2 = ("dspark",)
 """Methods of model runner V2, which a CPU runs in Triton's interpreter."""
 UNKNOWN = "not judged"
+GPUS = ("hopper", "blackwell")
+K_PER_REQUEST = "K per request"
 INTRODUCTION = """\
 # Recipes
 
@@ -48,8 +50,13 @@ on your machine, where captured graphs and ranks can lower "K per request" to on
 
 {summary}
 
-| recipe | method, K | what is steered |
-| --- | --- | --- |
+The columns Hopper and Blackwell say what full CUDA graphs leave of it on such a GPU with vLLM's
+default settings: K per request where the decode graphs of the attention backend replay batches
+whose K differ, else one K per batch, with the backend that refuses. These two columns are by table
+(`scripts/recipes.yaml`), read in vLLM's source; nothing was run on a GPU.
+
+| recipe | method, K | what is steered | Hopper | Blackwell |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -75,7 +82,7 @@ def main() -> None:
                     judged[key] = judge(known, target, method, k)
                 print(*key, "->", judged[key], file=sys.stderr, flush=True)
     if not only:
-        PAGE.write_text(page(known["recipes"], judged))
+        PAGE.write_text(page(known, judged))
 
 
 def _prepare_v2() -> None:
@@ -122,22 +129,43 @@ def checkpoint(folder: Path, model: dict[str, Any]) -> Path:
     return folder
 
 
-def page(recipes: dict[str, Any], judged: dict[tuple[str, str], str]) -> str:
+def in_full_graphs(known: dict[str, Any], target: str) -> dict[str, str]:
+    """What full graphs leave of K per request, by GPU; nothing where that is unknown."""
+    kind = known["targets"][target].get("attention")
+    refusing: dict[str, str | None] = known["attention"][kind] if kind else {}
+    return {
+        gpu: K_PER_REQUEST if backend is None else f"one K: {backend}"
+        for gpu, backend in refusing.items()
+    }
+
+
+def page(known: dict[str, Any], judged: dict[tuple[str, str], str]) -> str:
     """The page: a recipe counts as steered if one of its settings is."""
     import vllm
 
     rows, states = [], Counter[str]()
+    per_request = Counter[str]()
+    recipes = known["recipes"]
     for name, (target, settings) in sorted(recipes.items(), key=lambda item: item[0].lower()):
         answers = [judged[target, method] for method, _ in settings]
-        states[_state(answers)] += 1
+        state = _state(answers)
+        states[state] += 1
+        graphs = in_full_graphs(known, target) if state == "steered" else {}
+        per_request.update(gpu for gpu in GPUS if graphs.get(gpu) == K_PER_REQUEST)
         rows += [
-            f"| {name} | {method}, {k} | {answer} |"
+            f"| {name} | {method}, {k} | {answer} | {graphs.get('hopper', '')} "
+            f"| {graphs.get('blackwell', '')} |"
             for (method, k), answer in zip(settings, answers, strict=True)
         ]
     share = states["steered"] / len(recipes)
+    of_gpus = ", ".join(
+        f"{per_request[gpu]} ({per_request[gpu] / len(recipes):.0%}) on {gpu.title()}"
+        for gpu in GPUS
+    )
     summary = (
         f"Of {len(recipes)} recipes {states['steered']} are steered ({share:.0%}), "
-        f"{states['watched']} are watched only, {states[UNKNOWN]} could not be judged here."
+        f"{states['watched']} are watched only, {states[UNKNOWN]} could not be judged here.\n"
+        f"K per request in full graphs: {of_gpus}."
     )
     return INTRODUCTION.format(version=vllm.__version__, summary=summary) + "\n".join(rows) + "\n"
 

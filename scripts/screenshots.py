@@ -1,11 +1,10 @@
 """Make the pictures of commands and pages in docs/images, with headless Chromium.
 
-    python scripts/screenshots.py [view] [top] [advise] [report] [site]
+    python scripts/screenshots.py [view] [top] [advise] [report]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
-H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes two minutes;
-`report` shows a small sweep, `site` the documentation. What they need beside the environment `dev`
-is Chromium.
+H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes a minute;
+`report` shows a small sweep. What they need beside the environment `dev` is Chromium.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import resources
@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 
 from adaptive_spec.commands.top import screen
+from adaptive_spec.operation.history import History
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.commands.advise import advise as advice_command
@@ -59,6 +60,7 @@ def statuses() -> list[Status]:
         hardware("h100-llama-8b"),
         build_policy("goodput"),
         EngineOptions(max_draft_tokens=KMAX),
+        counts=True,
     )
     found = []
     for second in range(SECONDS):
@@ -67,8 +69,19 @@ def statuses() -> list[Status]:
     return found
 
 
+def history(found: list[Status]) -> dict[str, Any]:
+    """Rows of these statuses as a server keeps them, a second apart, the last one now."""
+    kept = History()
+    for second, status in enumerate(found):
+        kept.add(2.0 * second, status)
+    rows = kept.snapshot()
+    for place, row in enumerate(rows["rows"]):
+        row[0] = time.time() - len(found) + place
+    return rows
+
+
 class Handler(BaseHTTPRequestHandler):
-    """Serves the page, and the next status at each reading."""
+    """Serves the page with the history of all statuses but the last, which is the present one."""
 
     def __init__(self, found: list[Status], *arguments: Any) -> None:
         self.found = found
@@ -76,13 +89,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page or with a status."""
-        if self.path.endswith("/view"):
+        path, _, query = self.path.partition("?")
+        if path.endswith("/view"):
             page = resources.files("adaptive_spec.operation").joinpath("view.html")
             body, kind = page.read_bytes(), "text/html"
-        elif self.path.endswith("/adaptive_spec"):
-            status = self.found.pop(0) if len(self.found) > 1 else self.found[0]
-            body = json.dumps({"engines": [{"engine": 0, "status": status}]}).encode()
-            kind = "application/json"
+        elif path.endswith("/adaptive_spec"):
+            status = self.found[-1] | {"written": time.time(), "idle_seconds": 0.0}
+            answer = {"engine": 0, "status": status}
+            if query:
+                answer["history"] = history(self.found[:-1])
+            body, kind = json.dumps({"engines": [answer]}).encode(), "application/json"
         else:
             self.send_error(404)
             return
@@ -113,11 +129,12 @@ def shot(url: str, name: str, width: int, height: int, virtual_seconds: float = 
 
 
 def view() -> None:
-    """Picture of the page at /v1/adaptive_spec/view."""
+    """Pictures of the page at /v1/adaptive_spec/view, on a screen and on a phone."""
     server = HTTPServer(("127.0.0.1", 0), partial(Handler, statuses()))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
-    shot(url, "view.png", 1100, 860, SECONDS - 2)
+    shot(url, "view.png", 1440, 1000, 0.9)
+    shot(url, "view-phone.png", 390, 1400, 0.9)
     server.shutdown()
 
 
@@ -129,7 +146,7 @@ def top() -> None:
         page = Path(folder, "top.html")
         console.print(screen({"0": now}, {"0": before}, 1.0))
         console.save_html(str(page))
-        shot(page.as_uri(), "top.png", 880, 330)
+        shot(page.as_uri(), "top.png", 1180, 420)
 
 
 def advise() -> None:
@@ -137,7 +154,7 @@ def advise() -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "advice.html")
         advice_command([TRACE], drafter="draft_model", html=page)
-        shot(page.as_uri(), "advise.png", 1280, 800)
+        shot(page.as_uri(), "advise.png", 1280, 1100)
 
 
 SWEEP = """
@@ -161,15 +178,7 @@ def report() -> None:
         shot(output.joinpath("report", "report.html").as_uri(), "report.png", 1100, 900)
 
 
-def site() -> None:
-    """Picture of the documentation site."""
-    with tempfile.TemporaryDirectory() as folder:
-        build = [COMMANDS / "mkdocs", "build", "--quiet", "--site-dir", folder]
-        subprocess.run(build, check=True, cwd=ROOT)
-        shot(Path(folder, "how_it_decides.html").as_uri(), "site.png", 1280, 800)
-
-
-PICTURES = {each.__name__: each for each in (view, top, advise, report, site)}
+PICTURES = {each.__name__: each for each in (view, top, advise, report)}
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)

@@ -9,10 +9,15 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
+PAGES = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
 """Pages of the site that are files of the checkout's top folder."""
 
 TO_DOCS = re.compile(r"\]\(docs/")
+OF_THE_CHECKOUT = re.compile(r"\[`?([^]`]+)`?\]\((adapters/[^)#]+|SECURITY\.md)[^)]*\)")
 OUTSIDE = re.compile(r"\[`?([^]`]+)`?\]\(\.\./([^)#]+)[^)]*\)")
 
 
@@ -21,10 +26,13 @@ def on_files(files: Any, config: Any) -> Any:
     for page, source in PAGES.items():
         text = TO_DOCS.sub("](", (ROOT / source).read_text("utf-8"))
         text = text.replace("](CHANGELOG.md)", "](changelog.md)")
+        text = text.replace("](CONTRIBUTING.md)", "](contributing.md)")
+        text = OF_THE_CHECKOUT.sub(lambda link: f"`{link[2]}`", text)
         files.append(File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Show a link to a file of the checkout as its path: the site does not hold that file."""
+    markdown = markdown.replace("](../CONTRIBUTING.md", "](contributing.md")
     return OUTSIDE.sub(lambda link: f"`{link[2]}`", markdown)

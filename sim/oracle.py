@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.planning.planner import Admission, best_admission
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.validity import expected_error

@@ -63,6 +63,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     late_entropy: Signal | None = None
     capability: Capability | None = None
     kv_total_tokens: Count | None = None
+    task_names: dict[str, str] | None = None
     process: int = 0
 
     def __post_init__(self) -> None:

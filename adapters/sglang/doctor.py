@@ -25,6 +25,7 @@ def describe() -> EngineReport:
         supported=supported,
         detail=detail,
         enabled=_enabled(),
+        refusal=plugin_refusal("SGLANG_PLUGINS", "SGLang", empty_allows_all=True),
     )
 
 

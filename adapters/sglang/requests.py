@@ -20,11 +20,17 @@ class RequestReader:
     Args:
         ignored: told the key of every hint that is not used.
         honoured: hints that the server honours.
+        named: called with each new number of a task label, and the label.
     """
 
-    def __init__(self, ignored: Callable[[str], None], honoured: Iterable[str] = KEYS) -> None:
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
         # SGLang's IPC carries a dict of scalars in `custom_params`, nothing nested deeper.
-        self._hints = NestedHints(ignored, honoured)
+        self._hints = NestedHints(ignored, honoured, named)
 
     def read(self, request: Any) -> RequestConstants:
         """Return the constants of SGLang's request object."""

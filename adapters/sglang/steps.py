@@ -108,7 +108,8 @@ class StepDriver(Guarded):
         self._watching = watching
         self.only_watch = only_watch
         if controller is not None:
-            reader = RequestReader(controller.counters.ignored_hint, controller.config.hints)
+            counters, honoured = controller.counters, controller.config.hints
+            reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
             table = RequestTable(controller.slots, reader.read)
             self._builder = ContextBuilder(scheduler, controller.capability, table)
 
@@ -261,7 +262,7 @@ class StepDriver(Guarded):
             self.limit.ran(own)
         running.context, running.k = context, k
         running.not_before = self._clock.launched(now, under_way=len(self._pending))
-        if controller.mode != "on":
+        if controller.mode != "on" and not plan.acts:
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
 

@@ -10,9 +10,12 @@ from typing import Any
 
 from adaptive_spec.adapters.tensorrt_llm.ladder import (
     floor_of,
+    is_a,
     is_dynamic,
     keeps_drafter_warm,
+    lacks_room,
     ladder_of,
+    may_vary,
 )
 from adaptive_spec.engines.support import Support
 from adaptive_spec.errors import ConfigError
@@ -29,17 +32,17 @@ def detect(executor: Any, asked_ladder: tuple[int, ...] = ()) -> Support:
         return Support(capability=None, inert="no speculation is configured: speculative_config")
     mode = spec_config.spec_dec_mode
     method = str(getattr(mode, "name", mode))
-    if not getattr(mode, "support_dynamic_draft_len", bool)():
-        reason = f"{method} has a fixed draft length in this version"
-        return Support(capability=None, method=method, inert=reason)
+    if not may_vary(spec_config):
+        return Support(capability=None, method=method, inert=f"{method} has a fixed draft length")
     if not is_dynamic(spec_config):
         raise ConfigError(
             "speculative_config.draft_len_schedule is not set: add "
             f"`draft_len_schedule: {{MAX_BATCH_SIZE: {spec_config.max_draft_len}}}`, which makes "
             "TensorRT-LLM resolve the draft length per iteration, or unset TLLM_ADAPTIVE_SPEC"
         )
-    hybrid = is_hybrid(executor)
-    ladder = ladder_of(spec_config, asked_ladder, only_scheduled=hybrid)
+    ladder = ladder_of(spec_config, asked_ladder)
+    cramped = lacks_room(executor.resource_manager, int(executor.max_batch_size), ladder)
+    ladder = ladder_of(spec_config, asked_ladder, only_scheduled=bool(cramped))
     return Support(
         capability=Capability(
             level=Level.UNIFORM,
@@ -50,7 +53,7 @@ def detect(executor: Any, asked_ladder: tuple[int, ...] = ()) -> Support:
         method=method,
         scheduling="plain" if executor.disable_overlap_scheduler else "overlap",
         shadow=tuple(_shadow_reasons(executor, spec_config)),
-        notes=tuple(_notes(executor, spec_config, ladder, hybrid)),
+        notes=tuple(_notes(executor, spec_config, ladder, cramped)),
     )
 
 
@@ -59,12 +62,7 @@ def uses_kv_manager_v2(executor: Any) -> bool:
     declared = getattr(executor, "_is_kv_manager_v2", None)
     if declared is not None:
         return bool(declared)
-    return _is_a(getattr(executor, "kv_cache_manager", None), "KVCacheManagerV2")
-
-
-def is_hybrid(executor: Any) -> bool:
-    """Whether the model is a state-space or hybrid model."""
-    return _is_a(getattr(executor, "kv_cache_manager", None), "Mamba")
+    return is_a(getattr(executor, "kv_cache_manager", None), "KVCacheManagerV2")
 
 
 def _shadow_reasons(executor: Any, spec_config: Any) -> list[str]:
@@ -93,19 +91,16 @@ def _shadow_reasons(executor: Any, spec_config: Any) -> list[str]:
     return reasons
 
 
-def _notes(executor: Any, spec_config: Any, ladder: tuple[int, ...], hybrid: bool) -> list[str]:
+def _notes(executor: Any, spec_config: Any, ladder: tuple[int, ...], cramped: str) -> list[str]:
     notes = []
     if floor_of(spec_config) > 0:
         notes.append("K = 0 would leave the drafter stale, so the least is 1")
-    if hybrid:
-        notes.append(
-            "hybrid model: only K values of draft_len_schedule "
-            f"({','.join(map(str, ladder))}) may run"
-        )
+    if cramped:
+        values = ",".join(map(str, ladder))
+        notes.append(f"{cramped}: only K values of draft_len_schedule ({values}) may run")
     if getattr(executor, "speculation_gate", None) is not None:
-        notes.append("acceptance_rate_threshold may switch speculation off for good")
+        notes.append(
+            "acceptance_rate_threshold counts filler as rejected drafts and switches speculation "
+            "off for good"
+        )
     return notes
-
-
-def _is_a(thing: Any, word: str) -> bool:
-    return any(word in cls.__name__ for cls in type(thing).__mro__)

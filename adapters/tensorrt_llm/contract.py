@@ -10,7 +10,7 @@ Facts about upstream in our own words. `source_check` looks for each of them in 
 from __future__ import annotations
 
 from adaptive_spec.engines.source_check import EngineSource
-from adaptive_spec.engines.source_facts import Fact, function, names, order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, function, names, order
 
 ONE_ENGINE, HOST_DRAFTER = "one-engine", "host drafter"
 
@@ -20,9 +20,16 @@ RESOURCES = "_torch/pyexecutor/resource_manager.py"
 SPEC_UTILS = "_torch/speculative/utils.py"
 REQUEST = "_torch/pyexecutor/llm_request.py"
 RANKS = "_torch/distributed/communicator.py"
+SCHEDULER = "_torch/pyexecutor/scheduler/scheduler.py _torch/pyexecutor/scheduler.py"
+SAMPLER = "_torch/pyexecutor/sampler/sampler.py _torch/pyexecutor/sampler.py"
+CONFIG = "llmapi/llm_args.py"
 ENGINE = "_torch/pyexecutor/model_engine.py _torch/pyexecutor/engine/runners/decoder/runner.py"
 GRAPHS = "_torch/pyexecutor/cuda_graph_runner.py _torch/pyexecutor/engine/cuda_graph.py"
 
+_HANDLE, _LOOK_UP = "PyExecutor._handle_dynamic_draft_len", "get_draft_len_for_batch_size"
+_BEFORE_19204 = order(
+    EXECUTOR, _HANDLE, _LOOK_UP, "before #19204: the look-up happens in the executor's method"
+)
 
 FACTS: dict[str, tuple[Fact, ...]] = {
     ONE_ENGINE: (
@@ -58,6 +65,11 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "which (batch size, K) get a CUDA graph",
         ),
         function(
+            ENGINE,
+            "*.warmup(self, resource_manager)",
+            "captures them; the managers tell whether each K's padding dummy has room",
+        ),
+        function(
             GRAPHS,
             "CUDAGraphRunner._round_up_batch_size_with_draft_len(self, batch_size, draft_len)",
             "assumes that K falls with batch size",
@@ -72,10 +84,55 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "",
             "active_requests waiting_queue disable_overlap_scheduler enable_attention_dp "
             "is_warmup kv_cache_manager get_kv_cache_stats free_num_blocks max_num_blocks "
-            "tokens_per_block runtime_draft_len draft_len_schedule support_dynamic_draft_len "
-            "context_requests_last_chunk generation_requests context_chunk_size py_request_id "
-            "py_draft_tokens LlmRequestState GENERATION_COMPLETE logger",
+            "tokens_per_block runtime_draft_len context_chunk_size max_batch_size "
+            "resource_manager LlmRequestState GENERATION_COMPLETE logger",
             "signals, ranks and request states are read from the executor",
+        ),
+        names(
+            EXECUTOR,
+            "",
+            "_is_kv_manager_v2 kv_cache_transceiver kv_connector_manager speculation_gate",
+            "with one of these the adapter only watches, or warns",
+        ),
+        AnyOf(
+            facts=(
+                names(
+                    SPEC_UTILS,
+                    "",
+                    "draft_len_schedule support_dynamic_draft_len py_draft_tokens",
+                    "after #19204",
+                ),
+                names(
+                    EXECUTOR,
+                    "",
+                    "draft_len_schedule support_dynamic_draft_len py_draft_tokens",
+                    "before #19204",
+                ),
+            ),
+            why="upstream varies K only with a schedule, and gives each request K drafts",
+        ),
+        names(
+            CONFIG,
+            "DecodingBaseConfig",
+            "draft_len_schedule is_linear_tree max_draft_len spec_dec_mode use_rejection_sampling",
+            "what is configured; with trees and rejection sampling the adapter only watches",
+        ),
+        names(
+            SCHEDULER,
+            "ScheduledRequests",
+            "batch_size context_requests context_requests_last_chunk generation_requests",
+            "the batch that is about to run",
+        ),
+        names(SAMPLER, "SampleState", "requests", "whom results are about"),
+        names(
+            RESOURCES,
+            "",
+            "ResourceManagerType KV_CACHE_MANAGER SPEC_RESOURCE_MANAGER resource_managers",
+            "which manager holds slots for the padding dummies",
+        ),
+        *(
+            function(RANKS, f"Distributed.{name}(self)", "ranks that decide alone would hang")
+            for name in ("tp_size", "tp_rank", "pp_size", "cp_size")
         ),
         function(RANKS, "*.tp_broadcast(self, obj, root)", "tensor parallelism: rank 0 decides"),
         function(
@@ -85,15 +142,30 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         ),
         names(
             REQUEST,
-            "",
-            "py_orig_prompt_len py_max_new_tokens py_num_accepted_draft_tokens",
-            "tokens to go, and accepted drafts, of each request",
+            "LlmRequest",
+            "is_dummy py_request_id py_orig_prompt_len py_max_new_tokens "
+            "py_num_accepted_draft_tokens",
+            "name, tokens to go and accepted drafts of each request that is no dummy",
         ),
-        order(
-            EXECUTOR,
-            "PyExecutor._handle_dynamic_draft_len",
-            "get_draft_len_for_batch_size",
-            "the look-up happens inside, by its name in speculative.utils",
+        AnyOf(
+            facts=(order(EXECUTOR, _HANDLE, "update_draft_len", "since #19204"), _BEFORE_19204),
+            why="the look-up happens inside, by its name in speculative.utils",
+        ),
+        AnyOf(
+            facts=(
+                order(SPEC_UTILS, "update_draft_len", "resolve_draft_len", "later"),
+                order(SPEC_UTILS, "update_draft_len", _LOOK_UP, "since #19204"),
+                _BEFORE_19204,
+            ),
+            why="the same, one call further in",
+        ),
+        AnyOf(
+            facts=(
+                order(SPEC_UTILS, "resolve_draft_len", _LOOK_UP, "later"),
+                order(SPEC_UTILS, "update_draft_len", _LOOK_UP, "since #19204"),
+                _BEFORE_19204,
+            ),
+            why="the same, two calls further in",
         ),
         order(
             EXECUTOR,

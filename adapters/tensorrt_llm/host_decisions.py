@@ -118,6 +118,8 @@ class Decisions:
             verified = int(context.draft_available[row]) if self._k else 0
             accepted = max(0, min(int(request.py_num_accepted_draft_tokens), verified))
             emitted = request.get_num_tokens(0) - before[name]
+            # Filler that happened to be right is no credit to the drafter.
+            emitted = min(emitted, accepted + 1)
             rows.append((int(context.slots[row]), verified, accepted, emitted))
             context_tokens += before[name]
         table: IntArray = np.ascontiguousarray(

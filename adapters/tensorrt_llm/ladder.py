@@ -30,12 +30,51 @@ def keeps_drafter_warm(spec_config: Any) -> bool:
     return bool(getattr(spec_config, "keep_drafter_warm", False))
 
 
+def may_vary(spec_config: Any) -> bool:
+    """Whether the mode stands another K in each iteration."""
+    mode = spec_config.spec_dec_mode
+    if getattr(mode, "is_mtp_vanilla", bool)() and int(spec_config.max_draft_len) > 1:
+        # One module per draft: at a smaller K the KV of the later modules is not written, and no
+        # floor keeps all of them current (TensorRT-LLM #16888). Older versions vary K anyway.
+        return False
+    return bool(getattr(mode, "support_dynamic_draft_len", bool)())
+
+
 def is_dynamic(spec_config: Any) -> bool:
-    """Whether upstream resolves K per iteration for this configuration."""
+    """Whether K may be resolved per iteration for this configuration."""
     if spec_config is None or not getattr(spec_config, "draft_len_schedule", None):
         return False
-    supported = getattr(spec_config.spec_dec_mode, "support_dynamic_draft_len", None)
-    return supported is not None and bool(supported())
+    return may_vary(spec_config)
+
+
+def lacks_room(resources: Any, max_batch_size: int, ladder: tuple[int, ...]) -> str:
+    """Return why a padding dummy for each K may find no slot; empty if all have one.
+
+    Upstream makes a dummy request for each K that has graphs and keeps it. A dummy takes a slot of
+    a state-space model's states and of the drafter's. Some managers have one slot to spare, and
+    the loop ends ("No free slots") when a full batch comes.
+
+    Args:
+        resources: upstream's ResourceManager.
+        max_batch_size: most requests of a batch.
+        ladder: K values with graphs.
+    """
+    managers = {kind.name: manager for kind, manager in resources.resource_managers.items()}
+    if is_a(managers.get("KV_CACHE_MANAGER"), "Mamba"):
+        return "hybrid model"
+    manager = managers.get("SPEC_RESOURCE_MANAGER")
+    if manager is None or is_a(manager, "SuffixAutomaton"):  # one slot for all dummies
+        return ""
+    slots = getattr(getattr(manager, "slot_manager", None), "max_num_requests", None)
+    if slots is None:
+        return f"slots of {type(manager).__name__} are not known"
+    spare = int(slots) - max_batch_size
+    return "" if spare >= len(ladder) else f"{spare} spare drafter slots"
+
+
+def is_a(thing: Any, word: str) -> bool:
+    """Whether a word is part of the name of an object's class or of a base class."""
+    return any(word in cls.__name__ for cls in type(thing).__mro__)
 
 
 def ladder_of(
@@ -49,8 +88,7 @@ def ladder_of(
     Args:
         spec_config: upstream's speculative configuration.
         asked: the user's K values in place of the default ones.
-        only_scheduled: use values of the schedule only, because hybrid state-space models size
-            their padding slots by the schedule.
+        only_scheduled: use values of the schedule only, because there is no room for more.
     """
     largest, floor = int(spec_config.max_draft_len), floor_of(spec_config)
     wanted = set(spec_config.draft_len_schedule.values())

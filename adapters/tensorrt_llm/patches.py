@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, SOURCE
-from adaptive_spec.adapters.tensorrt_llm.ladder import is_dynamic, ladder_of
+from adaptive_spec.adapters.tensorrt_llm.ladder import is_dynamic, lacks_room, ladder_of
 from adaptive_spec.adapters.tensorrt_llm.start import attach
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch, requested
@@ -31,7 +31,8 @@ RESOLVER = "get_draft_len_for_batch_size"
 
 _MARK = "_adaptive_spec_patch"
 _PACKAGE = "tensorrt_llm"
-_forced = threading.local()
+_here = threading.local()
+"""What holds in this thread for the length of one call: ``k``, and ``resources`` of a warm-up."""
 
 
 def apply(module: ModuleType) -> None:
@@ -51,7 +52,7 @@ def _patch(module: ModuleType, switch: Switch) -> None:
     if hasattr(module, "PyExecutor"):
         _wrap_executor(module, switch)
     for cls in _classes_with(module, "_get_graphs_to_capture"):
-        _wrap_graphs_to_capture(cls, switch)
+        _wrap_graphs_to_capture(cls, switch, getattr(module, "logger", None))
     for cls in _classes_with(module, "_round_up_batch_size_with_draft_len"):
         _wrap_round_up(cls, switch)
     if module.__name__.endswith(".speculative.utils"):
@@ -80,7 +81,7 @@ def _wrap_executor(module: Any, switch: Switch) -> None:
         driver: StepDriver | None = getattr(self, ATTRIBUTE, None)
         if driver is None:
             return own(self, scheduled_batch)
-        with forced(driver.before(scheduled_batch)):
+        with holding("k", driver.before(scheduled_batch)):
             result = own(self, scheduled_batch)
         driver.launched(scheduled_batch)
         return result
@@ -133,7 +134,7 @@ def _wrap_resolver(module: Any) -> None:
         *args: Any,
         **kwargs: Any,
     ) -> int:
-        k = getattr(_forced, "k", None)
+        k = getattr(_here, "k", None)
         if k is None:
             return int(own(draft_len_schedule, batch_size, max_draft_len, *args, **kwargs))
         least = args[0] if args else kwargs.get("min_draft_len", 0)
@@ -142,8 +143,14 @@ def _wrap_resolver(module: Any) -> None:
     _wrap(module, RESOLVER, resolve)
 
 
-def _wrap_graphs_to_capture(cls: type[Any], switch: Switch) -> None:
+def _wrap_graphs_to_capture(cls: type[Any], switch: Switch, logger: Any) -> None:
     """Capture upstream's (batch size, K) pairs and the ladder at each batch size."""
+
+    def warmup(
+        own: Callable[..., Any], self: Any, resource_manager: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        with holding("resources", resource_manager):
+            return own(self, resource_manager, *args, **kwargs)
 
     def graphs(
         own: Callable[..., Any], self: Any, cuda_graph_batch_sizes: Any, *args: Any, **kwargs: Any
@@ -154,13 +161,25 @@ def _wrap_graphs_to_capture(cls: type[Any], switch: Switch) -> None:
             return found
         if not is_dynamic(spec_config):
             return found
-        pairs = {
-            (b, k) for b in cuda_graph_batch_sizes for k in ladder_of(spec_config, switch.ladder)
-        }
+        ladder = ladder_of(spec_config, switch.ladder)
+        resources = getattr(_here, "resources", None)
+        most = int(setting(self, "max_batch_size") or max(cuda_graph_batch_sizes))
+        if resources is not None and lacks_room(resources, most, ladder):
+            ladder = ladder_of(spec_config, only_scheduled=True)
         # Largest first, as upstream wants them: smaller ones reuse the memory.
-        return sorted({*map(tuple, found), *pairs}, reverse=True)
+        pairs = {*map(tuple, found), *((b, k) for b in cuda_graph_batch_sizes for k in ladder)}
+        if logger is not None and getattr(setting(self, "dist"), "tp_rank", 0) == 0:
+            logger.info(
+                f"adaptive_spec: {len(pairs)} CUDA graphs instead of {len(found)}, for each "
+                "sampling variant, LoRA variant and sequence class, and "
+                f"{len({k for _, k in pairs})} padding dummies, each with a KV block for good; "
+                "TLLM_ADAPTIVE_SPEC_LADDER names fewer K"
+            )
+        return sorted(pairs, reverse=True)
 
     _wrap(cls, "_get_graphs_to_capture", graphs)
+    if "warmup" in vars(cls):
+        _wrap(cls, "warmup", warmup)
 
 
 def _wrap_round_up(cls: type[Any], switch: Switch) -> None:
@@ -184,9 +203,13 @@ def own_k(executor: Any) -> Callable[[int], int]:
     own = getattr(own, "__wrapped__", own)
     spec_config = getattr(executor.model_engine, "spec_config", None)
 
+    declared = getattr(spec_config, "min_runtime_draft_len", None)
+    least = () if declared is None else (int(declared),)
+
     def resolve(batch_size: int) -> int:
         assert spec_config is not None
-        return int(own(spec_config.draft_len_schedule, batch_size, int(spec_config.max_draft_len)))
+        largest = int(spec_config.max_draft_len)
+        return int(own(spec_config.draft_len_schedule, batch_size, largest, *least))
 
     return resolve
 
@@ -209,13 +232,14 @@ def _refusing() -> Iterator[None]:
 
 
 @contextmanager
-def forced(k: int | None) -> Iterator[None]:
-    """Make upstream resolve K to `k` inside the block; None leaves upstream's own K."""
-    _forced.k = k
+def holding(name: str, value: Any) -> Iterator[None]:
+    """Tell the wrappers in this thread a value inside the block: a K of None is upstream's own."""
+    before = getattr(_here, name, None)
+    setattr(_here, name, value)
     try:
         yield
     finally:
-        _forced.k = None
+        setattr(_here, name, before)
 
 
 def setting(engine: Any, name: str) -> Any:

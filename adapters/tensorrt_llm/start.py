@@ -48,6 +48,13 @@ def attach(
     controller = Controller.from_config(config, support.capability, logger=LOG)
     if agreement.speaks:
         remarks = ["source-checked, never executed by us on a GPU"]
+        largest = int(executor.max_batch_size)
+        zero = next((size for size in range(1, largest + 1) if engine_k(size) == 0), None)
+        if zero is not None:
+            remarks.append(
+                f"K = 0 in batches of {zero} and more, as configured (draft_len_schedule, "
+                "max_concurrency)"
+            )
         if config.control_file:
             remarks.append("`control_file` is not read with TensorRT-LLM")
         LOG.info(

@@ -117,12 +117,13 @@ class StepDriver(Guarded):
         found = self._own_k(scheduled_batch)
         own = largest if found is None else max(0, min(found, largest))
         wanted = self._decide(scheduled_batch, own) if self._agreement.decides else own
-        proposal = own if wanted is None else wanted
+        # Where the operator's schedule or max_concurrency says 0, nothing is drafted at this load.
+        proposal = own if wanted is None or own == 0 else wanted
         if self.controller.mode != "on":
             return None
         try:
             # Also after a fault: the other ranks are waiting.
-            return self._agreement.settle(max(proposal, self._ladder[0]))
+            return self._agreement.settle(proposal)
         except Exception as error:
             self._detached = True
             self.fault("settle", error)
@@ -223,15 +224,17 @@ class StepDriver(Guarded):
             rows = np.array(reading.rows, dtype=np.int64)
             verified = np.minimum(context.draft_available[rows], k)
             accepted = np.array([r.py_num_accepted_draft_tokens for r in requests], dtype=np.int64)
+            # Filler that happened to be right is no credit to the drafter.
+            accepted = np.minimum(accepted.clip(0), verified)
             after = np.array([r.get_num_tokens(0) for r in requests], dtype=np.int64)
+            emitted = after - np.array(reading.tokens, dtype=np.int64)
             self.controller.observe(
                 StepOutcome(
                     step=context.step,
                     slots=context.slots[rows],
                     verified=verified,
-                    # Filler that happened to be right is no credit to the drafter.
-                    accepted=np.minimum(accepted.clip(0), verified),
-                    emitted=after - np.array(reading.tokens, dtype=np.int64),
+                    accepted=accepted,
+                    emitted=np.minimum(emitted, accepted + 1),
                     batch_size=context.batch_size,
                     batch_tokens=context.batch_size * self._builder.tokens_per_request(k),
                     context_tokens=int(context.context_tokens.sum()),

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.adapters.vllm import KEY, facts, graph_ladder
+from adaptive_spec.adapters.vllm import KEY, facts, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.lookup import Placement
-from adaptive_spec.adapters.vllm.worker_facts import COPIES, EARLY_EXIT, V2_COPIES, V2_SIGNAL
+from adaptive_spec.adapters.vllm.worker_facts import COPIES, V2_COPIES, V2_SIGNAL
 from adaptive_spec.engines import support
 from adaptive_spec.engines.kmax_advice import kmax_advice
 from adaptive_spec.step import Capability, Level
@@ -51,8 +51,10 @@ MISSING = "adaptive_spec_missing"
 """Name under which the gate leaves on `SchedulerConfig` which features this vLLM's source lacks."""
 
 _OF_RUNNER = {
-    "V1": frozenset({facts.COLD, EARLY_EXIT, COPIES}),
-    "V2": frozenset({facts.LADDER, facts.V2_COLD, facts.V2_DEPTH, V2_SIGNAL, V2_COPIES}),
+    "V1": frozenset({facts.COLD, COPIES}),
+    "V2": frozenset(
+        {facts.LADDER, facts.V2_COLD, facts.V2_DEPTH, facts.VARLEN, V2_SIGNAL, V2_COPIES}
+    ),
 }
 """Features that only one of the model runners has a use for."""
 
@@ -62,22 +64,20 @@ class Support(support.Support, frozen=True, kw_only=True):
 
     Attributes:
         runner: ``V1`` or ``V2`` model runner.
-        early_exit: why the draft loop isn't ended early; empty if it is.
         missing: features of use here that this vLLM's source lacks -> what is missing.
     """
 
     runner: str = ""
-    early_exit: str = ""
     missing: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
+def detect(vllm_config: Any, *, expected: bool = False) -> Support:
     """Read a resolved `VllmConfig`.
 
     Args:
         vllm_config: vLLM's.
-        ragged_penalty: what the operator measured and configured (`adaptive_spec.config.Config`):
-            with captured graphs, each request may have its own K only if that is known.
+        expected: take the graphs that the workers are expected to capture, where they have not
+            answered yet.
     """
     model, speculation = vllm_config.model_config, vllm_config.speculative_config
     inert = _inert_reason(model, speculation, vllm_config.kv_transfer_config)
@@ -88,35 +88,34 @@ def detect(vllm_config: Any, ragged_penalty: float | None = None) -> Support:
     missing = _missing(vllm_config, runner)
     graphs = _graphs_at_all(vllm_config)
     ladder = graph_ladder.captured(vllm_config)
-    fixed_depth = _fixed_depth_reason(vllm_config, method, runner, missing)
-    uniform = _uniform_reason(vllm_config, ragged_penalty) if graphs else ""
+    fixed_depth = _fixed_depth_reason(vllm_config, method, runner, missing, expected=expected)
+    uniform = varlen_graphs.uniform_reason(vllm_config, expected=expected)
+    varlen = varlen_graphs.captured_sizes(vllm_config)
     level = Level.FULL
     if fixed_depth:
         level = Level.VERIFY
     if uniform:
         level = Level.UNIFORM
-    early_exit = _early_exit_reason(vllm_config, level, method, runner, missing)
     sizes = vllm_config.compilation_config.cudagraph_capture_sizes if graphs else None
     return Support(
         capability=Capability(
             level=level,
             max_draft_tokens=int(vllm_config.num_speculative_tokens),
-            ladder=ladder.values if ladder is not None else (),
-            token_buckets=tuple(sorted(set(sizes or ()))),
+            # With K per request it is the depth that a ladder restricts.
+            ladder=ladder.values if ladder is not None and level is not Level.VERIFY else (),
+            token_buckets=varlen or tuple(sorted(set(sizes or ()))),
             depth_follows=not fixed_depth,
-            stops_drafting=not early_exit,
             off_pass=method not in WITHOUT_MODEL,
             cold_off=_goes_cold(
                 vllm_config, method, runner, missing, fixed_depth=bool(fixed_depth)
             ),
-            ragged_penalty=ragged_penalty or 0.0 if graphs else 0.0,
+            ragged_penalty=varlen_graphs.PRIOR_PENALTY if varlen else 0.0,
             sampled_drafts=method not in WITHOUT_MODEL and _samples_drafts(speculation),
         ),
         method=method,
         runner=runner,
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
         shadow=tuple(_shadow_reasons(vllm_config, method, runner, missing)),
-        early_exit=early_exit,
         missing=missing,
         notes=(
             *(note for note in (fixed_depth, uniform) if note),
@@ -140,15 +139,6 @@ def advice_on_kmax(vllm_config: Any, found: Support, state: Mapping[str, Any] | 
     requests = int(vllm_config.scheduler_config.max_num_seqs)
     kmax, recurrent = found.capability.max_draft_tokens, _has_state(vllm_config.model_config)
     return kmax_advice(kmax, requests, state, recurrent=recurrent)
-
-
-def ragged_refusal(vllm_config: Any) -> str:
-    """Why requests of one batch can't have different K whatever was measured; empty if they can."""
-    from vllm.config import CUDAGraphMode
-
-    if vllm_config.compilation_config.cudagraph_mode == CUDAGraphMode.FULL_DECODE_ONLY:
-        return "cudagraph_mode=FULL_DECODE_ONLY has no graph for a batch whose K differ"
-    return ""
 
 
 def _inert_reason(model: Any, speculation: Any, kv_transfer: Any) -> str:
@@ -184,9 +174,12 @@ def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
 
 
 def _fixed_depth_reason(
-    vllm_config: Any, method: str, runner: str, missing: Mapping[str, str]
+    vllm_config: Any, method: str, runner: str, missing: Mapping[str, str], *, expected: bool
 ) -> str:
-    """Why the number of draft passes can't follow the decision; empty if it can."""
+    """Why the number of draft passes can't follow the decision; empty if it can.
+
+    `expected`: a ladder that can be captured will be.
+    """
     from vllm.config import CUDAGraphMode
 
     speculation = vllm_config.speculative_config
@@ -209,6 +202,7 @@ def _fixed_depth_reason(
         runner == "V2"
         and vllm_config.compilation_config.cudagraph_mode.decode_mode() == CUDAGraphMode.FULL
         and graph_ladder.captured(vllm_config) is None
+        and not (expected and graph_ladder.can_capture(vllm_config))
     ):
         reason = "a draft loop captured for Kmax only"
     return f"draft depth is fixed with {reason}, only verification is trimmed" if reason else ""
@@ -240,38 +234,6 @@ def _goes_cold(
     if runner == "V2":
         return method in RUN_ON_V2 and facts.V2_COLD not in missing
     return not fixed_depth and facts.COLD not in missing
-
-
-def _early_exit_reason(
-    vllm_config: Any, level: Level, method: str, runner: str, missing: Mapping[str, str]
-) -> str:
-    """Why the draft loop can't be ended after any of its passes; empty if it can.
-
-    The scheduler has to be asked from within the loop, so it must be in the same process, wait for
-    the drafter, and be the only one who decides. Each pass's values are needed at once: on a device
-    that would be a synchronisation per pass which the engine does not do.
-    """
-    speculation, parallel = vllm_config.speculative_config, vllm_config.parallel_config
-    if level is not Level.FULL:
-        return "depth and K per request are not both free"
-    if EARLY_EXIT in missing:
-        return "this vLLM"
-    if runner != "V1" or method not in CHAINED:
-        return f"{method} on model runner {runner}"
-    if speculation.use_gemma4_mtp() or speculation.use_step3p5_mtp():
-        return "a draft loop of its own"
-    if vllm_config.scheduler_config.async_scheduling:
-        return "asynchronous scheduling"
-    if parallel.distributed_executor_backend != "uni" or parallel.world_size != 1:
-        return "worker in another process"
-    if vllm_config.device_config.device_type != "cpu":
-        return "each pass would wait for the device"
-    if not vllm_config.model_config.enforce_eager:
-        return "enforce_eager is not set"
-    own = getattr(vllm_config.scheduler_config, KEY, None)
-    if parallel.worker_cls != _READS_ON_HOST or (own is not None and not own.confidence):
-        return "confidence is not read"
-    return ""
 
 
 def lookup_placement(
@@ -316,14 +278,6 @@ def _graphs_at_all(vllm_config: Any) -> bool:
     from vllm.config import CUDAGraphMode
 
     return bool(vllm_config.compilation_config.cudagraph_mode != CUDAGraphMode.NONE)
-
-
-def _uniform_reason(vllm_config: Any, ragged_penalty: float | None) -> str:
-    """Why all requests must run one K; empty if each may have its own."""
-    refusal = ragged_refusal(vllm_config)
-    if ragged_penalty is not None and not refusal:
-        return ""
-    return "captured graphs: one K per batch"
 
 
 def _shadow_reasons(

@@ -6,7 +6,6 @@ from itertools import islice
 from operator import add
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
@@ -95,11 +94,6 @@ class ContextBuilder:
         """Whether a running request of the last batch may exceed `drafter_limit` in its step."""
         self.running = 0
         """Requests that ran when the last batch was built."""
-
-    def stops_no_more(self) -> None:
-        """The drafter is not ended early any more."""
-        if self._capability.stops_drafting:
-            self._capability = msgspec.structs.replace(self._capability, stops_drafting=False)
 
     def build(
         self, step: int, now: float, signals: SignalArrivals | None, under_way: int | None = None

@@ -50,16 +50,17 @@ def uninstall() -> None:
         setattr(EngineCore, _WEIGHTS, original)
 
 
-def adaptive_spec_control(self: Any, request: Any = None) -> dict[str, Any]:
+def adaptive_spec_control(self: Any, request: Any = None, history: bool = False) -> dict[str, Any]:
     """Switch if asked to, and say how things stand.
 
     Args:
         self: vLLM's EngineCore.
         request: what is to change (`adaptive_spec.operation.run_time_switch`); None: nothing.
+        history: whether figures of the last ten minutes are wanted.
 
     Returns:
-        JSON-compatible: `engine`, `status`, and `error` if the request cannot be obeyed; nothing
-        has changed then.
+        JSON-compatible: `engine`, `status`, `history` if it was asked for, and `error` if the
+        request cannot be obeyed; nothing has changed then.
     """
     controller = self.scheduler.adaptive_spec.controller
     error = ""
@@ -71,4 +72,6 @@ def adaptive_spec_control(self: Any, request: Any = None) -> dict[str, Any]:
         except Exception as found:  # whatever an operator sends, the engine goes on
             error = f"{type(found).__name__}: {found}"
     answer = {"engine": engine_index(self.vllm_config), "status": controller.status()}
+    if history:
+        answer["history"] = controller.history()
     return answer | {"error": error} if error else answer

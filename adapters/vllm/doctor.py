@@ -30,6 +30,7 @@ def describe() -> EngineReport:
         detail=detail,
         enabled=_enabled(),
         interplay=INTERPLAY,
+        refusal=plugin_refusal("VLLM_PLUGINS", "vLLM", empty_allows_all=False),
     )
 
 

@@ -1,6 +1,7 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
-    GET     status of every engine; without the paths of files, but for an operator
+    GET     status of every engine, without the paths of files, but for an operator; with
+            ``?history=1`` its last ten minutes, too
     POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
             the same
 
@@ -79,7 +80,8 @@ async def _route(request: Any) -> Any:
     access = getattr(request.app.state, _ACCESS, None) or OperatorAccess("", local=False)
     refusal = access.refusal(request.headers)
     if request.method != "POST":
-        return await _ask(request, operator=not refusal)
+        history = bool(request.query_params.get("history"))
+        return await _ask(request, None, history, operator=not refusal)
     if refusal:
         return _error(403, refusal)
     return await _post(request)
@@ -110,12 +112,12 @@ async def _post(request: Any) -> Any:
     return await _ask(request, body, operator=True)
 
 
-async def _ask(request: Any, *body: dict[str, Any], operator: bool) -> Any:
+async def _ask(request: Any, *arguments: Any, operator: bool) -> Any:
     client = getattr(request.app.state, _CLIENT, None)
     if client is None:
         return _error(409, _NOT_ON)
     try:
-        engines = await call_all_engines(client, METHOD, *body)
+        engines = await call_all_engines(client, METHOD, *arguments)
     except Exception as error:
         return _error(502, f"the engines do not answer: {error}")
     refused = sorted({engine["error"] for engine in engines if "error" in engine})

@@ -18,6 +18,7 @@ from adaptive_spec.engines.source_facts import AnyOf, Fact, absent, function, na
 BASE = "K per request and step"
 V2_DEPTH = "draft depth on model runner V2"
 LADDER = "captured ladder of K"
+VARLEN = "K per request in full graphs"
 COLD = "OFF-cold"
 V2_COLD = "OFF-cold on model runner V2"
 AHEAD = "planning while the device works"
@@ -208,6 +209,63 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "CudaGraphManager",
             "num_speculative_tokens_per_batch_size uses_dynamic_speculative_decoding",
             "captures a decode graph for each K of the schedule",
+        ),
+    ),
+    VARLEN: (
+        function(
+            "v1/engine/core.py",
+            "EngineCore._initialize_kv_caches(self, vllm_config)",
+            "workers are armed before it, and asked after it",
+        ),
+        names("v1/engine/core.py", "EngineCore", "model_executor", "how workers are reached"),
+        function(
+            "v1/executor/abstract.py",
+            "Executor.collective_rpc(self, method, timeout[, args, kwargs, non_block])",
+            "calls a function of ours in every worker",
+        ),
+        function(
+            f"{V2}/model_runner.py",
+            "GPUModelRunner.initialize_kv_cache(self, kv_cache_config[, is_profiling, "
+            "kv_cache_allocation_context])",
+            "attention backends are known after it, and nothing is captured",
+        ),
+        names(
+            f"{V2}/model_runner.py",
+            "GPUModelRunner",
+            "adaptive_verification attn_groups cudagraph_manager decode_query_len kv_cache_config "
+            "max_num_reqs model model_state pcp_manager speculator ubatch_runner vllm_config",
+            "what decides whether its graphs may take every K",
+        ),
+        names(
+            f"{V2}/model_runner.py",
+            "GPUModelRunner.execute_model",
+            "max_query_len has_prefill",
+            "a batch with a prompt, however short, stays out of these graphs",
+        ),
+        function(
+            f"{V2}/attn_utils.py",
+            "get_varlen_cudagraph_unsupported_backend(attn_groups, vllm_config, max_query_len, "
+            "checked_layer_names)",
+            "vLLM's own answer for an attention backend",
+        ),
+        names(
+            f"{V2}/cudagraph_utils.py",
+            "CudaGraphManager",
+            "varlen_decode decode_query_len lora_capture_cases cudagraph_mode _init_candidates "
+            "_candidates _capture_descs",
+            "lists one decode graph per number of tokens",
+        ),
+        function(
+            f"{V2}/cudagraph_utils.py",
+            "CudaGraphManager.dispatch(self, num_reqs, num_tokens, uniform_token_count, "
+            "num_active_loras, max_query_len[, num_ubatches])",
+            "which graphs a worker has is asked of it",
+        ),
+        names(
+            "v1/attention/selector.py",
+            "",
+            "get_attn_backend",
+            "which backends vLLM will choose",
         ),
     ),
     COLD: (

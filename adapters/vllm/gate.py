@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adaptive_spec.adapters.vllm import KEY, graph_ladder
-from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect, ragged_refusal
+from adaptive_spec.adapters.vllm import KEY, graph_ladder, varlen_graphs
+from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.adapters.vllm.facts import ALONE, BASE, LADDER, SOURCE
+from adaptive_spec.adapters.vllm.facts import ALONE, BASE, LADDER, SOURCE, VARLEN
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.spans import annotate_spans
@@ -85,7 +85,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
 
     Raises ConfigError, one line, if the two configurations contradict each other.
     """
-    support = detect(vllm_config, config.ragged_penalty)
+    support = detect(vllm_config)
     if support.capability is None:
         _LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
         return
@@ -96,20 +96,16 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             f"--scheduler-cls {scheduler_config.scheduler_cls}: adaptive_spec brings its own "
             "scheduler; remove --scheduler-cls or the `adaptive_spec` configuration"
         )
-    if config.ragged_penalty is not None and (refusal := ragged_refusal(vllm_config)):
-        raise ConfigError(
-            f"adaptive_spec `ragged_penalty`: {refusal}; remove the key or choose "
-            "cudagraph_mode=FULL_AND_PIECEWISE"
-        )
-    lacks = {ALONE, LADDER} & set(support.missing)
-    if config.mode == "on" and not support.shadow and not lacks:
+    acts = config.mode == "on" or config.shadow_share > 0.0
+    if acts and not support.shadow and ALONE not in support.missing:
         try:
-            _capture_ladder(vllm_config, own_sizes)
+            _prepare_graphs(vllm_config, config, support, own_sizes)
         except Exception as error:
             # One K per batch runs all the same, only not in full graphs.
             _LOG.warning(
                 "adaptive_spec: no ladder is captured (%s: %s)", type(error).__name__, error
             )
+        support = detect(vllm_config, expected=True)
     name = "AdaptiveAsyncScheduler" if scheduler_config.async_scheduling else "AdaptiveScheduler"
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(scheduler_config, ATTRIBUTE, config)
@@ -146,10 +142,29 @@ def _own_sizes(engine_arguments: Any) -> bool:
     )
 
 
-def _capture_ladder(vllm_config: Any, own_sizes: bool) -> None:
-    if not graph_ladder.can_capture(vllm_config):
-        return
-    if own_sizes:
+def _prepare_graphs(vllm_config: Any, config: Config, support: Support, own_sizes: bool) -> None:
+    """Ask for graphs that take every K, and capture a ladder of K where none are expected."""
+    lacks = getattr(vllm_config.scheduler_config, MISSING, {})
+    refusal = varlen_graphs.can_be_asked(vllm_config)
+    if not config.varlen_graphs:
+        refusal = "`varlen_graphs` is false"
+    elif VARLEN in lacks:
+        refusal = f"this vLLM lacks {VARLEN}"
+    if refusal:
+        varlen_graphs.refuse(vllm_config, refusal)
+    else:
+        refusal = varlen_graphs.expected_refusal(vllm_config)
+        varlen_graphs.ask(vllm_config, refusal)
+    if not refusal:
+        if not own_sizes:
+            varlen_graphs.cover_every_batch(vllm_config)
+        _LOG.info("adaptive_spec: decode graphs that take every K are asked for")
+    if LADDER not in support.missing and graph_ladder.can_capture(vllm_config):
+        _capture_ladder(vllm_config, own_sizes, drafts_only=not refusal)
+
+
+def _capture_ladder(vllm_config: Any, own_sizes: bool, *, drafts_only: bool) -> None:
+    if own_sizes and not drafts_only:
         _LOG.warning(
             "adaptive_spec: only K = %d has full CUDA graphs: cudagraph_capture_sizes are given, "
             "and the ladder needs sizes of its own; leave them out to capture it",
@@ -157,17 +172,21 @@ def _capture_ladder(vllm_config: Any, own_sizes: bool) -> None:
         )
         return
     before = len(vllm_config.compilation_config.cudagraph_capture_sizes)
-    ladder = graph_ladder.capture(vllm_config)
+    ladder = graph_ladder.capture(vllm_config, drafts_only=drafts_only)
     if ladder is None:
         _LOG.warning(
             "adaptive_spec: only the configured K have full CUDA graphs: those of others would not "
             "fit beside them (max_num_seqs, or 1 + K without a small common multiple)"
         )
         return
+    values = ", ".join(map(str, ladder.values))
+    if drafts_only:
+        _LOG.info("adaptive_spec: draft loops are captured for depth %s", values)
+        return
     _LOG.info(
         "adaptive_spec: %d decode graphs are captured, for K = %s; the sizes are %d, of vLLM's %d",
         ladder.graphs,
-        ", ".join(map(str, ladder.values)),
+        values,
         len(vllm_config.compilation_config.cudagraph_capture_sizes),
         before,
     )

@@ -11,6 +11,9 @@ own tokens per request (cudagraph_utils.py:106, 381; vllm#56136, open). Sizes ca
 would take batches of another K, Kmax included, from their graphs. So the sizes are chosen anew:
 multiples of what all rungs have in common, and every single size where that is too coarse.
 
+Where the target gets varlen graphs (`varlen_graphs`), which take every K, the schedule is for the
+draft loops alone: they run one token per request at every depth, so that the sizes stay vLLM's.
+
 Not on model runner V1, where a schedule turns its full graphs off (config/vllm.py:1039), and not
 with data parallelism, where vLLM drops it (config/vllm.py:1058).
 """
@@ -43,7 +46,7 @@ class GraphLadder(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         values: K with graphs of their own, ascending.
         user_schedule: the user's schedule of K by batch size; None without one.
-        graphs: decode graphs of the target, in all.
+        graphs: decode graphs of the target, in all; 0 where only draft loops are captured for it.
     """
 
     values: tuple[int, ...]
@@ -51,21 +54,31 @@ class GraphLadder(msgspec.Struct, frozen=True, kw_only=True):
     graphs: int
 
 
-def capture(vllm_config: Any) -> GraphLadder | None:
-    """Have a resolved `VllmConfig` capture the ladder; None, and no change, where that can't be."""
+def capture(vllm_config: Any, *, drafts_only: bool = False) -> GraphLadder | None:
+    """Have a resolved `VllmConfig` capture the ladder; None, and no change, where that can't be.
+
+    Args:
+        vllm_config: vLLM's.
+        drafts_only: the target's graphs take every K; capture draft loops.
+    """
     if not can_capture(vllm_config):
         return None
     speculation, most = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
     compilation = vllm_config.compilation_config
     kmax = int(vllm_config.num_speculative_tokens)
     given: Schedule | None = speculation.num_speculative_tokens_per_batch_size
-    values = rungs(kmax, () if given is None else _dense(given, most, kmax)[1:], most=most)
+    users = () if given is None else _dense(given, most, kmax)[1:]
+    values = rungs(kmax, users, most=most, shared=not drafts_only)
     if not values:
         return None
-    sizes = capture_sizes(values, most, compilation.max_cudagraph_capture_size)
-    graphs = sum(size % (1 + k) == 0 and size <= most * (1 + k) for size in sizes for k in values)
+    graphs = 0
+    if not drafts_only:
+        sizes = capture_sizes(values, most, compilation.max_cudagraph_capture_size)
+        graphs = sum(
+            size % (1 + k) == 0 and size <= most * (1 + k) for size in sizes for k in values
+        )
+        compilation.cudagraph_capture_sizes = sizes
     ladder = GraphLadder(values=values, user_schedule=given, graphs=graphs)
-    compilation.cudagraph_capture_sizes = sizes
     speculation.num_speculative_tokens_per_batch_size = schedule_for(values, most)
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(vllm_config.scheduler_config, ATTRIBUTE, ladder)
@@ -107,7 +120,7 @@ def give_back_schedule(scheduler: Any) -> None:
     )
 
 
-def rungs(kmax: int, users: Iterable[int], *, most: int) -> tuple[int, ...]:
+def rungs(kmax: int, users: Iterable[int], *, most: int, shared: bool = True) -> tuple[int, ...]:
     """The K of the ladder, ascending; empty if graphs of several K don't fit beside each other.
 
     Kmax, 0, what the user's own schedule names, and up to `MOST_BETWEEN` more, so that tokens per
@@ -118,8 +131,10 @@ def rungs(kmax: int, users: Iterable[int], *, most: int) -> tuple[int, ...]:
         kmax: the K the engine was configured with.
         users: K of the user's schedule.
         most: rungs that fit, one per batch size: the engine's ``max_num_seqs``.
+        shared: batches of all rungs run in the same captured sizes. Draft loops need no common
+            multiple.
     """
-    coarsest = max(COARSEST, 2 * (1 + kmax))
+    coarsest: float = max(COARSEST, 2 * (1 + kmax)) if shared else math.inf
     base = {0, kmax, *users}
     if len(base) > most or _stride(base) > coarsest:
         return ()

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder
+from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import (
     Support,
     advice_on_kmax,
@@ -100,6 +100,7 @@ class AdaptiveScheduling:
             self.adaptive_spec.close()
             control.uninstall()
             drafter_state.uninstall()
+            varlen_graphs.uninstall()
         except Exception as error:
             LOG.warning("adaptive_spec: at shutdown: %s: %s", type(error).__name__, error)
         finally:
@@ -111,7 +112,7 @@ def attach(scheduler: Any) -> StepDriver:
     vllm_config = scheduler.vllm_config
     config: Config = getattr(vllm_config.scheduler_config, ATTRIBUTE)
     graph_ladder.give_back_schedule(scheduler)
-    found = detect(vllm_config, config.ragged_penalty)
+    found = detect(vllm_config)
     assert found.capability is not None, found.inert
     effective = msgspec.structs.replace(config, mode="shadow") if found.shadow else config
     controller = Controller.from_config(
@@ -182,7 +183,6 @@ def start_line(
         policy=controller.policy.name,
         details=(
             f"runner={found.runner}",
-            f"early_exit={f'no ({found.early_exit})' if found.early_exit else 'yes'}",
             *([f"second_source={second_source}"] if second_source else []),
         ),
         remarks=(*([advice] if advice else []), *unwritable(controller.config)),

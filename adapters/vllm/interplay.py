@@ -73,14 +73,6 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay("no speculation configured", INERT, "one line says so", "test_start_up"),
     Interplay("pooling, diffusion", INERT, "one line says so"),
     Interplay(
-        "draft loop ended early",
-        SUPPORTED,
-        "draft_model, eagle, eagle3, mtp on model runner V1, on a CPU, with enforce_eager, "
-        "synchronous scheduling and the worker in the engine's process; elsewhere the depth is "
-        "planned beforehand",
-        "test_early_exit: draft_model, eagle",
-    ),
-    Interplay(
         "sleep mode, pause, reload of weights",
         SUPPORTED,
         "steps across a pause give no time sample; at `set_weight_version` the policy starts over",
@@ -95,7 +87,8 @@ INTERPLAY: tuple[Interplay, ...] = (
     Interplay(
         "data parallelism, mixture of experts",
         TRIMMING,
-        "idle ranks draft Kmax, so that depth stays Kmax for all; each rank trims alone",
+        "idle ranks draft Kmax, so that depth stays Kmax for all; each rank trims alone, on a GPU "
+        "with K per request where all ranks have captured varlen graphs",
         "test_parallelism: two ranks on a CPU, with collectives that the test adds",
     ),
     Interplay(

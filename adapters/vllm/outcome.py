@@ -89,7 +89,7 @@ class PlannedStep:
         self.not_before = -math.inf
         """Earliest time its duration is counted from; see `StepClock`."""
         self.passes: int | None = None
-        """Passes of the drafter that ran, where it was ended early; else as many as planned."""
+        """Passes of the drafter that ran, where vLLM left them out; else as many as planned."""
         self.not_drafted: Container[str] = ()
         """Requests whose drafts in this step no drafter has made: placeholders and zeros."""
         self.lost: set[str] = set()

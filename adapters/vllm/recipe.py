@@ -12,6 +12,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from adaptive_spec.adapters.vllm import varlen_graphs
 from adaptive_spec.adapters.vllm.capability import (
     MISSING,
     Support,
@@ -59,7 +60,7 @@ def judge(command: str) -> RecipeReport:
         ) from None
     config = _configuration(command)
     setattr(config.scheduler_config, MISSING, SOURCE.require([BASE]).missing)
-    found = detect(config)
+    found = detect(config, expected=True)
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
     device = config.device_config.device_type
     rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
@@ -67,6 +68,7 @@ def judge(command: str) -> RecipeReport:
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
         rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
+        rows.append(("full graphs", full_graphs(config)))
         own = _own(config)
         advice = advice_on_kmax(config, found, _learned(own, config, found.capability))
         rows += [("Kmax", advice)] if advice else []
@@ -77,6 +79,21 @@ def judge(command: str) -> RecipeReport:
             rows.append(("second source", said))
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
+
+
+def full_graphs(vllm_config: Any) -> str:
+    """Whether batches whose K differ run in full CUDA graphs, as expected before the start."""
+    from vllm.config import CUDAGraphMode
+
+    mode = vllm_config.compilation_config.cudagraph_mode
+    if mode == CUDAGraphMode.NONE:
+        return "no graphs are captured"
+    if not varlen_graphs.has_full_decode_graphs(vllm_config):
+        return f"none (cudagraph_mode={mode.name})"
+    reason = varlen_graphs.uniform_reason(vllm_config, expected=True)
+    return reason.removeprefix(varlen_graphs.ONE_K) or (
+        "K per request; the workers confirm it at the start"
+    )
 
 
 def _steered(found: Support) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from adaptive_spec.engines.hints import KEYS, FlatHints, RecentNumbers
+from adaptive_spec.engines.hints import KEYS, MAX_TASKS, FlatHints, RecentNumbers
 from adaptive_spec.engines.request_table import RequestConstants
 
 MAX_KINDS = 128
@@ -22,10 +22,18 @@ class RequestReader:
     Args:
         ignored: told the key of every hint that is not used.
         honoured: hints that the server honours.
+        named: called with each new number of a task label, and the label.
     """
 
-    def __init__(self, ignored: Callable[[str], None], honoured: Iterable[str] = KEYS) -> None:
-        self._hints = FlatHints(ignored, honoured)
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
+        self._labels: dict[int, str] = {}
+        self._named = named
+        self._hints = FlatHints(ignored, honoured, self._labelled)
         self._kinds = RecentNumbers(MAX_KINDS)
 
     def read(self, request: Any) -> RequestConstants:
@@ -37,8 +45,22 @@ class RequestReader:
             temperature=sampling.temperature if sampling is not None else 0.0,
         )
 
+    def _labelled(self, number: int, label: str) -> None:
+        self._labels[number] = label
+        while len(self._labels) > MAX_TASKS:
+            del self._labels[next(iter(self._labels))]
+
     def _task_of(self, label: int, request: Any) -> int:
         lora, structured = request.lora_request, request.use_structured_output
         if lora is None and not structured and label < 0:
             return label
-        return self._kinds.of((label, None if lora is None else lora.lora_name, structured))
+        adapter = None if lora is None else lora.lora_name
+        key = (label, adapter, structured)
+        known = self._kinds.knows(key)
+        number = self._kinds.of(key)
+        if not known:
+            parts = [self._labels.get(label, "")]
+            parts += [f"adapter {adapter}" if adapter is not None else ""]
+            parts += ["structured output" if structured else ""]
+            self._named(number, ", ".join(filter(None, parts)) or f"task {label}")
+        return number

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ import numpy as np
 from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder, drafter_limit
 from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE, ONE_HOT, Copied
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
-from adaptive_spec.adapters.vllm.draft_signal.early_exit import EarlyExit
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
 from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.graph_ladder import Unpadded
@@ -57,10 +56,13 @@ class StepDriver(Guarded):
     ) -> None:
         super().__init__(controller, _LOG)
         self.controller = controller
+        self.clock: Callable[[], float] = time.monotonic
+        """Seconds; replaced where an engine runs on a modelled device."""
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
-        reader = RequestReader(counters.ignored_hint, controller.config.hints)
+        honoured = controller.config.hints
+        reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
         table = RequestTable(slots, reader.read)
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
@@ -73,8 +75,6 @@ class StepDriver(Guarded):
         self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
         self._signals = SignalArrivals(self._kmax)
-        stops = controller.capability.stops_drafting
-        self._exit = EarlyExit(scheduler, controller) if stops else None
         self._sets_depth = controller.capability.steers_depth
         self._engine_table = scheduler.dynamic_sd_lookup
         self._unpadded = Unpadded(self._kmax)
@@ -99,12 +99,6 @@ class StepDriver(Guarded):
         self._planned = None
         ahead, self._ahead = self._ahead, None
         scheduler = self._scheduler
-        if self._exit is not None:
-            self._exit.expect(None)
-            if not self._exit.able:
-                self._builder.stops_no_more()
-            if self.controller.drafts_stopped:  # a plan must then verify all of them
-                ahead = None
         if not scheduler.running and not scheduler.waiting:
             return
         if self._launched is not None:  # vLLM did not reach `think`
@@ -119,7 +113,7 @@ class StepDriver(Guarded):
                 ahead.apply()
         else:
             planned = self._planned = self._plan(
-                builder.build(self._next_step(), time.monotonic(), self._signals)
+                builder.build(self._next_step(), self.clock(), self._signals)
             )
             cut(planned.cuts)
             self._copy(planned)
@@ -143,9 +137,8 @@ class StepDriver(Guarded):
         if plan.acts:
             pairs = zip(batch.requests, plan.verify.tolist(), strict=True)
             cuts = [pair for pair in pairs if pair[1] < self._kmax]
-        gave_up = self._exit is not None and self._exit.gave_up
         wanted = Wanted.NOTHING
-        if self._signals.wanted(context, plan, gave_up):
+        if self._signals.wanted(context, plan):
             wanted = Wanted.ENTROPY_TOO if controller.reads_entropy else Wanted.CONFIDENCE
         return PlannedStep(context, plan, cuts, wanted, batch.found)
 
@@ -204,16 +197,13 @@ class StepDriver(Guarded):
         if self._not_drafted is EVERYBODY:
             planned.passes = 0
         self._launched = output
-        planned.not_before = self._clock.launched(time.monotonic(), under_way=len(self._pending))
+        planned.not_before = self._clock.launched(self.clock(), under_way=len(self._pending))
         self._pending.append(planned)
         plan = planned.plan
-        steers = self._sets_depth and plan.acts
-        if steers:
+        if self._sets_depth and plan.acts:
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
         if planned.wanted is not Wanted.ENTROPY_TOO:
             setattr(output, WANTED, planned.wanted)
-        if self._exit is not None and steers and planned.wanted is not Wanted.NOTHING:
-            self._exit.expect(planned)
         cold = plan.mode is Mode.OFF_COLD and plan.draft_depth == 0
         if cold and self._goes_cold and plan.acts:
             output.num_spec_tokens_to_schedule = LEAVE_OUT
@@ -262,7 +252,7 @@ class StepDriver(Guarded):
         if output is None:
             return
         self._learn()
-        now = time.monotonic()
+        now = self.clock()
         self.controller.poll_control_file(now)
         if self._lookup is not None:
             self._lookup.take_up(
@@ -289,8 +279,6 @@ class StepDriver(Guarded):
     @fail_open
     def drafted(self, drafts: Any) -> None:
         """Drafts have arrived that no step has been planned for."""
-        if self._exit is not None:
-            self._exit.trim(drafts)
         if self._signals.arrived(drafts):
             self._ahead = None  # it may choose among them
         if self._worker_allows and self._lookup is not None:
@@ -308,7 +296,7 @@ class StepDriver(Guarded):
             step = pending.take(lambda planned: planned.output is output)
             if step is None:
                 return
-        now = time.monotonic()
+        now = self.clock()
         seconds = self._clock.completed(step.not_before, now)
         if step.found is not None:
             step.drafts_found = step.found.drafts()
@@ -365,8 +353,6 @@ class StepDriver(Guarded):
     @fail_open
     def close(self) -> None:
         """The scheduler shuts down."""
-        if self._exit is not None:
-            self._exit.withdraw()
         self.controller.close()
         if self._metrics is not None:
             self._metrics.close()
@@ -378,4 +364,4 @@ class StepDriver(Guarded):
         if idle:
             self.controller.flush()
         if self._metrics is not None:
-            self._metrics.refresh(time.monotonic(), idle=idle)
+            self._metrics.refresh(self.clock(), idle=idle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adaptive_spec.adapters.vllm.facts import RECURRENT, V2_COLD, V2_DEPTH, WEIGHTS
+from adaptive_spec.adapters.vllm.facts import RECURRENT, V2_COLD, V2_DEPTH, VARLEN, WEIGHTS
 from adaptive_spec.adapters.vllm.worker_facts import V2_SIGNAL
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
@@ -16,7 +16,8 @@ _METHODS = ("draft_model", "eagle", "ngram", "suffix")
 HYBRID_MODELS = "hybrid models"
 """Stands for a method: models with recurrent state, whatever drafts for them."""
 _BEFORE_0_32 = (RECURRENT, V2_DEPTH, V2_COLD)
-_BEFORE_0_30 = (*_BEFORE_0_32, V2_SIGNAL)
+_BEFORE_0_31 = (*_BEFORE_0_32, VARLEN)
+_BEFORE_0_30 = (*_BEFORE_0_31, V2_SIGNAL)
 
 
 def _row(
@@ -39,7 +40,7 @@ VERSIONS = VersionTable(
         _row("0.27.1", _BEFORE_0_30),
         _row("0.28.0", _BEFORE_0_30, _OVERLAY, _METHODS),
         _row("0.29.0", _BEFORE_0_30),
-        _row("0.30.0", _BEFORE_0_32, _OVERLAY, _METHODS),
+        _row("0.30.0", _BEFORE_0_31, _OVERLAY, _METHODS),
         _row("0.31.0", _BEFORE_0_32, _OVERLAY, _METHODS),
         _row(
             "0.32.0",

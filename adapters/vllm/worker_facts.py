@@ -8,7 +8,6 @@ from __future__ import annotations
 from adaptive_spec.engines.source_facts import AnyOf, Fact, function, names, order
 
 SIGNAL = "the drafter's confidence"
-EARLY_EXIT = "ending the draft loop early"
 COPIES = "copying looked-up drafts in the worker"
 V2_COPIES = "copying looked-up drafts on model runner V2"
 V2_SIGNAL = "the drafter's confidence on model runner V2"
@@ -115,20 +114,6 @@ WORKER_FACTS: dict[str, tuple[Fact, ...]] = {
             "text and drafts on the device",
         ),
         names(f"{V2}/model_runner.py", "GPUModelRunner", "req_states", "the same"),
-    ),
-    EARLY_EXIT: (
-        order(
-            "v1/spec_decode/llm_base_proposer.py",
-            "SpecDecodeBaseProposer.propose",
-            "range set_forward_context _sample_draft_tokens stack",
-            "a pass ends with its sampling, and after the last one drafts are stacked",
-        ),
-        names(
-            "config/vllm.py",
-            "VllmConfig",
-            "instance_id",
-            "how the drafter finds the scheduler of its engine",
-        ),
     ),
 }
 """What does not work without them -> facts."""

@@ -17,8 +17,8 @@ import msgspec
 import typer
 
 from adaptive_spec import __version__
-from adaptive_spec.bounded_read import read_small_file
-from adaptive_spec.config import load_config_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
+from adaptive_spec.config import Config, load_config_file, parse_config
 from adaptive_spec.errors import AdaptiveSpecError
 
 if TYPE_CHECKING:
@@ -27,10 +27,35 @@ if TYPE_CHECKING:
 COMMANDS = "adaptive_spec.commands"
 """Entry-point group of commands; a value is a function for typer or a `typer.Typer`."""
 
+_DISTRIBUTION = "adaptive-spec"
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
+SERVE, SIMULATE, EXTEND = "Serve", "Simulate", "Extend"
+_PANELS = {
+    "advise": SERVE,
+    "evaluate": SIMULATE,
+    "fit": SIMULATE,
+    "profile": SIMULATE,
+    "replay": SIMULATE,
+    "report": SIMULATE,
+    "sweep": SIMULATE,
+    "top": SERVE,
+    "trtllm": SERVE,
+}
+"""Group of each command that another part brings; those of other packages: `EXTEND`."""
+
 app = typer.Typer(
-    help="Decides how much an LLM server speculates.",
+    help="""Decides how much an LLM server speculates.
+
+    Check this environment: adaptive-spec doctor
+
+    Watch a server: adaptive-spec top localhost:8000
+
+    Is it worth it on recorded traffic: adaptive-spec advise TRACES
+
+    Without a server: adaptive-spec replay
+    """,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -54,11 +79,29 @@ def with_installed_commands() -> typer.Typer:
             command = point.load()
         except Exception as error:
             command = _broken_command(point.name, error)
+        panel = _PANELS.get(point.name, EXTEND)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=point.name)
+            app.add_typer(command, name=point.name, rich_help_panel=panel)
         else:
-            app.command(name=point.name)(command)
+            app.command(name=point.name, rich_help_panel=panel)(command)
+    if _in_a_checkout():
+        app.command(
+            name="demo",
+            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            add_help_option=False,
+            rich_help_panel=SERVE,
+        )(demo)
     return app
+
+
+def _in_a_checkout() -> bool:
+    from adaptive_spec.commands.demo import demo_script
+
+    try:
+        demo_script()
+    except AdaptiveSpecError:
+        return False
+    return True
 
 
 def _broken_command(name: str, error: Exception) -> Callable[[], None]:
@@ -81,9 +124,16 @@ def _options(
         raise typer.Exit
 
 
-@app.command()
+@app.command(rich_help_panel=SERVE)
 def doctor(
     json: Json = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vllm, sglang or tensorrt-llm must be ready; else exit with 1."),
+    ] = None,
+    features: Annotated[
+        bool, typer.Option("--features", help="Also list the engines' features and their rules.")
+    ] = False,
     sglang_tree: Annotated[
         Path | None, typer.Option(help="Check this SGLang source tree instead of the environment.")
     ] = None,
@@ -99,8 +149,11 @@ def doctor(
         typer.Option(help="Say what would be steered under this `vllm serve` command, or file."),
     ] = None,
 ) -> None:
-    """Report what is installed, what is supported and what is switched on."""
-    from adaptive_spec.commands.doctor import examine, recipe_report, source_report
+    """Report what is installed, supported and switched on; the last line is the verdict.
+
+    Example, in a Dockerfile: RUN adaptive-spec doctor --engine vllm
+    """
+    from adaptive_spec.commands.doctor import examine, recipe_report, source_report, verdict
 
     trees = {"sglang": sglang_tree, "tensorrt-llm": tensorrt_llm_tree, "vllm": vllm_tree}
     sources = [source_report(engine, tree) for engine, tree in trees.items() if tree is not None]
@@ -121,48 +174,69 @@ def doctor(
             _print_table(("recipe", "answer"), judged.rows)
         raise typer.Exit(0 if judged.steered else 1)
     report = examine()
+    said, ready = verdict(report, engine)
     if json:
         _print_json(report)
     else:
-        _print_report(report)
-    raise typer.Exit(1 if report.problems else 0)
+        _print_report(report, features=features)
+        print(f"\n{said}")
+    raise typer.Exit(0 if ready else 1)
 
 
-@app.command()
-def policies(json: Json = False) -> None:
-    """List the installed policies, one line each: ours, and baselines with their source."""
+@app.command(rich_help_panel=EXTEND)
+def policies(
+    json: Json = False,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Also list where the baselines' rules come from.")
+    ] = False,
+) -> None:
+    """List the installed policies: those for a server, and baselines for the simulator."""
     from adaptive_spec.commands.doctor import installed_policies
 
     found = installed_policies()
     if json:
         _print_json(found)
         return
-    rows = [
-        (
-            policy.name,
-            policy.problem or policy.summary,
-            policy.granularity,
-            policy.source or policy.location,
-            policy.distribution,
-        )
-        for policy in found
-    ]
-    _print_table(("policy", "what it does", "steers", "source", "package"), rows)
+    ours = [policy for policy in found if policy.distribution == _DISTRIBUTION]
+    groups = {
+        "for a server": [policy for policy in ours if not policy.source],
+        "baseline": [policy for policy in ours if policy.source],
+        "of another package": [policy for policy in found if policy not in ours],
+    }
+    for title, members in groups.items():
+        shown = [
+            (each.name, each.problem or each.summary, each.granularity, each.location)
+            for each in members
+        ]
+        columns = (title, "what it does", "steers", "class")
+        width = len(columns) - (title != "of another package")
+        if shown:
+            _print_table(columns[:width], [row[:width] for row in shown])
+    if sources:
+        rows = [(each.name, each.source) for each in groups["baseline"]]
+        _print_table(("baseline", "source"), rows)
     print("L0: one K per batch")
     print("L1: K per request at verification")
     print("L2: draft depth as well")
+    print("baselines: for the simulator; --sources names origins")
 
 
-@app.command()
+@app.command(rich_help_panel=SERVE)
 def config(
-    file: Annotated[Path, typer.Argument(help="YAML or JSON file, as in ADAPTIVE_SPEC_CONFIG.")],
+    file: Annotated[
+        str,
+        typer.Argument(help="File as in ADAPTIVE_SPEC_CONFIG, YAML or JSON, or the JSON itself."),
+    ],
     json: Json = False,
 ) -> None:
-    """Check a configuration file and print all of its values, defaults included."""
+    """Check a configuration and print all of its values, defaults included.
+
+    Example: adaptive-spec config '{"adaptive_spec": {"mode": "shadow"}}'
+    """
     from adaptive_spec.operation.writable import unwritable
     from adaptive_spec.policy import configured_policy
 
-    loaded = load_config_file(file)
+    loaded = _configuration(file)
     configured_policy(loaded)  # building the policy validates its options
     for sentence in unwritable(loaded):
         print(f"warning: {sentence}", file=sys.stderr)
@@ -172,15 +246,41 @@ def config(
         print(msgspec.yaml.encode(loaded).decode(), end="")
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
+@app.command(name="new-policy", rich_help_panel=EXTEND)
+def new_policy(
+    name: Annotated[str, typer.Argument(help="Name of the policy, such as my_policy.")],
+    folder: Annotated[Path, typer.Option(help="Folder to make the package in.")] = Path(),
+) -> None:
+    """Make a package with a policy, its entry point and its test.
+
+    Example: adaptive-spec new-policy my_policy
+    """
+    from adaptive_spec.commands.new_policy import make_package
+
+    files = make_package(name, folder)
+    for path in files:
+        print(path)
+    root = files[0].parent
+    print(f"next: pip install -e {root} && pytest {root}")
+    print(f"then: adaptive-spec replay --policy {name} --policy goodput --load closed:16")
+
+
 def demo(context: typer.Context) -> None:
     """Show a real vLLM server on this CPU whose K follows the load; `--quick` for two minutes."""
     from adaptive_spec.commands.demo import run_demo
 
     run_demo(context.args)
+
+
+def _configuration(text: str) -> Config:
+    """Return the configuration of a file, or the one that the text itself is."""
+    if not text.lstrip().startswith("{"):
+        return load_config_file(text)
+    try:
+        value = decode_json(text.encode())
+    except ValueError as error:
+        raise AdaptiveSpecError(f"argument: not valid JSON: {error}") from error
+    return parse_config(value, source="argument")
 
 
 def _text_of(recipe: str) -> str:
@@ -194,7 +294,7 @@ def _text_of(recipe: str) -> str:
         raise AdaptiveSpecError(f"--recipe {recipe}: {error}") from None
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: Report, *, features: bool) -> None:
     rows = [
         ("adaptive-spec", report.version, ""),
         ("python", report.python, ""),
@@ -206,7 +306,11 @@ def _print_report(report: Report) -> None:
         ),
     ]
     rows += [
-        (engine.engine, engine.installed_version or "not installed", engine.detail)
+        (
+            engine.engine,
+            engine.installed_version or "–",
+            engine.detail if engine.installed_version else engine.detail or "not installed",
+        )
         for engine in report.engines
     ]
     _print_table(("component", "version", ""), rows)
@@ -215,7 +319,7 @@ def _print_report(report: Report) -> None:
     print()
     print(f"{len(report.policies)} policies: `adaptive-spec policies` lists them")
     for engine in report.engines:
-        if engine.installed_version and engine.interplay:
+        if features and engine.installed_version and engine.interplay:
             print()
             _print_table(
                 (f"with {engine.engine}", "", "rule"),
@@ -239,7 +343,9 @@ def _switches(report: Report) -> list[tuple[str, str]]:
         state = f"{configured.source}: not usable"
     else:
         state = f"{configured.source}: mode {configured.mode}, policy {configured.policy}"
-    engines = [(engine.engine, engine.enabled) for engine in report.engines]
+    engines = [
+        (engine.engine, engine.enabled) for engine in report.engines if engine.installed_version
+    ]
     return [("ADAPTIVE_SPEC_CONFIG", state), *engines]
 
 

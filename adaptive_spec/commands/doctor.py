@@ -125,6 +125,34 @@ def examine(environ: Mapping[str, str] = os.environ) -> Report:
     )
 
 
+def verdict(report: Report, engine: str | None = None) -> tuple[str, bool]:
+    """Return the verdict in a line, and whether the exit code is 0.
+
+    Args:
+        report: of this environment.
+        engine: engine that must be ready; None: no engine needs to be installed.
+    """
+    if report.problems:
+        return f"verdict: {len(report.problems)} to mend, see above", False
+    installed = [each for each in report.engines if each.installed_version]
+    if engine is not None:
+        named = [each for each in installed if each.engine == engine]
+        if not named:
+            known = ", ".join(each.engine for each in report.engines)
+            return f"verdict: not ready, {engine} is not installed here (known: {known})", False
+        installed = named
+    if not installed:
+        return "verdict: ready for simulation; no engine is installed in this environment", True
+    for each in installed:
+        if not each.supported:
+            return f"verdict: not ready, {each.engine}: {each.detail}", False
+        if each.refusal:
+            return f"verdict: not ready, {each.engine} {each.refusal}", False
+    names = ", ".join(f"{each.engine} {each.installed_version}" for each in installed)
+    state = "on by ADAPTIVE_SPEC_CONFIG" if report.configured.mode else "inactive until configured"
+    return f"verdict: ready, {names} can load the plugin; {state}", True
+
+
 def source_report(engine: str, tree: Path) -> SourceReport:
     """Check a source tree against the facts that the engine's adapter relies on.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from http.client import HTTPException
 from pathlib import Path
@@ -26,6 +27,8 @@ _MOST_CHARACTERS = 300
 MOST_DRAFT_TOKENS = 1024
 """Largest Kmax that is shown: a row for each K."""
 
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+(/[\w./-]*)?")
+
 Status = dict[str, Any]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -39,7 +42,7 @@ class StatusSource:
     """Reader of one server's statuses.
 
     Args:
-        place: URL of the server, with or without the path; or a status file.
+        place: URL of the server, with or without the path; HOST:PORT; or a status file.
         key: API key; "": that of the environment variable ``VLLM_API_KEY``.
         file: status file that stands in while the URL does not answer; None: none.
     """
@@ -48,6 +51,8 @@ class StatusSource:
         self._key = key or os.environ.get(KEY_VARIABLE, "")
         self._url = ""
         self._file = file
+        if _HOST_PORT.fullmatch(place) and not Path(place).exists():
+            place = f"http://{place}"
         if place.lower().startswith(("http://", "https://")):
             base = place.rstrip("/").removesuffix(PATH).removesuffix("/v1")
             self._url = base + PATH

@@ -20,7 +20,7 @@ _COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
 
 
 def top(
-    server: Annotated[str, typer.Argument(help="URL of a server, or a status file.")],
+    server: Annotated[str, typer.Argument(help="URL or HOST:PORT of a server, or a status file.")],
     key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
     file: Annotated[
         Path | None, typer.Option(help="Status file to read while the server does not answer.")
@@ -28,19 +28,24 @@ def top(
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between readings.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
 ) -> None:
-    """Show load, K, acceptance, throughput against its estimates, and faults, live."""
+    """Show load, K and why, acceptance, the estimated gain, and faults, live.
+
+    Example: adaptive-spec top localhost:8000
+    """
     from rich.console import Console
     from rich.live import Live
 
     from adaptive_spec.errors import DataError
 
     source = StatusSource(server, key=key, file=file)
-    before = source.read()
+    before, began = source.read(), time.monotonic()
     console = Console()
     if once:
-        console.print(screen(before, {}, 0.0, source.note))
+        time.sleep(every)  # rates need two readings
+        now = source.read()
+        console.print(screen(now, before, time.monotonic() - began, source.note))
         return
-    began, shown = time.monotonic(), screen(before, {}, 0.0, source.note)
+    shown = screen(before, {}, 0.0, source.note)
     try:
         with Live(shown, console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
@@ -91,7 +96,7 @@ def _since(now: Status, before: Status) -> dict[str, Any]:
     fresh = not before or now.get("steps", 0) < before.get("steps", 0)
     earlier: Status = {} if fresh else before
     recent: dict[str, Any] = {name: now.get(name, 0) - earlier.get(name, 0) for name in _COUNTED}
-    for name in ("requests_by_k", "steps_by_mode"):
+    for name in ("requests_by_k", "steps_by_kind"):
         old = earlier.get(name, {})
         recent[name] = {each: n - old.get(each, 0) for each, n in now.get(name, {}).items()}
     old = earlier.get("drafts_by_task", {})
@@ -121,15 +126,18 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"
-    modes = {name: count for name, count in recent["steps_by_mode"].items() if count}
-    yield "modes", ", ".join(f"{name} {count}" for name, count in modes.items()) or "–"
-    yield "last decision", str(status.get("last_reason", ""))
+    if status.get("idle_seconds", 0) > 2:
+        yield "idle for", f"{status['idle_seconds']:.0f} s"
+    kinds, all_steps = recent["steps_by_kind"], max(steps, 1)
+    shares = [f"{name} {count / all_steps:.0%}" for name, count in kinds.items() if count]
+    yield "steps", ", ".join(shares) or "–"
+    yield "why", str(status.get("why") or status.get("last_reason", ""))
     faults = {**status.get("fail_opens", {}), **status.get("output_failures", {})}
     benched = ["benched"] if status.get("benched") else []
     said = [*benched, *(f"{name} {count}" for name, count in faults.items())]
     yield "faults", ", ".join(said) or "none"
     for task, (tried, kept) in recent["drafts_by_task"].items():
-        yield f"accepted, task {task}", f"{kept / tried:.0%}" if tried else "–"
+        yield f"accepted, {task}", f"{kept / tried:.0%}" if tried else "–"
 
 
 def _number(values: Mapping[str, Any], name: str) -> str:

@@ -19,15 +19,17 @@ from adaptive_spec.controller.breaker import lateness
 from adaptive_spec.controller.engine_plan import engine_plan, with_engine_k_that_runs
 from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
-from adaptive_spec.controller.live_stops import LiveStops, all_of_the_drafter
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.outcome_validation import outcome_fault
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.shadow_plan import shadow_plan
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
+from adaptive_spec.operation.history import History
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
 from adaptive_spec.operation.status import Counters, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
+from adaptive_spec.operation.why import sentence
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import (
     POLICY_ERRORS,
@@ -38,13 +40,9 @@ from adaptive_spec.policy import (
     reads_entropy,
     reads_profile,
     refuse_biased,
-    stopper,
 )
 from adaptive_spec.step import (
     Capability,
-    DraftPass,
-    DraftVerdict,
-    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -98,11 +96,12 @@ class Controller:
         self._log = logger
         self._faults = Faults(self.config.fail_open, self._counters, logger)
         self._in_flight = StepsInFlight()
-        self._live_stops = LiveStops()
         self._operator = OperatorRequests(
             self.config, capability, only_watch, self._counters, logger
         )
         self._trace = StepTrace(self.config.trace, self._counters, logger)
+        self._history = History()
+        self._active = 0.0
         self._status = StatusFile.from_config(self.config.status_file, self._counters, logger)
         self._saved = SavedState.from_config(self.config, identity, self._counters, logger)
         self._saved.take_up(policy, self.config)
@@ -149,27 +148,28 @@ class Controller:
         began, began_cpu = time.perf_counter(), time.thread_time() if limited else 0.0
         seen = context
         try:
-            if self._guards_memory(context) and (seen := limit_to_memory(context)) is not context:
+            if self.config.memory_guard and (seen := limit_to_memory(context)) is not context:
                 self._counters.event("steps_cut_for_memory")
             seen = with_engine_k_that_runs(seen)
             _protect(seen)
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
-            if self._live_stops.stopped and not fault:  # even if another policy stopped the drafts
-                wanted = all_of_the_drafter(wanted, seen)
         except POLICY_ERRORS as error:
             fault = f"plan raised {type(error).__name__}: {error}"
         if fault:
             wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
-        self._counters.decision_seconds(elapsed + self._live_stops.take_seconds())
+        self._counters.decision_seconds(elapsed)
         if not fault and limited:
             fault = lateness(self.config.fail_open, time.thread_time() - began_cpu, elapsed)
         if fault:
             self._policy_failed(fault, context.now)
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         self._faults.breaker.succeeded()
-        ran = engine_plan(context, mode=Mode.SHADOW) if self.mode == "shadow" else wanted
+        ran = wanted
+        if self.mode == "shadow":
+            config, may_act = self.config, not self._operator.only_watch
+            ran = shadow_plan(context, seen, config.shadow_share, config.seed, may_act=may_act)
         return self._decided(StepInFlight(context, ran, seen, wanted))
 
     @property
@@ -178,47 +178,10 @@ class Controller:
         self._counters.count()
         return self._counters
 
-    def _guards_memory(self, context: StepContext) -> bool:
-        """Whether the KV memory guard applies.
-
-        Without per-request limits, the limit of one request depends on the drafts kept of the
-        others. After live stops, those depend on live signals; only per-request limits may cut.
-        """
-        shared = context.kv_draft_limit is None
-        return self.config.memory_guard and not (shared and self._live_stops.stopped)
-
     @property
     def reads_entropy(self) -> bool:
         """Whether the policy or the trace uses the entropy of draft distributions."""
         return self._trace.on or reads_entropy(self.policy)
-
-    @property
-    def stops_drafting(self) -> bool:
-        """Whether the policy decides after each pass of the drafter."""
-        if self.mode != "on" or self._faults.breaker.benched:
-            return False
-        return stopper(self.policy) is not None
-
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        """Decide on this draft position and the next pass; on any fault drafting goes on."""
-        whole = DraftVerdict(draft.drafting, draft.drafting)
-        ask = stopper(self.policy)
-        if ask is None:
-            return whole
-        try:
-            return self._live_stops.ask(ask, draft)
-        except POLICY_ERRORS as error:
-            self._policy_failed(f"after_draft_pass raised {type(error).__name__}: {error}")
-            return whole
-
-    @property
-    def drafts_stopped(self) -> bool:
-        """Whether the drafts at hand were stopped early; a plan must then verify all of them."""
-        return self._live_stops.stopped
-
-    def drafted_whole(self) -> None:
-        """Record that the drafts were made without early stops, so that a plan may trim them."""
-        self._live_stops.drafted_whole()
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step; an unplanned step is only counted, an impossible one not."""
@@ -231,6 +194,9 @@ class Controller:
                 self._counters.outcome(outcome, None if step is None else step.plan)
                 if step is not None:
                     self._learn(step, outcome)
+            self._active = time.monotonic()
+            if self._history.due(self._active):
+                self._history.add(self._active, self.status())
             self._status.refresh(outcome.now, self.status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
@@ -246,7 +212,7 @@ class Controller:
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan
-            self._trace.write(ran, wanted)
+            self._trace.write(ran, wanted, self.why)
 
     def finish(self, request_ids: Iterable[str]) -> None:
         """Release these requests' slots and make the policy forget them."""
@@ -309,8 +275,11 @@ class Controller:
 
     def status(self) -> dict[str, Any]:
         """Return counters and the last decision, JSON-compatible."""
+        written, counted = time.time(), self._counters.snapshot()
+        numbers = figures_of(self.policy, "explanation")
+        last = counted["last_mode"], counted["last_reason"]
         return {
-            "written": time.time(),
+            "written": written,
             "mode": self.mode,
             "policy": self.policy.name,
             "options": self.config.options,
@@ -322,11 +291,32 @@ class Controller:
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
+            "idle_seconds": self._idle_seconds(),
+            "why": sentence(*last, numbers, written),
+            "explanation": numbers,
             "hazards": figures_of(self.policy, "hazard_quality"),
             "estimates": figures_of(self.policy, "estimates"),
             "trace_directory": self.config.trace.directory,
-            **self._counters.snapshot(),
+            **counted,
         }
+
+    def history(self) -> dict[str, Any]:
+        """Return figures of the last ten minutes with steps, JSON-compatible."""
+        return self._history.snapshot()
+
+    def why(self) -> str:
+        """Return why the last decision is as it is, in words and numbers."""
+        last = self._counters.last_plan()
+        if last is None:
+            return ""
+        numbers = figures_of(self.policy, "explanation")
+        return sentence(last.mode.value, last.reason, numbers, time.time())
+
+    def _idle_seconds(self) -> float:
+        """Seconds since the last result, where no request is alive; else 0."""
+        if len(self.slots) or not self._active:
+            return 0.0
+        return round(time.monotonic() - self._active, 1)
 
     def fault(self, what: str) -> None:
         """Count a fault of an adapter's hooks and log it once; the policy stays in use."""

@@ -10,7 +10,7 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.operation.control_file import ControlFile
 from adaptive_spec.operation.run_time_switch import SwitchRequest, changed_config
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.policy import Policy, configured_policy, refuse_biased
+from adaptive_spec.policy import Policy, configured_policy, refuse_biased, refuse_unrunnable
 from adaptive_spec.step import Capability
 
 
@@ -59,6 +59,7 @@ class OperatorRequests:
             return changed, None
         policy = configured_policy(changed)
         refuse_biased(policy, self._capability)
+        refuse_unrunnable(policy, self._capability)
         return changed, policy
 
     def obey(self, config: Config) -> None:

@@ -72,7 +72,7 @@ class StepInFlight(NamedTuple):
     @property
     def to_learn_from(self) -> SpecPlan:
         """The policy's plan; where another ran, nobody verified drafts that were looked up."""
-        if self.plan.acts or self.wanted.from_lookup is None:
+        if self.wanted.from_lookup is None or self.plan.from_lookup is not None:
             return self.wanted
         return msgspec.structs.replace(self.wanted, from_lookup=None)
 

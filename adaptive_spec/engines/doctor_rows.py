@@ -40,6 +40,7 @@ class EngineReport(msgspec.Struct, frozen=True):
         detail: features that work, or the remedy, in a few words.
         enabled: the configuration that is switched on, in a few words.
         interplay: interplay with the engine's features.
+        refusal: why the engine would not load the plugin; empty if it would.
     """
 
     engine: str
@@ -48,6 +49,7 @@ class EngineReport(msgspec.Struct, frozen=True):
     detail: str
     enabled: str
     interplay: tuple[Interplay, ...] = ()
+    refusal: str = ""
 
 
 class RecipeReport(msgspec.Struct, frozen=True):

@@ -75,6 +75,10 @@ class RecentNumbers:
         self._numbers: dict[Hashable, int] = {}
         self._next = 0
 
+    def knows(self, key: Hashable) -> bool:
+        """Whether the key has a number."""
+        return key in self._numbers
+
     def of(self, key: Hashable) -> int:
         """Return the key's number, a new one for a new or forgotten key."""
         number = self._numbers.pop(key, -1)
@@ -92,14 +96,21 @@ class HintParser:
     Args:
         ignored: called with the prefixed key of every hint that is not used.
         honoured: hints that the server honours.
+        named: called with each new number of a task label, and the label.
         prefix: the clients' prefix of the keys, such as ``adaptive_spec_``.
     """
 
     def __init__(
-        self, ignored: Callable[[str], None], honoured: Iterable[str] = KEYS, *, prefix: str
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+        *,
+        prefix: str,
     ) -> None:
         self._ignored = ignored
         self._honoured = frozenset(honoured)
+        self._named = named
         self._prefix = prefix
         self._tasks = RecentNumbers(MAX_TASKS)
         self._unknown: set[str] = set()
@@ -141,14 +152,23 @@ class HintParser:
     def _task_number(self, label: object) -> int | None:
         if not isinstance(label, str) or not 0 < len(label) <= MAX_TASK_CHARACTERS:
             return None
-        return self._tasks.of(label)
+        known = self._tasks.knows(label)
+        number = self._tasks.of(label)
+        if not known:
+            self._named(number, label)
+        return number
 
 
 class FlatHints(HintParser):
     """Reader of flat keys among others, such as ``adaptive_spec_k_cap``."""
 
-    def __init__(self, ignored: Callable[[str], None], honoured: Iterable[str] = KEYS) -> None:
-        super().__init__(ignored, honoured, prefix=f"{KEY}_")
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
+        super().__init__(ignored, honoured, named, prefix=f"{KEY}_")
 
     def read(self, parameters: Mapping[str, object] | None) -> Hints:
         """Return the hints among a request's extra parameters."""
@@ -166,8 +186,13 @@ class FlatHints(HintParser):
 class NestedHints(HintParser):
     """Reader of one dict of scalars among others: ``{"adaptive_spec": {"k_cap": 2}}``."""
 
-    def __init__(self, ignored: Callable[[str], None], honoured: Iterable[str] = KEYS) -> None:
-        super().__init__(ignored, honoured, prefix=f"{KEY}.")
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        honoured: Iterable[str] = KEYS,
+        named: Callable[[int, str], None] = lambda number, label: None,
+    ) -> None:
+        super().__init__(ignored, honoured, named, prefix=f"{KEY}.")
 
     def read(self, parameters: object) -> Hints:
         """Return the hints among a request's custom parameters."""

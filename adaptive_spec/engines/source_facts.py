@@ -121,9 +121,12 @@ def function(files: str, signature: str, why: str) -> Function:
     )
 
 
-def names(file: str, within: str, listed: str, why: str) -> Names:
-    """Return the fact of names, separated by blanks, in a class or method; "": in the file."""
-    return Names(files=(file,), within=within, names=tuple(listed.split()), why=why)
+def names(files: str, within: str, listed: str, why: str) -> Names:
+    """Return the fact of names, separated by blanks, in a class or method; "": in the file.
+
+    Of candidate files, separated by blanks, one must have all names.
+    """
+    return Names(files=tuple(files.split()), within=within, names=tuple(listed.split()), why=why)
 
 
 def order(file: str, function: str, calls: str, why: str) -> Order:

@@ -8,7 +8,7 @@ from typing import Any
 from adaptive_spec.operation.metrics import (
     COMMON_LABELS,
     DISTRIBUTIONS,
-    LIVE_FIGURES,
+    FIGURES,
     Figure,
     Status,
 )
@@ -29,7 +29,7 @@ class LiveFigures:
         self._common = (model_name, engine)
         self._shown: dict[tuple[str, tuple[str, ...]], float] = {}
         self._objects: dict[str, Any] = {}
-        for figure in LIVE_FIGURES:
+        for figure in FIGURES:
             labels = (*COMMON_LABELS, *figure.labels)
             if figure.kind == "counter":
                 self._objects[figure.name] = Counter(figure.name, figure.text, labels)
@@ -53,7 +53,7 @@ class LiveFigures:
 
     def refresh(self, status: Status) -> None:
         """Update the metrics to a later status of the same controller."""
-        for figure in LIVE_FIGURES:
+        for figure in FIGURES:
             seen = set()
             for own, value in figure.read(status):
                 seen.add(own)

@@ -11,7 +11,6 @@ multi-process mode.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -21,9 +20,6 @@ import msgspec
 from adaptive_spec.operation.status import DECISION_SECONDS
 
 COMMON_LABELS = ("model_name", "engine")
-
-STATUS_AGE = "adaptive_spec_status_age_seconds"
-"""The one figure that is computed at each scrape: a process cannot say that it has stopped."""
 
 Status: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
@@ -177,11 +173,11 @@ FIGURES: tuple[Figure, ...] = (
         _one("last_depth"),
     ),
     Figure(
-        STATUS_AGE,
+        "adaptive_spec_status_timestamp_seconds",
         "gauge",
-        "Seconds since the engine wrote the status behind this page; not with several API servers.",
+        "When the engine wrote the status behind this page (Unix time); it writes none while idle.",
         (),
-        lambda status: [((), max(time.time() - status["written"], 0.0))],
+        _one("written"),
     ),
     Figure(
         "adaptive_spec_live_requests",
@@ -235,9 +231,6 @@ FIGURES: tuple[Figure, ...] = (
         lambda status: [((status["mode"], status["policy"]), 1)],
     ),
 )
-
-LIVE_FIGURES = tuple(figure for figure in FIGURES if figure.name != STATUS_AGE)
-"""Figures of a process that writes its own metrics."""
 
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution(

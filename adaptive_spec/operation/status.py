@@ -17,6 +17,7 @@ import numpy as np
 from adaptive_spec.operation.output_file import OwnedFile
 from adaptive_spec.operation.prediction_check import PredictionCheck
 from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.why import group
 from adaptive_spec.policy import POLICY_ERRORS
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
 
@@ -60,6 +61,8 @@ class Counters:
         self.output_failures: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
+        self.task_names: dict[int, str] = {}
+        """Task labels by number, as clients wrote them, the latest last."""
         self.by_task: dict[int, list[int]] = {}
         """Verified and accepted drafts by number of the task label, the last used last."""
         self.lookup = dict.fromkeys(LOOKUP_COUNTS, 0)
@@ -162,6 +165,21 @@ class Counters:
             self._kind_of_reason[text] = kind
         return kind
 
+    def name_task(self, number: int, label: str) -> None:
+        """Keep the label behind a number; unprintable characters become question marks."""
+        self.task_names[number] = "".join(c if c.isprintable() else "?" for c in label)
+        while len(self.task_names) > 2 * _MOST_TASKS:
+            del self.task_names[next(iter(self.task_names))]
+
+    def _by_task_name(self) -> dict[str, list[int]]:
+        """Return verified and accepted drafts by label; labels of other numbers add up."""
+        named: dict[str, list[int]] = {}
+        for number, (verified, accepted) in self.by_task.items():
+            counts = named.setdefault(self.task_names.get(number, f"task {number}"), [0, 0])
+            counts[0] += verified
+            counts[1] += accepted
+        return named
+
     def event(self, name: str, count: int = 1) -> None:
         """Count an adapter's event; few distinct names."""
         if count:
@@ -189,14 +207,20 @@ class Counters:
         self._decision_buckets[bisect_left(DECISION_SECONDS, seconds)] += 1
         self._slowest = max(self._slowest, seconds)
 
+    def last_plan(self) -> SpecPlan | None:
+        """Return the latest plan; None before the first."""
+        return self._plans[-1][1] if self._plans else self._last
+
     def snapshot(self) -> dict[str, Any]:
         """Return a JSON-compatible copy."""
         self.count()
         last = self._last
         decisions = sum(self._decision_buckets)
         by_mode: dict[str, dict[str, int]] = {}
+        by_kind: Counter[str] = Counter()
         for (mode, reason), count in self.reasons.items():
             by_mode.setdefault(mode, {})[reason] = count
+            by_kind[group(mode, reason)] += count
         return {
             "steps": self.steps,
             "drafted_tokens": self.drafted,
@@ -205,8 +229,9 @@ class Counters:
             "emitted_tokens": self.emitted,
             "steps_by_mode": dict(self.modes),
             "reasons_by_mode": by_mode,
+            "steps_by_kind": dict(by_kind),
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
-            "drafts_by_task": {str(task): counts for task, counts in self.by_task.items()},
+            "drafts_by_task": self._by_task_name(),
             "lookup": dict(self.lookup),
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
@@ -217,6 +242,7 @@ class Counters:
             "decision_seconds": self._decision_seconds,
             "decisions_by_time": list(self._decision_buckets),
             "goodput": self.predictions.snapshot(),
+            "last_mode": last.mode.value if last else "",
             "last_reason": last.reason if last else "",
             "last_depth": int(last.draft_depth) if last else 0,
         }
@@ -246,8 +272,9 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
     Args:
         policy: any policy.
         method: ``hazard_quality``: calibration figures, as of
-            `policies.acceptance.calibration.HazardQuality.snapshot`; ``estimates``: expected
-            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``.
+            `operation.calibration.HazardQuality.snapshot`; ``estimates``: expected
+            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``; ``explanation``:
+            numbers behind the last decision, as `adaptive_spec.operation.why` reads them.
     """
     said = getattr(policy, method, None)
     if said is None:

@@ -41,6 +41,8 @@ Optional columns:
 ``late_entropy``     likewise
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
+``why``              why the latest decision is as it is, in words, in every 32nd line
+``task_names``       label by number, in the first line of a segment with that number
 ===================  ==========================================================
 """
 
@@ -53,7 +55,7 @@ import logging
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -94,6 +96,8 @@ class StepTrace:
         self._path = Path()
         self._written = 0
         self._lines: list[bytes] = []
+        self._task_names = counters.task_names
+        self._named: set[int] = set()
         self._encoder = msgspec.json.Encoder()
 
     @property
@@ -101,13 +105,15 @@ class StepTrace:
         """Whether steps are written."""
         return self._directory is not None
 
-    def write(self, step: FinishedStep, wanted: SpecPlan) -> None:
-        """Write a step: the plan that ran, and the policy's own plan."""
+    def write(
+        self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Write a step: the plan that ran, the policy's own plan, and now and then why."""
         now = step.outcome.now
         if self._directory is None or not self._retry.due(now):
             return
         try:
-            self._add(step, wanted)
+            self._add(step, wanted, why)
         except Exception as error:  # what cannot be encoded is no fault of the policy
             self._retry.failed(now, error)
             return
@@ -117,15 +123,25 @@ class StepTrace:
         if full:
             self._end_segment()
 
-    def _add(self, step: FinishedStep, wanted: SpecPlan) -> None:
+    def _add(self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str]) -> None:
         record = step_record(step, wanted)
         if not self._written:  # each segment repeats these columns: older ones may be deleted
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
+        if "task" in record and (names := self._new_names(record["task"])):
+            record["task_names"] = names
+        if not self._lines and (text := why()):
+            record["why"] = text
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)
+
+    def _new_names(self, tasks: list[int]) -> dict[str, str]:
+        """Return the labels of numbers that this segment has not named yet."""
+        new = set(tasks) - self._named - {-1}
+        self._named |= new
+        return {str(n): self._task_names[n] for n in sorted(new) if n in self._task_names}
 
     def flush(self, now: float) -> None:
         """Write the buffer, in case the process is killed."""
@@ -156,6 +172,7 @@ class StepTrace:
     def _end_segment(self) -> None:
         file, self._file = self._file, None
         self._written = 0
+        self._named.clear()
         self._lines.clear()
         if file is not None:
             file.close()

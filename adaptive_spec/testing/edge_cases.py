@@ -15,14 +15,12 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.policy import DraftStopper, Policy
+from adaptive_spec.policy import Policy
 from adaptive_spec.step import (
     BoolArray,
     Capability,
-    DraftPass,
     FinishedStep,
     IntArray,
     Mode,
@@ -54,7 +52,6 @@ def check_edge_cases(make: Callable[[], Policy], capability: Capability) -> None
         slots: IntArray = random.permutation(60)[:batch].astype(np.int64)
         seen.update(slots.tolist())
         context = _context(number, capability, slots, random)
-        _ask_after_passes(policy, context, random)
         plan = _planned(policy, context)
         if number % 5 != 4:  # every fifth outcome never arrives
             due.append(finished_step(context, plan, _outcome(number, context, plan, random)))
@@ -86,7 +83,6 @@ def _check_strange_order(policy: Policy, capability: Capability) -> None:
     _answer("forget", 0, policy.forget, nobody)
     unasked = finished_step(first, whole, _outcome(5, first, whole, random))
     _answer("observe", 5, policy.observe, unasked)
-    _ask_after_passes(policy, first, random)
     _planned(policy, first)
 
 
@@ -161,28 +157,6 @@ def _planned(policy: Policy, context: StepContext) -> SpecPlan:
     if fault:
         raise AssertionError(f"edge cases, step {context.step} (B = {context.batch_size}): {fault}")
     return plan
-
-
-def _ask_after_passes(policy: Policy, context: StepContext, random: np.random.Generator) -> None:
-    """Run draft passes, some with nothing to draft and some without a signal."""
-    if not isinstance(policy, DraftStopper):
-        return
-    batch = context.batch_size
-    drafting: BoolArray = random.random(batch) < 0.8
-    confidence, entropy = context.confidence, context.entropy
-    unknown = np.full((batch, KMAX), np.nan)
-    stops = LiveStops()
-    for position in range(KMAX):
-        draft = DraftPass(
-            step=context.step,
-            position=position,
-            slots=context.slots,
-            drafting=drafting,
-            confidence=(unknown if confidence is None else confidence)[:, : position + 1],
-            entropy=(unknown if entropy is None else entropy)[:, : position + 1],
-        )
-        asked = policy.after_draft_pass
-        drafting = _answer("after_draft_pass", draft.step, stops.ask, asked, draft).drafting
 
 
 def _answer(what: str, step: int, call: Callable[..., Answer], *arguments: Any) -> Answer:

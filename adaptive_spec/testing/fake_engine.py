@@ -2,8 +2,7 @@
 
 Requests come and go, drafts are accepted with a hazard that the drafter's confidence reveals, and
 each verified token costs time, so that the choice of K matters. Each round runs as in an engine:
-draft (with the policy's verdict after each pass, if it gives one), learn from the step before,
-plan, verify.
+draft, learn from the step before, plan, verify.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import numpy as np
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
-from adaptive_spec.policy import DraftStopper, Policy
+from adaptive_spec.policy import Policy
 from adaptive_spec.step import (
     Capability,
-    DraftPass,
     FinishedStep,
     FloatArray,
     IntArray,
@@ -35,8 +33,8 @@ _CAPPED_SHARE = 0.2
 """Share of requests close to a token limit."""
 
 
-def capabilities(level: Level, *, stops: bool) -> tuple[Capability, ...]:
-    """Return a level's engines: a plain one; one with a ladder, captured sizes or stops."""
+def capabilities(level: Level) -> tuple[Capability, ...]:
+    """Return a level's engines: a plain one; one with a ladder or captured sizes."""
     plain = Capability(level=level, max_draft_tokens=KMAX)
     if level is Level.UNIFORM:
         return plain, Capability(level=level, max_draft_tokens=KMAX, ladder=(0, 1, 3, 5))
@@ -44,7 +42,6 @@ def capabilities(level: Level, *, stops: bool) -> tuple[Capability, ...]:
         level=level,
         max_draft_tokens=KMAX,
         token_buckets=(4, 8, 12, 16, 24, 32),
-        stops_drafting=stops and level is Level.FULL,
     )
     return plain, captured
 
@@ -148,31 +145,10 @@ class FakeEngine:
             round_.look_up(random)
         return round_
 
-    def draft(self, policy: Policy, round_: Round) -> IntArray:
-        """Return [B] the drafts made and kept for the next verification."""
+    def draft(self, round_: Round) -> IntArray:
+        """Return [B] the drafts made for the next verification."""
         depth = self._depth if self.capability.steers_depth else KMAX
-        asks = self._signal and self.capability.stops_drafting
-        if not (asks and isinstance(policy, DraftStopper)):
-            return np.minimum(round_.possible, depth)
-        drafting = np.ones(len(round_.slots), dtype=np.bool_)
-        kept: IntArray = np.zeros(len(round_.slots), dtype=np.int64)
-        for position in range(depth):
-            verdict = policy.after_draft_pass(
-                DraftPass(
-                    step=self.step - 1,
-                    position=position,
-                    slots=round_.slots,
-                    drafting=drafting,
-                    confidence=round_.confidence[:, : position + 1],
-                    entropy=round_.entropy[:, : position + 1],
-                )
-            )
-            admitted = drafting & verdict.admitted
-            kept += admitted
-            drafting = admitted & verdict.drafting
-            if not drafting.any():
-                break
-        return np.minimum(round_.possible, kept)
+        return np.minimum(round_.possible, depth)
 
     def settle(self, policy: Policy) -> None:
         """Let the policy learn from the step before and forget the requests that ended in it."""
@@ -255,7 +231,7 @@ class FakeEngine:
         plans = []
         for _ in range(steps):
             round_ = self.next_round(turnover=turnover)
-            available = self.draft(policy, round_)
+            available = self.draft(round_)
             self.settle(policy)
             plan = self.plan(policy, round_, available)
             self.verify(round_, plan, available)

@@ -12,10 +12,9 @@ with all deeper signals rewritten, for all requests at once. Both K must agree. 
 request at a time would miss rules that couple the deeper positions of two requests: their marginal
 distributions are right, their joint distribution is not.
 
-The check covers a whole round, from drafting (with the verdict after each pass) to the plan, so a
-draft that is made and then dropped counts as unverified. Allowed rules: early exits, thresholds on
-a position's own distribution, ranking by live survival within a stale budget, and a depth for the
-*next* round from this round's signals.
+The check covers a whole round, from drafting to the plan, so a draft that is made and then dropped
+counts as unverified. Allowed rules: thresholds on a position's own distribution, ranking by live
+survival within a stale budget, and a depth for the *next* round from this round's signals.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def check_noninterference(
     for _ in range(_CONTROL_ROUNDS):
         round_ = engine.next_round()
         before = _copy(policy)
-        available = engine.draft(policy, round_)
+        available = engine.draft(round_)
         engine.settle(policy)
         plan = engine.plan(policy, round_, available)
         _require_copied(_decided(plan), _planned(engine, before, round_))
@@ -81,7 +80,7 @@ def check_noninterference(
         round_ = engine.next_round()
         before = _copy(policy)
         again = _copy(policy) if number % 4 == 0 else None
-        available = engine.draft(policy, round_)
+        available = engine.draft(round_)
         engine.settle(policy)
         plan = engine.plan(policy, round_, available)
         # Signals past a token limit belong to drafts that no plan can verify.
@@ -123,7 +122,7 @@ def _require_copied(one: IntArray, other: IntArray) -> None:
 
 def _planned(engine: FakeEngine, policy: Policy, round_: Round) -> IntArray:
     """Plan the round with a copy of the policy; return what it decided."""
-    available = engine.draft(policy, round_)
+    available = engine.draft(round_)
     engine.settle(policy)
     return _decided(engine.plan(policy, round_, available))
 
@@ -155,9 +154,8 @@ def _require_same(engine: FakeEngine, one: IntArray, other: IntArray) -> None:
     if one.tolist() == other.tolist():
         return
     capability = engine.capability
-    asked = ", stopped after each pass" if capability.stops_drafting else ""
     raise AssertionError(
-        f"level {capability.level.name}{asked}, step {engine.step}: K {one.tolist()} becomes "
+        f"level {capability.level.name}, step {engine.step}: K {one.tolist()} becomes "
         f"{other.tolist()} by the drafter's signals at positions that {one.tolist()} leaves "
         "unverified; sampled output is biased (decide by positions up to the first unverified one, "
         "or set provenance.greedy_drafts_only)"

@@ -9,7 +9,8 @@
     ours           adaptive-spec as the cells before have left it
     ours-off       adaptive-spec with speculation off
     fixedK         adaptive-spec with this K
-    ragged, quiet  adaptive-spec with K per request, with and without confidence
+    ladder         adaptive-spec with one K per batch, of the captured ladder
+    quiet          adaptive-spec without confidence
 
 `-sync` behind a name: with synchronous scheduling.
 """
@@ -26,7 +27,7 @@ from .setups import NONE
 GOODPUT: dict[str, Any] = {"mode": "on", "policy": "goodput"}
 OFF: dict[str, Any] = {"mode": "on", "policy": "off"}
 NAME = re.compile(
-    r"(none|schedule|adaptive|ours|ours-cold|ours-off|ragged|quiet|(static|own|fixed)(\d+))(-sync)?"
+    r"(none|schedule|adaptive|ours|ours-cold|ours-off|ladder|quiet|(static|own|fixed)(\d+))(-sync)?"
 )
 
 Table = list[tuple[int, int, int]]

@@ -11,6 +11,7 @@ import msgspec
 LEAST_OF_BEST = 0.98
 LEAST_OFF = 0.98
 MOST_START_SECONDS = 60.0
+MOST_VARLEN = 1.03
 LARGEST_GAP = 0.25
 """Nats between the target's best token and an emitted one that bf16 rounding explains."""
 
@@ -33,9 +34,13 @@ def bars(summary: Mapping[str, Any], method: str) -> list[Bar]:
         _least(ours, "over_none", "ours over no speculation", LEAST_OF_BEST),
         _schedule(ours),
         _off(summary, method),
-        _start(summary, method),
-        _graphs(summary, method),
-        _lossless(summary, method),
+        _start(summary, method, "ours", "varlen"),
+        _start(summary, method, "ladder", "the ladder's"),
+        _graphs(summary, method, "varlen", "ours", "of any K"),
+        _graphs(summary, method, "uniform", "ladder", "of every rung"),
+        _varlen_time(summary, method),
+        _lossless(summary, method, "drawn K", "every step"),
+        _lossless(summary, method, "drawn K per request", "for every request"),
         _synchronisations(summary, method),
     ]
 
@@ -69,19 +74,19 @@ def _off(summary: Mapping[str, Any], method: str) -> Bar:
     return _least(rows, "over_none", "ours switched off over no speculation", LEAST_OFF)
 
 
-def _start(summary: Mapping[str, Any], method: str) -> Bar:
-    question = "start-up with the ladder's graphs over start-up without"
+def _start(summary: Mapping[str, Any], method: str, kind: str, title: str) -> Bar:
+    question = f"start-up with {title} graphs over start-up without"
     wanted = f"less than {MOST_START_SECONDS:.0f} s more"
     captures = summary.get("capture", {})
-    with_ladder = captures.get(f"{method}-ours")
+    ours = captures.get(f"{method}-{kind}")
     without = next(
         (row for key, row in captures.items() if key.startswith(f"{method}-k")),
         None,
     )
-    if with_ladder is None or without is None:
+    if ours is None or without is None:
         return Bar(question, wanted, "not measured", None)
-    seconds = with_ladder["seconds"] - without["seconds"]
-    size = with_ladder["gib"] - without["gib"]
+    seconds = ours["seconds"] - without["seconds"]
+    size = ours["gib"] - without["gib"]
     return Bar(
         question,
         wanted,
@@ -90,12 +95,12 @@ def _start(summary: Mapping[str, Any], method: str) -> Bar:
     )
 
 
-def _graphs(summary: Mapping[str, Any], method: str) -> Bar:
-    question, wanted = "decode steps of every rung in a full graph", "all that fit a captured size"
-    sizes = summary.get("engine", {}).get(f"{method}-ours", {}).get("capture_sizes", ())
+def _graphs(summary: Mapping[str, Any], method: str, kind: str, engine: str, title: str) -> Bar:
+    question, wanted = f"decode steps {title} in a full graph", "all that fit a captured size"
+    sizes = summary.get("engine", {}).get(f"{method}-{engine}", {}).get("capture_sizes", ())
     full = total = 0
     for key, rows in summary.get("graphs", {}).items():
-        for row in rows if key.startswith(f"{method}/") else ():
+        for row in rows if key.startswith(f"{method}/{kind}/") else ():
             if row["batch"] * (1 + row["k"]) <= max(sizes, default=0):
                 full += row["graphs"].get("FULL", 0)
                 total += sum(row["graphs"].values())
@@ -104,10 +109,33 @@ def _graphs(summary: Mapping[str, Any], method: str) -> Bar:
     return Bar(question, wanted, f"{full} of {total} steps", full == total)
 
 
-def _lossless(summary: Mapping[str, Any], method: str) -> Bar:
-    question = "greedy tokens while K changes every step are the target's own"
+def _varlen_time(summary: Mapping[str, Any], method: str) -> Bar:
+    """Equal batches in varlen graphs over uniform ones: the same tokens, both in full graphs."""
+    question = "step time of equal K in varlen over uniform graphs"
+    wanted = f"at most {MOST_VARLEN} in the median"
+    graphs = summary.get("graphs", {})
+    ratios = []
+    for key, rows in graphs.items():
+        if not key.startswith(f"{method}/varlen/"):
+            continue
+        others = graphs.get(key.replace("/varlen/", "/uniform/"), ())
+        uniform = {row["k"]: row["ms"] for row in others}
+        ratios += [
+            row["ms"] / uniform[row["k"]]
+            for row in rows
+            if row["k"] in uniform and row["depth"] is None and not row["ragged"]
+        ]
+    if not ratios:
+        return Bar(question, wanted, "not measured", None)
+    middle = median(ratios)
+    measured = f"{middle:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+    return Bar(question, wanted, measured, middle <= MOST_VARLEN)
+
+
+def _lossless(summary: Mapping[str, Any], method: str, arm: str, title: str) -> Bar:
+    question = f"greedy tokens while K changes {title} are the target's own"
     wanted = f"none further than {LARGEST_GAP} nats from its best"
-    row = summary.get("identity", {}).get(method, {}).get("drawn K")
+    row = summary.get("identity", {}).get(method, {}).get(arm)
     if row is None:
         return Bar(question, wanted, "not measured", None)
     measured = (
@@ -120,7 +148,7 @@ def _lossless(summary: Mapping[str, Any], method: str) -> Bar:
 def _synchronisations(summary: Mapping[str, Any], method: str) -> Bar:
     question, wanted = "waits for the GPU that reading confidence adds to a step", "none"
     calls = summary.get("calls", {})
-    pair = [calls.get(f"{method}-{kind}") for kind in ("ragged", "quiet")]
+    pair = [calls.get(f"{method}-{kind}") for kind in ("ours", "quiet")]
     if None in pair or not pair[0]["calls_per_step"]:
         return Bar(question, wanted, "not measured", None)
     with_it, without = (row["synchronisations_per_step"] for row in pair)
@@ -134,6 +162,6 @@ def confidence_cost(summary: Mapping[str, Any], method: str) -> dict[int, float]
     for key, rows in steps.items():
         engine, batch, repeat = key.split("/")
         other = steps.get(f"{method}-quiet/{batch}/{repeat}")
-        if engine == f"{method}-ragged" and other:
+        if engine == f"{method}-ours" and other:
             ratios.setdefault(int(batch), []).append(rows[0]["ms"] / other[0]["ms"])
     return {batch: round(median(some), 4) for batch, some in sorted(ratios.items())}

@@ -71,12 +71,6 @@ class Bench:
         """K of the ladder that has full graphs on a GPU."""
         return rungs(self.machine.kmax, (), most=self.machine.max_num_seqs)
 
-    def keep_ragged_penalty(self, penalty: float) -> None:
-        """Keep a measured `ragged_penalty`, with which later engines are configured."""
-        self.results.add("ragged_penalty", penalty)
-        self.machine = msgspec.structs.replace(self.machine, ragged_penalty=penalty)
-        self.fleet.machine = self.machine
-
     def missing(self, keys: Sequence[str]) -> bool:
         """Is one of these results to be measured yet, and is there time?"""
         return not self.over and any(key not in self.results for key in keys)

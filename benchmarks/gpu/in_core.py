@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.vllm_overhead.own_code import ADAPTER, SCHEDULER_SIDE, Stopwatch
+from benchmarks.gpu.own_code import ADAPTER, SCHEDULER_SIDE, Stopwatch
 
 OURS = (
     *SCHEDULER_SIDE,

@@ -7,7 +7,8 @@
 the same command goes on where an earlier one was stopped. At the end OUT/gpu.json has everything
 and OUT/gpu.md is the page; `python -m benchmarks.gpu.page OUT` makes both anew.
 
-smoke       libraries, engines, graphs of every rung, greedy answers while K changes
+smoke       libraries, engines; varlen against uniform graphs: capture, step times, steps in full
+            graphs; greedy answers while K changes, for each step and for each request
 sweep       tokens per second of every arm at every load
 step_costs  decode steps by batch, K, depth and context; a hardware profile for the simulator
 overhead    adaptive-spec with a fixed K and off against vLLM; its own time per step
@@ -87,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = " ".join(["python -m benchmarks.gpu.main", *map(str, arguments or sys.argv[1:])])
     results.add("about", about)
     results.add(f"run/{now}", {"command": command})
-    machine = _machine(options, results)
+    machine = _machine(options)
     extent = {
         "kmax": machine.kmax,
         "rungs": rungs(machine.kmax, (), most=machine.max_num_seqs),
@@ -141,8 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _machine(options: argparse.Namespace, results: Results) -> Machine:
-    measured = results.found.get("ragged_penalty")
+def _machine(options: argparse.Namespace) -> Machine:
     return Machine(
         models=str(options.models.resolve()),
         scratch=str((options.scratch or options.out).resolve()),
@@ -152,7 +152,6 @@ def _machine(options: argparse.Namespace, results: Results) -> Machine:
         kmax=options.kmax,
         draft_sampling=options.draft_sampling,
         compilation=json.loads(options.compilation),
-        **({"ragged_penalty": measured} if measured is not None else {}),
     )
 
 

@@ -6,9 +6,9 @@ METHOD is `eagle` or `draft_model`. KIND is one of
     kN         vLLM with num_speculative_tokens = N and nothing else
     vllm       vLLM with Kmax, K by a table at run time, graphs for the rungs of our ladder
     adaptive   vLLM with Kmax and its adaptive verification
-    ours       adaptive-spec as it comes: with captured graphs one K per batch
-    ragged     adaptive-spec with `ragged_penalty` set: K per request, drafts' confidence read
-    quiet      the same without confidence
+    ours       adaptive-spec as it comes: K per request in varlen graphs, drafts' confidence read
+    ladder     adaptive-spec without varlen graphs: one K per batch, out of the captured ladder
+    quiet      `ours` without confidence
     long       the same as `quiet` for long contexts, with step traces
 
 On a CPU, engines that differ only in what concerns a GPU have equal setups and share an engine.
@@ -28,12 +28,10 @@ NONE = "none"
 METHODS = {"eagle": "eagle", "draft_model": "draft"}
 """Folder of the drafter's model by vLLM's name of the method."""
 KEY = re.compile(
-    r"(eagle|draft_model)-(k\d+|vllm|adaptive|ours|ragged|quiet|long)(-sync)?|none(-long)?"
+    r"(eagle|draft_model)-(k\d+|vllm|adaptive|ours|ladder|quiet|long)(-sync)?|none(-long)?"
 )
 TABLE_SCHEDULERS = "benchmarks.gpu.table_scheduler"
 EXTENSION = "benchmarks.gpu.in_core.BenchExtension"
-RAGGED_PENALTY = 0.2
-"""Assumed until it is measured: extra time of a verification whose K differ."""
 CAPTURED_TOKENS = 512
 """vLLM's default bound of `max_cudagraph_capture_size` on Hopper."""
 
@@ -51,7 +49,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         kmax: draft tokens configured.
         draft_sampling: vLLM's `draft_sample_method`.
         compilation: vLLM's `compilation_config`, for all engines.
-        ragged_penalty: for `ragged`, relative to a step whose K are equal.
     """
 
     models: str
@@ -65,7 +62,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     kmax: int = 5
     draft_sampling: str = "greedy"
     compilation: dict[str, Any] = {}
-    ragged_penalty: float = RAGGED_PENALTY
 
 
 def setup_for(key: str, machine: Machine) -> Setup:
@@ -80,7 +76,7 @@ def setup_for(key: str, machine: Machine) -> Setup:
         arguments["speculative_config"] = _speculation(machine, method, kind)
         if kind == "vllm":
             _add_table(arguments, machine, asynchronous=machine.gpu and not sync)
-        elif kind in ("ours", "ragged", "quiet", "long"):
+        elif kind in ("ours", "ladder", "quiet", "long"):
             arguments["additional_config"] = {"adaptive_spec": _adaptive(machine, kind, key)}
     return Setup(arguments=arguments, cpu=not machine.gpu)
 
@@ -149,8 +145,8 @@ def _adaptive(machine: Machine, kind: str, key: str) -> dict[str, Any]:
     found: dict[str, Any] = {"policy": STEERED, "options": {"k": machine.kmax}}
     if not machine.gpu:
         found["kernel"] = "numpy"
-    elif kind != "ours":
-        found["ragged_penalty"] = machine.ragged_penalty
+    elif kind == "ladder":
+        found["varlen_graphs"] = False
     if kind in ("quiet", "long"):
         found["confidence"] = False
     if kind == "long":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec import Level, Mode, SpecPlan, StepContext
-from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 
 NAME = f"{__name__}:SteeredPolicy"
 """As the configuration names it. A server can be switched to it only if it started with it."""
@@ -21,7 +21,8 @@ class SteeredOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """What runs.
 
     Attributes:
-        k: drafts verified of each request; None: drawn for each step.
+        k: drafts verified of each request; None: drawn for each step, and for each request of it
+            with `ragged`.
         depth: drafts made at the end of each step; None: as many as the next one may verify if
             `k` stays.
         ragged: alternate requests verify one draft more and one less than `k`.
@@ -46,12 +47,15 @@ class SteeredPolicy(StatelessPolicy):
     def plan(self, context: StepContext) -> SpecPlan:
         """The K of this step, and the depth for the next."""
         options, capability = self._options, context.capability
-        k = options.k
+        k, ragged = options.k, options.ragged and capability.level is not Level.UNIFORM
+        drawn = k is None
         if k is None:
             k = int(self._random.choice(capability.uniform_values))
         depth = k + options.ragged if options.depth is None else options.depth
         wanted: NDArray[np.int64] = np.full(context.batch_size, k, dtype=np.int64)
-        if options.ragged and capability.level is not Level.UNIFORM:
+        if drawn and ragged:
+            wanted = self._random.integers(0, capability.max_draft_tokens + 1, context.batch_size)
+        elif ragged:
             wanted[0 : context.batch_size - 1 : 2] += 1
             wanted[1::2] -= 1
         verify = np.minimum(context.draft_available, np.maximum(wanted, 0))

@@ -18,7 +18,7 @@ _HEAD = """# Leaderboard
 `goodput` is compared with every other policy of this project, with the baselines of other systems,
 with each static K and with no speculation, in the simulator. Demands come first, then the standings
 by group, then what the baselines were given and where they come from.
-[Findings](leaderboard_findings.md) explains the misses, [validation](validation.md) how far to
+[Findings](mechanisms.md) explains the misses, [validation](validation.md) how far to
 trust the simulator. To make the page anew:
 
 ```sh

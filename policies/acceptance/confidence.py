@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.acceptance.confidence_kernels import follow_means, pool, weigh
 from adaptive_spec.step import FloatArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
@@ -61,9 +60,10 @@ class ConfidenceEffect:
 
     def see(self, signal: FloatArray) -> None:
         """Take up the signal z [Kmax, B] of one step's drafts, accepted or not."""
-        # A new array: a round that is being drafted keeps the means it began with.
-        self._mean = self._mean.copy()
-        follow_means(signal, self._mean, self._count, _MEMORY)
+        known = ~np.isnan(signal)
+        total = np.where(known, signal, 0.0).sum(axis=1)
+        self._count = np.minimum(self._count + np.count_nonzero(known, axis=1), _MEMORY)
+        self._mean = self._mean + total / np.maximum(self._count, 1.0)
 
     def logit(self, signal: FloatArray) -> FloatArray:
         """Return w_j z_ij [Kmax, B]; nan where z is."""
@@ -80,22 +80,18 @@ class ConfidenceEffect:
         """
         if self.observed < _LEAST_OBSERVED:
             self.observed += int(np.count_nonzero((information > 0.0) & ~np.isnan(signal)))
-        weigh(
-            signal,
-            residual,
-            information,
-            self._own,
-            self._evidence,
-            _PRIOR_EVIDENCE,
-            _EVIDENCE_LIMIT,
-            _LARGEST_WEIGHT,
-        )
+        known = np.where(np.isnan(signal), 0.0, signal)
+        shown = (known * known * information).sum(axis=1)
+        self._evidence = np.minimum(self._evidence, _EVIDENCE_LIMIT) + shown
+        step = (known * residual).sum(axis=1) / (self._evidence + _PRIOR_EVIDENCE)
+        self._own = np.minimum(np.maximum(self._own + step, 0.0), _LARGEST_WEIGHT)
         self._combine()
 
     def _combine(self) -> None:
-        # A new array: a round that is being drafted keeps the weights it began with.
-        self.weight = np.empty_like(self._own)
-        pool(self._own, self._evidence, self.weight, _PRIOR_EVIDENCE, _POOLING)
+        """Draw the weight of each position towards the weight of all positions together."""
+        own, evidence = self._own, self._evidence
+        pooled = (evidence * own).sum() / (evidence.sum() + _PRIOR_EVIDENCE)
+        self.weight = (evidence * own + _POOLING * pooled) / (evidence + _POOLING)
 
     def state(self) -> dict[str, Any]:
         """JSON-compatible; [Kmax] numbers each, and the number of drafts observed."""

@@ -23,10 +23,9 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import highest_of
-from adaptive_spec.policies.acceptance.hazard_kernels import negated_logits, negated_to_hazards
 from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
 from adaptive_spec.policies.acceptance.request_effects import DISCOUNT, RequestEffects
-from adaptive_spec.policies.acceptance.task_effects import MOST_TASKS, TaskEffects
+from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 _LARGEST_LOGIT = 50.0
@@ -51,6 +50,21 @@ class Observed(NamedTuple):
     def information(self, hazard: FloatArray) -> FloatArray:
         """Fisher information h (1 - h); 0 where unseen."""
         return np.where(self.seen, hazard * (1.0 - hazard), 0.0)
+
+
+_FLOOR, _CEILING = 0.01, 0.995
+"""Bounds of a hazard: no draft is taken for hopeless or for certain."""
+
+
+def logistic(logit: FloatArray) -> FloatArray:
+    """Turn logits [Kmax, B] into hazards 1 / (1 + exp(-x)) within bounds, in place."""
+    np.negative(logit, out=logit)
+    np.exp(logit, out=logit)
+    logit += 1.0
+    np.reciprocal(logit, out=logit)
+    np.maximum(logit, _FLOOR, out=logit)
+    np.minimum(logit, _CEILING, out=logit)
+    return logit
 
 
 class HazardModel:
@@ -89,24 +103,13 @@ class HazardModel:
             task: [B] number of the task label, -1 without; None: nobody has one.
             more: [B] or [Kmax, B] added to the logits.
         """
-        tasks, labels = self.tasks, slots if task is None else task
-        number = tasks.number[:0] if task is None else tasks.number
-        requests = self.effects.effect.rows
-        hazard: FloatArray = np.empty((self.max_draft_tokens, len(slots)))
-        negated_logits(
-            self.position_effect, slots, requests, labels, number, tasks.effect, MOST_TASKS, hazard
-        )
-        if more is not None:
-            hazard -= more
-        negated_to_hazards(hazard)
-        return hazard
-
-    def request_logit(self, slots: IntArray, task: IntArray | None = None) -> FloatArray:
-        """Return v_t + u_i [B]."""
         effect = self.effects.of(slots)
         if task is not None and len(self.tasks):
             effect = effect + self.tasks.of(task)
-        return effect
+        logit: FloatArray = self.position_effect[:, None] + effect
+        if more is not None:
+            logit += more
+        return logistic(logit)
 
     def learn(
         self,

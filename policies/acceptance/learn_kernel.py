@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.kernels import kernel, sum_in_order
+from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 EVIDENCE_LIMIT = 1000.0
@@ -123,29 +123,27 @@ def learn(
     fisher = np.where(seen, hazard * (1.0 - hazard), 0.0)
     information = np.where(seen, np.maximum(fisher, _LEAST_INFORMATION), 0.0)
     unknown = 1.0 / (1.0 + prior_variance * request_information[slots])
-    position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + sum_in_order(
-        (unknown * information).T
-    )
-    surplus = sum_in_order((unknown * residual).T)
+    fresh = (unknown * information).sum(axis=1)
+    position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + fresh
+    surplus = (unknown * residual).sum(axis=1)
     position_effect += surplus / (position_evidence + _DAMPING * np.abs(surplus))
     position_count += np.count_nonzero(seen, axis=1)
-    gradient = sum_in_order(residual)
-    total = sum_in_order(information)
+    gradient = residual.sum(axis=0)
+    total = information.sum(axis=0)
     by_log_variance = unknown * request_effect[slots]
-    slope = sum_in_order((by_log_variance * gradient)[:, None])
-    curvature = sum_in_order((by_log_variance * by_log_variance * total)[:, None])
+    slope = (by_log_variance * gradient).sum()
+    curvature = (by_log_variance * by_log_variance * total).sum()
     kept = request_information[slots] * discount + total
     effect = request_effect[slots] + gradient / (1.0 / prior_variance + kept)
     # The discounted evidence no longer supports the whole effect: it shrinks towards the prior.
     forgets = np.where(verified > 0, 0.5, 1.0) * (1.0 - discount)
     request_effect[slots] = effect * (1.0 - forgets / (1.0 + prior_variance * kept))
     request_information[slots] = kept
-    sums = sum_in_order(np.stack((sum_in_order(residual.T), sum_in_order(information.T)), axis=1))
     return (
-        float(sums[0]),
-        float(sums[1]),
+        float(gradient.sum()),
+        float(total.sum()),
         int(np.count_nonzero(seen)),
-        float(slope[0]),
-        float(curvature[0]),
-        np.stack((unknown * gradient, unknown * sum_in_order(fisher))),
+        float(slope),
+        float(curvature),
+        np.stack((unknown * gradient, unknown * fisher.sum(axis=0))),
     )

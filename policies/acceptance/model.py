@@ -19,42 +19,20 @@ these were accepted, and later ones by the chance that they would have been reac
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.acceptance.calibration import HazardQuality
+from adaptive_spec.operation.calibration import HazardQuality
 from adaptive_spec.policies.acceptance.confidence import ConfidenceEffect
-from adaptive_spec.policies.acceptance.hazard_kernels import logits_to_hazards, survive
 from adaptive_spec.policies.acceptance.hazard_model import HazardModel, Observed
+from adaptive_spec.policies.acceptance.imputation import passed_over
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
-from adaptive_spec.policies.acceptance.passed_over_kernel import passed_over
 from adaptive_spec.step import FloatArray, IntArray
 
 _WIDE_EVIDENCE = 20.0
 """Fisher information that a position keeps after a change was noticed."""
-
-
-class PassHazards(NamedTuple):
-    """Logits of the drafts of one round, as far as they are known before the round.
-
-    With x the log odds of the drafter's maximum probability, `logit` + `weight` * x is the logit of
-    a draft's hazard, and x - `mean` its z.
-    """
-
-    logit: FloatArray
-    """[Kmax, B]"""
-    weight: FloatArray
-    """[Kmax]"""
-    mean: FloatArray
-    """[Kmax]"""
-
-    def hazard(self, position: int, log_odds: FloatArray) -> FloatArray:
-        """Return h [B] of the drafts at one position; nan where x is."""
-        hazard: FloatArray = self.logit[position] + self.weight[position] * log_odds
-        logits_to_hazards(hazard[None])
-        return hazard
 
 
 class AcceptanceModel:
@@ -110,12 +88,6 @@ class AcceptanceModel:
         if not self.informative:
             return by_history.copy()
         return self._by_drafts(signal, by_history, slots, task)
-
-    def of_passes(self, slots: IntArray, task: IntArray | None = None) -> PassHazards:
-        """Return the hazards of the drafts that a round makes for these requests, pass by pass."""
-        weight, mean = self.confidence.weight, self.confidence.mean
-        logit = self.drafts.position_effect[:, None] + self.drafts.request_logit(slots, task)
-        return PassHazards(logit - (weight * mean)[:, None], weight, mean)
 
     def learn(
         self,
@@ -215,5 +187,6 @@ class AcceptanceModel:
 def survival_of(hazard: FloatArray) -> FloatArray:
     """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
     survival = hazard.copy()
-    survive(survival)
+    for j in range(1, len(survival)):  # ten times as fast as numpy's cumprod over rows
+        survival[j] *= survival[j - 1]
     return survival

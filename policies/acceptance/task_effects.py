@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 _VARIANCE = 0.5
@@ -20,65 +19,6 @@ _VARIANCE = 0.5
 _EVIDENCE_LIMIT = 300.0
 MOST_TASKS = 1024
 """Places for labels, far more than are in use at a time."""
-
-
-def _learn_loop(
-    task: IntArray,
-    residual: FloatArray,
-    information: FloatArray,
-    number: IntArray,
-    effect: FloatArray,
-    evidence: FloatArray,
-) -> None:
-    places = len(number)
-    sums = np.zeros((2, places), np.float64)
-    for i in range(len(task)):
-        place = task[i] % MOST_TASKS
-        if task[i] >= 0 and number[place] < task[i]:
-            number[place] = task[i]
-            effect[place] = evidence[place] = 0.0
-    for i in range(len(task)):
-        place = task[i] % MOST_TASKS
-        if task[i] >= 0 and number[place] == task[i]:
-            sums[0, place] += residual[i]
-            sums[1, place] += information[i]
-    for place in range(places):
-        evidence[place] = min(evidence[place], _EVIDENCE_LIMIT) + sums[1, place]
-        effect[place] += sums[0, place] / (evidence[place] + 1.0 / _VARIANCE)
-
-
-@kernel(
-    "void(int64[:], float64[:], float64[:], int64[::1], float64[::1], float64[::1])", _learn_loop
-)
-def learn(
-    task: IntArray,
-    residual: FloatArray,
-    information: FloatArray,
-    number: IntArray,
-    effect: FloatArray,
-    evidence: FloatArray,
-) -> None:
-    """Take up sums [B] of y - h and h (1 - h) over the drafts of each request, in place.
-
-    Args:
-        task: [B] numbers of the labels; -1 without one.
-        residual: [B]
-        information: [B]
-        number: [places] of the label in each place.
-        effect: [places] v_t.
-        evidence: [places] behind it.
-    """
-    labelled, size = task >= 0, len(number)
-    own = task[labelled]
-    place = own % MOST_TASKS
-    new = place[number[place] < own]
-    effect[new] = evidence[new] = 0.0
-    np.maximum.at(number, place, own)
-    kept = number[place] == own
-    gradient = np.bincount(place[kept], weights=residual[labelled][kept], minlength=size)
-    seen = np.bincount(place[kept], weights=information[labelled][kept], minlength=size)
-    evidence[:] = np.minimum(evidence, _EVIDENCE_LIMIT) + seen
-    effect += gradient / (evidence + 1.0 / _VARIANCE)
 
 
 class TaskEffects:
@@ -115,7 +55,17 @@ class TaskEffects:
             self.effect = np.concatenate([self.effect, np.zeros(more)])
             self._evidence = np.concatenate([self._evidence, np.zeros(more)])
             self.number = np.concatenate([self.number, np.full(more, -1)])
-        learn(task, residual, information, self.number, self.effect, self._evidence)
+        labelled, size = task >= 0, len(self.number)
+        own = task[labelled]
+        place = own % MOST_TASKS
+        new = place[self.number[place] < own]
+        self.effect[new] = self._evidence[new] = 0.0
+        np.maximum.at(self.number, place, own)
+        kept = self.number[place] == own
+        gradient = np.bincount(place[kept], weights=residual[labelled][kept], minlength=size)
+        seen = np.bincount(place[kept], weights=information[labelled][kept], minlength=size)
+        self._evidence = np.minimum(self._evidence, _EVIDENCE_LIMIT) + seen
+        self.effect += gradient / (self._evidence + 1.0 / _VARIANCE)
 
     def state(self) -> dict[str, list[float]]:
         """Return the effects, JSON-compatible; for labels that mean the same in every process."""

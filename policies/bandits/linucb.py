@@ -17,18 +17,10 @@ from adaptive_spec.policies.acceptance.model import survival_of
 from adaptive_spec.policies.bandits.bandit_policy import Discount, NonNegative
 from adaptive_spec.policies.bandits.features import DIMENSIONS, RequestFeatures
 from adaptive_spec.policies.bandits.ridge import RidgeRegressions
-from adaptive_spec.policies.planned import PlannedPolicy
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.step import (
-    Capability,
-    FinishedStep,
-    FloatArray,
-    IntArray,
-    Mode,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
+from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.step import Capability, FinishedStep, IntArray, StepContext
 
 _FLOOR, _CEILING = 0.01, 0.995
 _PRIOR_HAZARD = 0.67
@@ -47,40 +39,53 @@ class LinUcbOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Strength of the prior, in observations."""
 
 
-class LinearHazards:
-    """Hazards by position, linear in a request's features. No state is saved."""
+class LinearAcceptance:
+    """Upper bounds on hazards by position, linear in a request's features. No state is saved."""
 
-    def __init__(self, max_draft_tokens: int, options: LinUcbOptions) -> None:
-        self._kmax = max_draft_tokens
-        self._width = options.exploration
+    saved_as = "hazards"
+    observations = None
+    """The bounds explore."""
+
+    def __init__(self, options: LinUcbOptions) -> None:
+        self._options = options
+
+    def start(self, capability: Capability) -> None:
+        """Begin on an engine, knowing nothing."""
+        self._kmax = capability.max_draft_tokens
         self._features = RequestFeatures()
         guess = np.zeros(DIMENSIONS)
         guess[0] = _PRIOR_HAZARD
         self._ridges = RidgeRegressions(
-            max_draft_tokens,
+            self._kmax,
             DIMENSIONS,
-            ridge=options.ridge,
-            discount=options.discount,
+            ridge=self._options.ridge,
+            discount=self._options.discount,
             guess=guess,
         )
 
-    def features(self, context: StepContext) -> FloatArray:
-        """Return [B, d] features of the requests."""
-        return self._features.of_requests(context)
+    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+        """Return the survival of the drafts by the upper bounds of their hazards."""
+        rows = self._features.of_requests(context)
+        width = self._options.exploration * self._ridges.deviation(rows)
+        bound = np.clip(self._ridges.mean(rows) + width, _FLOOR, _CEILING)
+        return Drafts(context=context, survival=survival_of(bound), notes=(rows,))
 
-    def bounds(self, rows: FloatArray) -> FloatArray:
-        """Return [Kmax, B] upper bounds of the hazards."""
-        bound = self._ridges.mean(rows) + self._width * self._ridges.deviation(rows)
-        clipped: FloatArray = np.clip(bound, _FLOOR, _CEILING)
-        return clipped
+    def forecast_made(self, forecast: StepForecast) -> None:
+        """Do nothing: there is one source of drafts."""
 
-    def learn(self, outcome: StepOutcome, notes: tuple[FloatArray, ...]) -> None:
+    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
+        """Choose as planned."""
+        return Choice(forecast.best.verify, forecast.best.draft_depth, "planned")
+
+    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step and the features of its plan, if it was planned."""
-        for rows in notes:
+        outcome = step.outcome
+        for rows in step.plan.notes:
             positions = np.arange(self._kmax)[:, None]
             seen = positions < np.minimum(outcome.accepted + 1, outcome.verified)
             self._ridges.learn(rows, (positions < outcome.accepted).astype(np.float64), seen)
         self._features.learn(outcome)
+        return False
 
     def forget(self, slots: IntArray) -> None:
         """Reset the features of these slots."""
@@ -93,40 +98,19 @@ class LinearHazards:
         """Return an empty state: the coefficients are learned anew within some steps."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def check_state(self, saved: Any) -> None:
+        """Do nothing: only the cost profile is restored."""
+
+    def restore(self, saved: Any) -> None:
         """Do nothing: only the cost profile is restored."""
 
 
-class LinUcbPolicy(PlannedPolicy[FloatArray]):
+class LinUcbPolicy(PlannedPolicy):
     """LinUCB, per request."""
 
     name: ClassVar[str] = "linucb"
     summary: ClassVar[str] = "bandit: LinUCB on request features; K per request"
     Options: ClassVar[type[msgspec.Struct]] = LinUcbOptions
-    _saved_as: ClassVar[str] = "hazards"
 
     def __init__(self, options: LinUcbOptions, *, seed: int = 0) -> None:
-        super().__init__(options.profile, 0.0, seed)
-        self._options = options
-
-    def _make_hazards(self, capability: Capability) -> LinearHazards:
-        self._linear = LinearHazards(capability.max_draft_tokens, self._options)
-        return self._linear
-
-    def _see(self, context: StepContext) -> tuple[StepContext, FloatArray]:
-        return context, self._linear.features(context)
-
-    def _forecast(self, context: StepContext, seen: FloatArray) -> StepForecast:
-        survival = survival_of(self._linear.bounds(seen))
-        return forecast_step(context, survival, self._cost)
-
-    def _plan_on(self, forecast: StepForecast, seen: FloatArray) -> SpecPlan:
-        best = forecast.best
-        self._last_depth = best.draft_depth
-        return forecast.plan(best.verify, best.draft_depth, Mode.ON, "planned")
-
-    def _with_notes(self, plan: SpecPlan, seen: FloatArray) -> SpecPlan:
-        return msgspec.structs.replace(plan, notes=(seen,))
-
-    def _learn(self, step: FinishedStep) -> None:
-        self._linear.learn(step.outcome, step.plan.notes)
+        super().__init__(LinearAcceptance(options), options.profile, tpot_allowance=0.0, seed=seed)

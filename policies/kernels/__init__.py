@@ -1,4 +1,4 @@
-"""The machinery of compiled inner loops: two forms of a computation, sums in order, the disk cache.
+"""The machinery of compiled inner loops: two forms of a computation, and the disk cache.
 
 The computations themselves are in the rooms that use them.
 """
@@ -13,7 +13,6 @@ from adaptive_spec.policies.kernels.kernel import (
     prepare_kernels,
     select_kernel,
 )
-from adaptive_spec.policies.kernels.sums import sum_in_order
 
 __all__ = [
     "Kernel",
@@ -24,5 +23,4 @@ __all__ = [
     "numba_available",
     "prepare_kernels",
     "select_kernel",
-    "sum_in_order",
 ]

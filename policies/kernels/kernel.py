@@ -1,7 +1,8 @@
 """One inner loop of a decision in two forms: numpy's, which defines it, and a compiled loop.
 
-Both forms return the same bits, the sign of a zero aside: sums run in the same order, and ties are
-broken by counting.
+Both forms agree within rounding: their sums may run in different orders. Ties are broken by
+counting in both. Only the loops that a decision spends its time in have two forms: ranking and
+admitting drafts, learning of a step, and the step-time curve with its fit.
 
 Declaring a kernel compiles nothing and does not import numba. Policies that use kernels call
 `load_kernels` when they are built. It compiles all kernels declared so far, or loads them from the

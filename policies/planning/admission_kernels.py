@@ -11,62 +11,34 @@ import numpy as np
 from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.step import FloatArray, IntArray
 
-_RADIX_BITS = 8
-_RADIX = 1 << _RADIX_BITS
-_PASSES = 4
-_REQUEST_BITS = 32
-_REQUEST = (1 << _REQUEST_BITS) - 1
-"""The loop's item is (position << 32) | request: dividing by the batch size takes longer than the
-sort."""
-
 
 def _rank_loop(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
     kmax, batch = values.shape
     count = 0
     for i in range(batch):
         count += int(min(limit[i], kmax))
-    item = np.empty(count, np.int64)
-    key32 = np.empty(count, np.float32)
+    keys = np.empty(count, np.float32)
+    items = np.empty(count, np.int64)
     at = 0
     for j in range(kmax):
         for i in range(batch):
             if j < limit[i]:
-                item[at] = (j << _REQUEST_BITS) | i
+                items[at] = j * batch + i
                 # Adding zero turns -0.0 into 0.0, whose bits sort as a number does.
-                key32[at] = np.float32(values[j, i]) + np.float32(0.0)
+                keys[at] = np.float32(values[j, i]) + np.float32(0.0)
                 at += 1
-    # The complement, so that rising digits are falling values.
-    key = ~key32.view(np.uint32)
-    place = np.zeros((_PASSES, _RADIX), np.int64)
+    # One integer per draft: falling value first, then position, then request.
+    bits = keys.view(np.int32)
     for n in range(count):
-        bits = np.int64(key[n])
-        for digit in range(_PASSES):
-            place[digit, (bits >> (digit * _RADIX_BITS)) & (_RADIX - 1)] += 1
-    other_item = np.empty(count, np.int64)
-    other_key = np.empty(count, np.uint32)
-    for digit in range(_PASSES):
-        shift = digit * _RADIX_BITS
-        if count == 0 or place[digit, (np.int64(key[0]) >> shift) & (_RADIX - 1)] == count:
-            continue  # all have this digit
-        before = 0
-        for value in range(_RADIX):
-            here = place[digit, value]
-            place[digit, value] = before
-            before += here
-        for n in range(count):
-            bits = (np.int64(key[n]) >> shift) & (_RADIX - 1)
-            to = place[digit, bits]
-            other_item[to] = item[n]
-            other_key[to] = key[n]
-            place[digit, bits] = to + 1
-        item, other_item = other_item, item
-        key, other_key = other_key, key
+        items[n] |= np.int64(-bits[n]) << 32
+    items = np.sort(items)
     position = np.empty(count, np.int64)
     request = np.empty(count, np.int64)
     ordered = np.empty(count, np.float64)
     for n in range(count):
-        position[n] = item[n] >> _REQUEST_BITS
-        request[n] = item[n] & _REQUEST
+        item = items[n] & 0xFFFFFFFF
+        position[n] = item // batch
+        request[n] = item - position[n] * batch
         ordered[n] = values[position[n], request[n]]
     return position, request, ordered
 

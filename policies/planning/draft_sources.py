@@ -74,10 +74,6 @@ class DraftSources:
         of_copied = lookup.hazard(context.slots, match)
         survival, survival_copied = survival_of(hazard), survival_of(of_copied)
         drafted = context.draft_available
-        if context.capability.stops_drafting and context.confidence is not None:
-            # Their number follows the signals of this round beyond the first position, which must
-            # not decide the source of sampled drafts: as many as pay are expected instead.
-            drafted = np.where(drafted > 0, len(hazard), 0)
         worth = self._worth(survival, drafted)
         chosen = self._worth(survival_copied, copied) > worth
         if not chosen.any():

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 FRACTION = 1.0 / 8.0
 """Of the requests, in a step in which others speculate anyway."""
@@ -77,13 +77,6 @@ class Explorer:
         """The next depth the engine can run."""
         above = [k for k in self._capability.uniform_values if k > depth]
         return above[0] if above else depth
-
-    def draw(self, batch: int, fraction: float) -> BoolArray:
-        """[B] requests chosen at random, each with this probability; at least one."""
-        chosen: BoolArray = self._random.random(batch) < fraction
-        if batch and not chosen.any():
-            chosen[self._random.integers(batch)] = True
-        return chosen
 
     def extend(
         self, verify: IntArray, available: IntArray, fraction: float = FRACTION

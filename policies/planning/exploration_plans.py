@@ -15,12 +15,11 @@ from adaptive_spec.policies.planning.cost_probes import CostProbes
 from adaptive_spec.policies.planning.exploration import (
     FRACTION,
     FRACTION_OF_NONE,
-    LATE_PERIOD,
     Explorer,
 )
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.switch.modes import ModeMachine
-from adaptive_spec.step import BoolArray, FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 
 class Explored(NamedTuple):
@@ -51,11 +50,6 @@ class Exploring:
         self._explorer = explorer
         self._cost_probes = cost_probes
         self._extend_next = False
-
-    @property
-    def measuring(self) -> bool:
-        """What is drafted now is to be timed, all of it."""
-        return self._cost_probes.pending
 
     def costs_changed(self) -> None:
         """Step times have changed: time everything anew."""
@@ -92,17 +86,6 @@ class Exploring:
         if self._extend_next:
             depth = explorer.deeper(depth)
         return Explored(verify, depth, extends, propensity)
-
-    def extend_while_drafting(self, context: StepContext) -> None:
-        """The same where drafts are admitted as they are made: `draw_extended` is asked then.
-
-        Confident requests go deep by themselves; this is against a prejudice.
-        """
-        self._extend_next = context.step % LATE_PERIOD == 0
-
-    def draw_extended(self, batch: int) -> BoolArray | None:
-        """[B] requests that keep one draft more than is worth it; None in most steps."""
-        return self._explorer.draw(batch, FRACTION) if self._extend_next else None
 
     def timed(self, context: StepContext, forecast: StepForecast | None) -> SpecPlan | None:
         """Run a K that this load has not been timed with, if there is one that may be worth it.

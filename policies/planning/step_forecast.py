@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.policies.planning.admission_kernels import value_of
@@ -13,7 +15,7 @@ from adaptive_spec.policies.planning.planner import Admission, best_admission, d
 from adaptive_spec.policies.planning.throughput_weights import token_worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect
-from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 _HOPELESS, _HOPELESS_AGAIN = 0.7, 0.8
 """Goodput, relative to the best plan's, below which a K is not worth timing, or timing again."""
@@ -60,6 +62,9 @@ def forecast_step(
     if not drafter:
         draft_seconds = np.zeros_like(draft_seconds)
     capability = context.capability
+    if capability.ragged_penalty != cost.ragged_penalty:
+        capability = _with_penalty(capability, cost.ragged_penalty)
+        context = msgspec.structs.replace(context, capability=capability)
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
     if ahead is None and not uniform:
         weights = np.empty(context.batch_size)
@@ -129,6 +134,12 @@ def forecast_step(
         best,
         context.batch_size + value_of(survival, best.verify),
     )
+
+
+@lru_cache(maxsize=64)
+def _with_penalty(capability: Capability, penalty: float) -> Capability:
+    """The capability with the ragged penalty that was learned."""
+    return msgspec.structs.replace(capability, ragged_penalty=penalty)
 
 
 def convex_slopes(curve: FloatArray) -> FloatArray:
@@ -263,12 +274,9 @@ class StepForecast(NamedTuple):
         """Tokens [B] requests are expected to emit with these K_i."""
         return self.context.batch_size + value_of(self.survival, verify)
 
-    def verify_price(self, drafts: int | None = None) -> float:
-        """Goodput times the verify time of one draft more: the survival at which it pays.
-
-        `drafts`: beside so many; None: as the best plan verifies.
-        """
-        drafts = int(self.best.verify.sum()) if drafts is None else drafts
+    def verify_price(self) -> float:
+        """Goodput times the verify time of one draft more: the survival at which it pays."""
+        drafts = int(self.best.verify.sum())
         most = len(self.verify_seconds) - 1
         around = max(drafts // 2, self.context.batch_size // 4, 1)
         # From 1 on: that the first draft is dear is no reason against the others.
@@ -279,7 +287,7 @@ class StepForecast(NamedTuple):
         slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
         return self.best.goodput * slope
 
-    def verify_prices(self, drafts: int | None = None) -> FloatArray:
+    def verify_prices(self) -> FloatArray:
         """The same by position [Kmax], not falling.
 
         Of a single request the position is the number of drafts, so that each has a price of its
@@ -289,13 +297,9 @@ class StepForecast(NamedTuple):
         """
         kmax = len(self.survival)
         if self.context.batch_size > 1 or kmax < 2:
-            return np.full(kmax, self.verify_price(drafts))
+            return np.full(kmax, self.verify_price())
         slopes = convex_slopes(self.verify_seconds[1:])
         return self.best.goodput * np.concatenate((slopes[:1], slopes))
-
-    def pass_price(self) -> float:
-        """Goodput times the time of one draft pass more: the tokens it has to bring."""
-        return self.best.goodput * float(self.draft_seconds[-1] - self.draft_seconds[-2])
 
     def plan(
         self,
@@ -306,15 +310,13 @@ class StepForecast(NamedTuple):
         propensity: FloatArray | None = None,
         *,
         tokens: float | None = None,
-        expected_depth: int | None = None,
-        memo: str | None = None,
     ) -> SpecPlan:
-        """A plan with its prediction: of these tokens and passes, where more is known of them."""
-        passes, best = depth if expected_depth is None else expected_depth, self.best
-        if verify is best.verify and passes == best.draft_depth and mode is Mode.ON:
+        """A plan with its prediction; `tokens` where more is known than the forecast says."""
+        best = self.best
+        if verify is best.verify and depth == best.draft_depth and mode is Mode.ON:
             seconds = best.seconds
         else:
-            seconds = self.seconds_of(int(verify.sum()), passes, mode, ragged=is_ragged(verify))
+            seconds = self.seconds_of(int(verify.sum()), depth, mode, ragged=is_ragged(verify))
         if tokens is None:
             tokens = self.best_tokens if verify is best.verify else self.tokens_of(verify)
         return SpecPlan(
@@ -326,5 +328,4 @@ class StepForecast(NamedTuple):
             propensity=propensity,
             predicted_tokens=tokens,
             predicted_seconds=seconds + self.prefill_seconds,
-            memo=memo,
         )

@@ -1,7 +1,7 @@
 """Model file of the `regression` policy: validated JSON with a schema version.
 
-`adaptive-spec fit` writes the file; `docs/fit.md` describes it. A hazard head is a function from
-features to logits, stored as plain arrays: the reader never loads code or pickled objects.
+`adaptive-spec fit` writes the file; `docs/simulator.md` describes it. A hazard head is a function
+from features to logits, stored as plain arrays: the reader never loads code or pickled objects.
 """
 
 from __future__ import annotations

@@ -15,16 +15,17 @@ at its own and shallower positions, never on its own token.
 from __future__ import annotations
 
 import logging
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from adaptive_spec.policies.planned import PlannedPolicy
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policies.regression.hazards import FittedHazards, Survival
+from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
+from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.regression.hazards import FittedHazards
 from adaptive_spec.policies.regression.live_ranking import rank_live
-from adaptive_spec.policies.regression.model_file import default_model, load_model
-from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.policies.regression.model_file import RegressionModel, default_model, load_model
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, StepContext
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,57 +48,87 @@ class RegressionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     targets."""
 
 
-class RegressionPolicy(PlannedPolicy[Survival]):
+class FittedAcceptance:
+    """Acceptance by fitted hazards, and drafts ranked by them."""
+
+    saved_as = "corrections"
+
+    def __init__(self, model: RegressionModel, options: RegressionOptions) -> None:
+        self._options = options
+        self._model = model if options.confidence else msgspec.structs.replace(model, drafts=None)
+
+    def start(self, capability: Capability) -> None:
+        """Begin on an engine, with the fitted model alone."""
+        self._hazards = FittedHazards(
+            self._model, capability.max_draft_tokens, tasks=self._options.tasks
+        )
+
+    @property
+    def observations(self) -> IntArray:
+        """[Kmax] number of observations of each position."""
+        return self._hazards.observations
+
+    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+        """Return the survival of the drafts, by finished steps and with their signals."""
+        found = self._hazards.survival(context)
+        return Drafts(context=context, survival=found.stale, live=found.live, notes=found.logits)
+
+    def forecast_made(self, forecast: StepForecast) -> None:
+        """Do nothing: there is one source of drafts."""
+
+    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
+        """Choose as many drafts as planned, or by the ranking of their live survival."""
+        context, best, live = forecast.context, forecast.best, drafts.live
+        if live is None or context.capability.level is Level.UNIFORM or not best.verify.any():
+            return Choice(best.verify, best.draft_depth, "planned")
+        weighted = live if forecast.weights is None else live * forecast.weights
+        verify = rank_live(weighted, context.draft_available, forecast)
+        return Choice(verify, best.draft_depth, "ranked by confidence")
+
+    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+        """Correct the hazards by a finished step; changes are followed, not detected."""
+        self._hazards.learn(step.outcome, step.plan.notes)
+        return False
+
+    def widen(self) -> None:
+        """Trust the corrections less."""
+        self._hazards.widen()
+
+    def forget(self, slots: IntArray) -> None:
+        """Reset the state of these slots."""
+        self._hazards.forget(slots)
+
+    def state(self) -> dict[str, Any]:
+        """Return the corrections, JSON-compatible."""
+        return self._hazards.state()
+
+    def check_state(self, saved: Any) -> None:
+        """Do nothing: the corrections are checked against the engine's Kmax."""
+
+    def restore(self, saved: Any) -> None:
+        """Adopt saved corrections. Raises PolicyError if they do not fit."""
+        self._hazards.restore(saved)
+
+
+class RegressionPolicy(PlannedPolicy):
     """Policy that maximises the expected tokens per second of each step with fitted hazards."""
 
     name: ClassVar[str] = "regression"
     summary: ClassVar[str] = "hazards fitted offline (adaptive-spec fit), corrected online"
     Options: ClassVar[type[msgspec.Struct]] = RegressionOptions
-    _saved_as: ClassVar[str] = "corrections"
 
     def __init__(self, options: RegressionOptions, *, seed: int = 0) -> None:
         if options.model is None:
-            self._model = default_model()
+            model = default_model()
             _LOG.info(
                 "adaptive_spec: regression: no `model` given, so the shipped model is used; "
                 "fit your own with `adaptive-spec fit`"
             )
         else:
-            self._model = load_model(options.model)
-        super().__init__(options.profile or self._model.step_times, options.tpot_allowance, seed)
-        self._options = options
-
-    def _make_hazards(self, capability: Capability) -> FittedHazards:
-        model, options = self._model, self._options
-        if not options.confidence:
-            model = msgspec.structs.replace(model, drafts=None)
-        self._fitted = FittedHazards(model, capability.max_draft_tokens, tasks=options.tasks)
-        return self._fitted
-
-    def _see(self, context: StepContext) -> tuple[StepContext, Survival]:
-        return context, self._fitted.survival(context)
-
-    def _forecast(self, context: StepContext, seen: Survival) -> StepForecast:
-        return forecast_step(context, seen.stale, self._cost)
-
-    def _plan_on(self, forecast: StepForecast, seen: Survival) -> SpecPlan:
-        """Rank the planned drafts by confidence; sometimes explore one draft more."""
-        context, best, live = forecast.context, forecast.best, seen.live
-        verify, reason = best.verify, "planned"
-        if live is not None and context.capability.level is not Level.UNIFORM and verify.any():
-            weighted = live if forecast.weights is None else live * forecast.weights
-            verify = rank_live(weighted, context.draft_available, forecast)
-            reason = "ranked by confidence"
-        self._last_depth = best.draft_depth
-        explored = self._exploring.extended(
-            forecast, verify, best.draft_depth, self._fitted.observations
+            model = load_model(options.model)
+        super().__init__(
+            FittedAcceptance(model, options),
+            options.profile or model.step_times,
+            tpot_allowance=options.tpot_allowance,
+            seed=seed,
         )
-        if explored.extended:
-            reason = "exploring one deeper"
-        return forecast.plan(explored.verify, explored.depth, Mode.ON, reason, explored.propensity)
-
-    def _with_notes(self, plan: SpecPlan, seen: Survival) -> SpecPlan:
-        return msgspec.structs.replace(plan, notes=seen.logits)
-
-    def _learn(self, step: FinishedStep) -> None:
-        self._fitted.learn(step.outcome, step.plan.notes)

@@ -14,6 +14,11 @@ _MOSTLY_ONE = 0.75
 """Mean K from which a step counts as one of K = 1."""
 _NEAR = 0.25
 """A mean K this near to a whole one is that K."""
+_NEAR_TOP = 0.85
+"""Share of Kmax from which a mean K counts as Kmax: requests near their end verify fewer drafts."""
+_PROMPTS = 4
+"""Most prompt tokens of a step that tells a K, over the tokens of its decoding requests. Where
+outputs are short, nearly every step has as many prompt tokens as decoding requests."""
 
 
 class TimedLoads:
@@ -34,9 +39,11 @@ class TimedLoads:
         if cold:
             self._cold.add(load_bin(outcome.batch_size))
         mean = outcome.batch_tokens / outcome.batch_size - 1.0
-        depth = round(mean)
+        depth, top = round(mean), self._ladder[-1]
         between = abs(mean - depth) > _NEAR if depth else mean > 0.0
-        if outcome.prefill_tokens > outcome.batch_tokens or between:
+        if between and mean >= _NEAR_TOP * top:
+            depth, between = top, False
+        if between or outcome.prefill_tokens > _PROMPTS * outcome.batch_tokens:
             return
         for counts, load in (
             (self._by_bin, load_bin(outcome.batch_size)),

@@ -53,6 +53,7 @@ from adaptive_spec.policies.step_time.coverage import TimedLoads, alike
 from adaptive_spec.policies.step_time.normal_equations import absorb, exchange
 from adaptive_spec.policies.step_time.padding import Padding
 from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policies.step_time.ragged_penalty import RaggedPenalty
 from adaptive_spec.policies.step_time.robust_mean import MOST_EVIDENCE, StepCell
 from adaptive_spec.policies.step_time.step_curve_kernel import step_curve
 from adaptive_spec.step import Capability, FloatArray, StepOutcome
@@ -90,6 +91,7 @@ class CostModel:
         self._profile = profile
         self._cells: dict[tuple[int, int, int, int], StepCell] = {}
         self._timed = TimedLoads(capability)
+        self._ragged = RaggedPenalty(capability.ragged_penalty)
         self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
         if capability.off_pass:  # where the depth is fixed, as many as ever
@@ -117,6 +119,11 @@ class CostModel:
     def ready(self) -> bool:
         """There is something to predict from."""
         return self.samples > 0 or self._profile is not None or self.changes > 0
+
+    @property
+    def ragged_penalty(self) -> float:
+        """Extra verify time of a step whose K differ, relative to one of equal K."""
+        return self._ragged.value
 
     def verify_seconds(
         self, batch_size: int, context_tokens: int, prefill_tokens: int
@@ -159,7 +166,7 @@ class CostModel:
         seconds = float(np.dot(self._coefficients, self._features(outcome)))
         if outcome.ragged:
             drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
-            seconds += self._capability.ragged_penalty * (seconds - drafting)
+            seconds += self.ragged_penalty * (seconds - drafting)
         return seconds
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
@@ -175,7 +182,7 @@ class CostModel:
         if self._profile is None and (not self._unit or (self._guessed_by_prompts and not prompts)):
             self._guess(guess_from_scale(seconds, outcome), seconds)
             self._guessed_by_prompts = prompts
-        if outcome.ragged:
+        if self._capability.ragged_penalty and outcome.batch_size > 1:
             seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
         if self._doubted:
@@ -298,14 +305,21 @@ class CostModel:
         return as_profile(self._coefficients)
 
     def _ragged_share(self, outcome: StepOutcome, seconds: float, *, cold: bool) -> float:
-        """Seconds that a ragged batch took longer; the planner adds them to ragged plans."""
-        penalty = self._capability.ragged_penalty
-        if penalty <= 0.0:
-            return 0.0
+        """Learn the ragged penalty, and return the seconds that it added to this step.
+
+        The planner adds them to ragged plans.
+        """
         drafting = 0.0
         if not cold:
             drafting = float(self.draft_seconds(outcome.batch_size)[outcome.draft_depth])
-        return penalty / (1.0 + penalty) * max(seconds - drafting, 0.0)
+        verifying = max(seconds - drafting, 0.0)
+        expected = float(np.dot(self._coefficients, self._features(outcome, cold=cold))) - drafting
+        if not outcome.prefill_tokens and expected > _SHORTEST:
+            self._ragged.observe(verifying, expected, ragged=outcome.ragged)
+        if not outcome.ragged:
+            return 0.0
+        penalty = self.ragged_penalty
+        return penalty / (1.0 + penalty) * verifying
 
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])

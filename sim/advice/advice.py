@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,234 +12,325 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
-from adaptive_spec.sim.advice.observed import KindFacts, LoadFacts, Observed, observe
+from adaptive_spec.sim.advice.observed import Observed, observe
+from adaptive_spec.sim.advice.runs import Run, Runs
 from adaptive_spec.sim.advice.setups import SetUp
-from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, Outcome, World, worlds
-from adaptive_spec.sim.hardware.from_trace import TraceFit, read_timed_steps
+from adaptive_spec.sim.advice.values import (
+    CANNOT_TELL,
+    Advice,
+    BeyondLoad,
+    Fleet,
+    Prediction,
+    Verdict,
+    WhatIf,
+)
+from adaptive_spec.sim.advice.verdict import decide
+from adaptive_spec.sim.advice.worlds import (
+    FEWEST_TOKENS,
+    HALVES,
+    Change,
+    Outcome,
+    changed,
+    changes,
+    halves,
+    recorded_world,
+)
+from adaptive_spec.sim.hardware.from_trace import TimedSteps, TraceFit, read_timed_steps
 from adaptive_spec.sim.off_policy.intervals import Estimate, student_t
 
 CONFIDENCE = 0.95
-_WORTH_IT = 1.01
-"""Least gain for which a drafter's memory and upkeep are worth it."""
-_SURE = 0.03
-"""Half an interval, relative, below which more data would not change the advice."""
 _FEW_TRIALS = 200
 _MOST_CLIENTS = 1024
-
-Runs = dict[tuple[str, int], list[Outcome]]
-"""Outcome by set-up and load, one per world."""
-
-
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """One set-up.
-
-    Attributes:
-        name: of the set-up.
-        by_load: tokens per second at each load of `Advice.loads`.
-        tokens_per_second: over the recorded mix of loads.
-        gain: that over no speculation.
-        tpot_ms: p50 and p99 over requests of the recorded mix.
-        lines: what to paste.
-    """
-
-    name: str
-    by_load: list[Estimate]
-    tokens_per_second: Estimate
-    gain: Estimate
-    tpot_ms: tuple[float, float]
-    lines: list[str]
-
-
-class BeyondLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Best fixed K over no speculation at a load, recorded or up to four times the largest.
-
-    Attributes:
-        clients: requests at a time.
-        best_k: the best fixed K >= 1.
-        gain: its throughput over that without a drafter.
-    """
-
-    clients: int
-    best_k: int
-    gain: Estimate
-
-
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the command prints.
-
-    Attributes:
-        loads, kinds, overall, k_share, modes, kmax: what was recorded, see `observed`.
-        fit: agreement of the fitted step times; None without predictions.
-        predictions: set-ups, no speculation first.
-        by_clients: best fixed K by load.
-        leave_out_from: smallest load from which on no K gains; None: at none that was simulated.
-        verdict: what to do, a sentence.
-        recommended: names of the set-ups whose lines to paste, ours first.
-        certainty: sentences on how sure this is and what more data would settle.
-        memory: sentences on what the drafter's memory costs.
-    """
-
-    loads: list[LoadFacts]
-    kinds: list[KindFacts]
-    overall: LoadFacts
-    k_share: dict[int, float]
-    modes: dict[str, float]
-    kmax: int
-    fit: TraceFit | None = None
-    predictions: list[Prediction] = []
-    by_clients: list[BeyondLoad] = []
-    leave_out_from: int | None = None
-    verdict: str = ""
-    recommended: list[str] = []
-    certainty: list[str] = []
-    memory: list[str] = []
+_OTHER = {HALVES[0]: HALVES[1], HALVES[1]: HALVES[0]}
 
 
 def advise(
     traces: Sequence[Path],
     *,
+    engine: str = "vllm",
     drafter: str = "",
-    resamplings: int = 4,
+    fleet: Fleet | None = None,
+    resamplings: int = 8,
     tokens: int = FEWEST_TOKENS,
     seed: int = 0,
+    jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Advice, Observed]:
     """Read traces and predict what each set-up would have given.
 
     Args:
         traces: folders or segments of step traces of one server set-up.
+        engine: whose own set-ups are compared, of `setups.ENGINES`.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
+        fleet: what the verdict expresses the gain in; None: GPU time alone.
         resamplings: bootstrap worlds behind the intervals, >= 2.
         tokens: fewest tokens of a simulated run; more narrow the intervals.
         seed: of all draws.
-        progress: called with runs done and in all.
+        jobs: processes; None: one per CPU.
+        progress: called with the runs done and the runs in all.
 
     Raises DataError if the traces hold no measured steps or no verified drafts.
     """
     observed = observe(traces, seed=seed)
     seen = Advice(
+        engine=engine,
         loads=observed.loads,
         kinds=observed.kinds,
         overall=observed.overall,
         k_share=observed.k_share,
         modes=observed.modes,
         kmax=observed.kmax,
+        seconds=observed.seconds,
+        requests=observed.acceptance.records,
+        verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
     )
     try:
         steps = read_timed_steps(traces)
     except DataError as error:
-        verdict = "no prediction: the trace cannot tell what other K cost"
-        return msgspec.structs.replace(seen, verdict=verdict, certainty=[*_varied(error)]), observed
+        return msgspec.structs.replace(seen, verdict=_no_prediction(str(error))), observed
     drafts_by_look_up = observed.capability is not None and not observed.capability.off_pass
     name = drafter or ("ngram" if drafts_by_look_up else "eagle")
-    found = list(worlds(observed, steps, drafter=name, count=resamplings, seed=seed, tokens=tokens))
-    return _predicted(seen, observed, found, progress), observed
+    fit = recorded_world(observed, steps, drafter=name, seed=seed, tokens=tokens).fit
+    seen = msgspec.structs.replace(seen, fit=fit)
+    if refusal := _no_fit(fit):
+        return msgspec.structs.replace(seen, verdict=refusal), observed
+    predicted = _Predictor(
+        seen, observed, steps, name, resamplings=resamplings, tokens=tokens, seed=seed
+    ).predict(jobs, progress)
+    verdict = decide(predicted, fleet or Fleet(), _more_drafts(predicted, observed), resamplings)
+    return msgspec.structs.replace(predicted, verdict=verdict), observed
 
 
-def _varied(error: DataError) -> tuple[str, str]:
-    return (
-        str(error),
-        "record some minutes at the loads that you serve, in mode `on` with policy `thompson` or "
-        "`goodput`, then ask again: K must vary",
+def _no_prediction(error: str) -> Verdict:
+    return Verdict(
+        worth=CANNOT_TELL,
+        sentence="cannot tell: the trace does not show what other K cost",
+        answers=[
+            ("Missing", error),
+            (
+                "Record",
+                "some minutes at the loads that you serve, with K that vary: mode `on`, or mode "
+                "`shadow` with `shadow_share`, which runs another K in that share of the steps",
+            ),
+        ],
+        recommended=[],
     )
 
 
-def _predicted(
-    seen: Advice,
-    observed: Observed,
-    found: Sequence[World],
-    progress: Callable[[int, int], None],
-) -> Advice:
-    loads = [load.clients for load in seen.loads]
-    beyond = [n for n in (2 * loads[-1], 4 * loads[-1]) if n <= _MOST_CLIENTS]
-    none, warm = setups.no_speculation(), setups.warm_zero()
-    static = [setups.static(k) for k in range(1, seen.kmax + 1)]
-    fixed = list(itertools.product([none, *static], [*loads, *beyond]))
-    fixed += [(warm, clients) for clients in loads]
-    total = len(found) * (len(fixed) + 4 * len(loads)) + 3 * len(loads)
-    done = itertools.count(1)
-    runs: Runs = {}
+LARGEST_FIT_ERROR = 0.15
+"""Median relative error of the fitted step times beyond which predictions are worthless."""
 
-    def run(set_up: SetUp, clients: int, some: Sequence[World]) -> list[Outcome]:
-        outcomes = []
-        for world in some:
-            outcomes.append(world.run(set_up, clients))
-            progress(next(done), total)
-        return outcomes
 
-    for set_up, clients in fixed:
-        runs[set_up.name, clients] = run(set_up, clients, found)
+def _no_fit(fit: TraceFit) -> Verdict | None:
+    if fit.median_error <= LARGEST_FIT_ERROR:
+        return None
+    return Verdict(
+        worth=CANNOT_TELL,
+        sentence=(
+            "cannot tell: step times on this machine are not predictable "
+            f"(median error {fit.median_error:.0%}, at most {LARGEST_FIT_ERROR:.0%} is usable)"
+        ),
+        answers=[
+            ("Why", "the same batch takes different times: other work shares the machine"),
+            ("Do", "record on an idle or dedicated machine; more of the same data will not help"),
+        ],
+        recommended=[],
+    )
 
-    def speeds(zero: SetUp) -> setups.Speeds:
+
+class _Predictor:
+    """Simulates all set-ups on both halves, their resamplings and other traffic."""
+
+    def __init__(
+        self,
+        seen: Advice,
+        observed: Observed,
+        steps: TimedSteps,
+        drafter: str,
+        *,
+        resamplings: int,
+        tokens: int,
+        seed: int,
+    ) -> None:
+        self._seen = seen
+        self._loads = [load.clients for load in seen.loads]
+        self._shares = [load.share for load in seen.loads]
+        largest = self._loads[-1]
+        self._beyond = [n for n in (2 * largest, 4 * largest) if n <= _MOST_CLIENTS]
+        self._worlds = halves(
+            observed, steps, drafter=drafter, count=-(-resamplings // 2), seed=seed, tokens=tokens
+        )
+        self._drawn = [name for name in self._worlds if name not in HALVES][:resamplings]
+        self._changes = changes(observed)
+        for change in self._changes:
+            for half in HALVES:
+                self._worlds[f"{half}: {change.name}"] = changed(self._worlds[half], change)
+        self._none, self._warm = setups.no_speculation(), setups.warm_zero()
+        self._static = [setups.static(k, seen.engine) for k in range(1, seen.kmax + 1)]
+        self._ours = setups.ours(seen.kmax, seen.engine)
+
+    def predict(self, jobs: int | None, progress: Callable[[int, int], None]) -> Advice:
+        """Return the advice with all predictions and without a verdict."""
+        with Runs(self._worlds, jobs=jobs, progress=progress) as self._runs:
+            fixed = [
+                (half, each, clients)
+                for half in HALVES
+                for each in (self._none, *self._static)
+                for clients in (*self._loads, *self._beyond)
+            ]
+            fixed += [(half, self._warm, clients) for half in HALVES for clients in self._loads]
+            loads = len(self._loads)
+            later = 2 * 2 + 4 * len(self._drawn) + 6 * len(self._changes)
+            self._runs.expected = len(fixed) + later * loads
+            self._runs.make(fixed)
+            own = {half: self._tuned(half) for half in HALVES}
+            self._runs.make(
+                (half, each, clients)
+                for half in HALVES
+                for each in (own[_OTHER[half]], self._ours)
+                for clients in self._loads
+            )
+            native = self._best_native(own)
+            self._runs.make(self._paired_runs(own, native))
+            return self._advice(own, native)
+
+    def _tuned(self, half: str) -> SetUp:
+        """The engine's own set-up for several loads, tuned to a half."""
+        candidates = setups.native(
+            self._seen.engine, self._speeds((half,), self._warm), self._speeds((half,), self._none)
+        )
+        if len(candidates) == 1:
+            return candidates[0]
+        named = [
+            msgspec.structs.replace(each, name=f"{each.name} {number}")
+            for number, each in enumerate(candidates)
+        ]
+        self._runs.make((half, each, clients) for each in named for clients in self._loads)
+        tried = [self._speed(half, each.name) for each in named]
+        return candidates[int(np.argmax(tried))]
+
+    def _speeds(self, worlds: Sequence[str], zero: SetUp) -> setups.Speeds:
+        """Tokens per second by load and K, mean over worlds, with K = 0 run as `zero`."""
         return {
             clients: {
-                k: _estimate([each.tokens_per_second for each in runs[set_up.name, clients]]).value
-                for k, set_up in enumerate([zero, *static])
+                k: self._at(worlds, each.name, clients)
+                for k, each in enumerate([zero, *self._static])
             }
-            for clients in loads
+            for clients in self._loads
         }
 
-    lists = setups.sglang_lists(speeds(warm))
-    shares = [load.share for load in seen.loads]
-    tried = [
-        sum(
-            share * run(each, clients, found[:1])[0].tokens_per_second
-            for share, clients in zip(shares, loads, strict=True)
+    def _at(self, worlds: Sequence[str], name: str, clients: int) -> float:
+        outcomes = [self._runs.outcome(world, name, clients) for world in worlds]
+        return float(np.mean([each.tokens_per_second for each in outcomes]))
+
+    def _speed(self, world: str, name: str) -> float:
+        return self._runs.speed(world, name, self._loads, self._shares)
+
+    def _gain(self, name: str, over: str = setups.NO_SPECULATION) -> float:
+        """Ratio of two set-ups' tokens per second over both halves."""
+        return sum(self._speed(half, name) for half in HALVES) / sum(
+            self._speed(half, over) for half in HALVES
         )
-        for each in lists
-    ]
-    chosen = [
-        setups.vllm_table(speeds(warm)),
-        lists[int(np.argmax(tried))],
-        setups.tensorrt_llm_schedule(speeds(none)),
-        setups.ours(seen.kmax),
-    ]
-    for set_up, clients in itertools.product(chosen, loads):
-        runs[set_up.name, clients] = run(set_up, clients, found)
-    predictions = [_prediction(set_up, runs, loads, shares) for set_up in (none, *static, *chosen)]
-    by_clients = [_best_fixed(runs, static, clients) for clients in (*loads, *beyond)]
-    left_out = list(itertools.takewhile(lambda each: each.gain.value <= 1.0, by_clients[::-1]))
-    verdict, recommended = _verdict(predictions)
-    return msgspec.structs.replace(
-        seen,
-        fit=found[0].fit,
-        predictions=predictions,
-        by_clients=by_clients,
-        leave_out_from=left_out[-1].clients if left_out else None,
-        verdict=verdict,
-        recommended=recommended,
-        certainty=_certainty(seen, found[0].fit, predictions, observed),
-    )
 
+    def _best_native(self, own: Mapping[str, SetUp]) -> SetUp:
+        candidates = [*self._static, own[HALVES[0]]]
+        return max(candidates, key=lambda each: self._gain(each.name))
 
-def _prediction(
-    set_up: SetUp, runs: Runs, loads: Sequence[int], shares: Sequence[float]
-) -> Prediction:
-    def mixed(name: str) -> list[float]:
-        """Tokens per second over the mix of loads, by world."""
-        speeds = [[each.tokens_per_second for each in runs[name, load]] for load in loads]
-        return [float(value) for value in np.array(shares) @ np.array(speeds)]
+    def _paired_runs(self, own: Mapping[str, SetUp], native: SetUp) -> list[Run]:
+        """Runs for the intervals and for other traffic: a table meets the half it was not tuned on.
 
-    own, without = mixed(set_up.name), mixed(setups.NO_SPECULATION)
-    recorded = [runs[set_up.name, load][0] for load in loads]
-    return Prediction(
-        name=set_up.name,
-        by_load=[
-            _estimate([each.tokens_per_second for each in runs[set_up.name, load]])
-            for load in loads
-        ],
-        tokens_per_second=_estimate(own),
-        gain=_estimate([a / b for a, b in zip(own, without, strict=True)]),
-        tpot_ms=_tpot(recorded, shares),
-        lines=set_up.lines,
-    )
+        Of a fixed K, every half is the other one.
+        """
+        wanted: list[Run] = []
 
+        def add(world: str, half: str, factor: int = 1) -> None:
+            tuned = own[_OTHER[half]]
+            named = {each.name: each for each in (self._none, native, self._ours)}
+            if tuned.name in named:
+                named[tuned.name] = tuned
+            wanted.extend(
+                (world, each, factor * clients)
+                for each in named.values()
+                for clients in self._loads
+            )
 
-def _estimate(values: Sequence[float]) -> Estimate:
-    """Value of the recorded world, and an interval by the spread of the resampled ones."""
-    spread = float(np.std(values[1:], ddof=1))
-    half = student_t(CONFIDENCE, len(values) - 2) * spread
-    return Estimate(values[0], max(values[0] - half, 0.0), values[0] + half)
+        for world in self._drawn:
+            add(world, world.split("/")[0])
+        for change in self._changes:
+            for half in HALVES:
+                add(f"{half}: {change.name}", half, change.load)
+        return wanted
+
+    def _interval(self, name: str, over: str = setups.NO_SPECULATION) -> Estimate:
+        """Value of both halves; interval by the spread of each half's resamplings.
+
+        A resampling holds half of the trace, so the whole has half of its variance.
+        """
+        value = self._gain(name, over)
+        apart = []
+        for world in self._drawn:
+            half = world.split("/")[0]
+            middle = self._speed(half, name) / self._speed(half, over)
+            apart.append(self._speed(world, name) / self._speed(world, over) - middle)
+        spread = math.sqrt(float(np.mean(np.square(apart))) / len(HALVES))
+        half_width = student_t(CONFIDENCE, len(apart)) * spread
+        return Estimate(value, max(value - half_width, 0.0), value + half_width)
+
+    def _advice(self, own: Mapping[str, SetUp], native: SetUp) -> Advice:
+        table = setups.native(
+            self._seen.engine,
+            self._speeds(HALVES, self._warm),
+            self._speeds(HALVES, self._none),
+        )[0]
+        shown = msgspec.structs.replace(own[HALVES[0]], lines=table.lines)
+        if self._seen.engine == "sglang":  # which of its lists is best, the halves have said
+            shown = own[HALVES[0]]
+        decided = (native.name, setups.OURS)
+        predictions = [
+            self._prediction(each, each.name in decided)
+            for each in (self._none, *self._static, shown, self._ours)
+        ]
+        by_clients = [self._best_fixed(clients) for clients in (*self._loads, *self._beyond)]
+        left_out = list(itertools.takewhile(lambda each: each.gain <= 1.0, by_clients[::-1]))
+        return msgspec.structs.replace(
+            self._seen,
+            predictions=predictions,
+            native=native.name,
+            over_native=self._interval(setups.OURS, native.name),
+            what_if=[self._what_if(change, native.name) for change in self._changes],
+            by_clients=by_clients,
+            leave_out_from=left_out[-1].clients if left_out else None,
+        )
+
+    def _prediction(self, set_up: SetUp, decided: bool) -> Prediction:
+        recorded = [
+            self._runs.outcome(half, set_up.name, load) for half in HALVES for load in self._loads
+        ]
+        return Prediction(
+            name=set_up.name,
+            by_load=[self._at(HALVES, set_up.name, load) for load in self._loads],
+            tokens_per_second=sum(self._speed(half, set_up.name) for half in HALVES) / 2,
+            gain=self._gain(set_up.name),
+            interval=self._interval(set_up.name) if decided else None,
+            tpot_ms=_tpot(recorded, 2 * self._shares),
+            lines=set_up.lines,
+        )
+
+    def _what_if(self, change: Change, native: str) -> WhatIf:
+        worlds = [f"{half}: {change.name}" for half in HALVES]
+        loads = [change.load * clients for clients in self._loads]
+
+        def speed(name: str) -> float:
+            return sum(self._runs.speed(world, name, loads, self._shares) for world in worlds)
+
+        none = speed(setups.NO_SPECULATION)
+        return WhatIf(name=change.name, native=speed(native) / none, ours=speed("goodput") / none)
+
+    def _best_fixed(self, clients: int) -> BeyondLoad:
+        without = self._at(HALVES, setups.NO_SPECULATION, clients)
+        gains = [self._at(HALVES, each.name, clients) / without for each in self._static]
+        best = int(np.argmax(gains))
+        return BeyondLoad(clients=clients, best_k=best + 1, gain=gains[best])
 
 
 def _tpot(outcomes: Sequence[Outcome], shares: Sequence[float]) -> tuple[float, float]:
@@ -258,79 +350,12 @@ def _tpot(outcomes: Sequence[Outcome], shares: Sequence[float]) -> tuple[float, 
     return p50, p99
 
 
-def _best_fixed(runs: Runs, static: Sequence[SetUp], clients: int) -> BeyondLoad:
-    without = [each.tokens_per_second for each in runs[setups.NO_SPECULATION, clients]]
-    gains = [
-        _estimate(
-            [
-                own.tokens_per_second / none
-                for own, none in zip(runs[set_up.name, clients], without, strict=True)
-            ]
-        )
-        for set_up in static
-    ]
-    best = max(range(len(gains)), key=lambda place: gains[place].value)
-    return BeyondLoad(clients=clients, best_k=best + 1, gain=gains[best])
-
-
-def _verdict(predictions: Sequence[Prediction]) -> tuple[str, list[str]]:
-    best = max(predictions[1:], key=lambda each: each.gain.value)
-    ours = next(each for each in predictions if each.name == setups.OURS)
-    gain = f"{_percent(best.gain.value)} ({_percent(best.gain.low)} to {_percent(best.gain.high)})"
-    if best.gain.value < _WORTH_IT:
-        return (
-            f"leave speculation off: the best set-up, {best.name}, changes throughput by {gain}",
-            [setups.NO_SPECULATION],
-        )
-    if best.gain.low <= 1.0:
-        return (
-            f"not clear: the best set-up, {best.name}, changes throughput by {gain} over none",
-            [setups.OURS, setups.NO_SPECULATION],
-        )
-    natives = [each for each in predictions if each.name not in (setups.OURS, "none")]
-    native = max(natives, key=lambda each: each.tokens_per_second.value)
-    over = ours.tokens_per_second.value / native.tokens_per_second.value
-    return (
-        f"speculate: {ours.name} gains {_percent(ours.gain.value)} "
-        f"({_percent(ours.gain.low)} to {_percent(ours.gain.high)}) over none, "
-        f"{_percent(over)} over the best native set-up ({native.name})",
-        [setups.OURS, setups.TABLE, setups.CANDIDATES, setups.SCHEDULE],
-    )
-
-
-def _certainty(
-    seen: Advice, fit: TraceFit, predictions: Sequence[Prediction], observed: Observed
-) -> list[str]:
-    requests = observed.acceptance.records
-    said = [
-        f"step times: {fit.steps:,} steps, median error {fit.median_error:.1%}, predicted over "
-        f"measured time {fit.total:.3f}; acceptance: {requests:,} requests",
-        f"recorded loads: {seen.loads[0].clients} to {seen.loads[-1].clients} requests; "
-        "larger loads extend the fitted costs in a straight line",
-    ]
-    best = max(each.gain.value for each in predictions)
-    widest = max(
-        ((each.gain.high - each.gain.low) / 2 / each.gain.value, each.name)
-        for each in predictions
-        if each.gain.high >= best  # others can't change the advice
-    )
-    if widest[0] > _SURE:
-        times = (widest[0] / _SURE) ** 2
-        said.append(
-            f"the widest interval is ± {widest[0]:.1%} ({widest[1]}): a trace about "
-            f"{times:.0f} times as long would bring it to ± {_SURE:.0%}"
-        )
+def _more_drafts(seen: Advice, observed: Observed) -> str:
+    """Say which draft positions were verified too seldom; "" if none was."""
     trials = observed.acceptance.lengths.sum() * np.array(
         [sum(share for k, share in seen.k_share.items() if k > j) for j in range(seen.kmax)]
     )
     shallow = int((trials >= _FEW_TRIALS).sum())
-    if shallow < seen.kmax:
-        said.append(
-            f"positions beyond {shallow} were verified fewer than {_FEW_TRIALS} times: "
-            "record with a larger K to settle them"
-        )
-    return said
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
+    if shallow == seen.kmax:
+        return ""
+    return f"positions beyond {shallow} were verified fewer than {_FEW_TRIALS} times"

@@ -74,6 +74,7 @@ class Observed:
         late_confidence: the drafts' confidence came with the outcome of their step.
         mean_context: tokens of context per decoding request.
         pool_tokens: size of the KV pool; None if the engine did not say.
+        seconds: measured time of all steps.
     """
 
     loads: list[LoadFacts]
@@ -87,6 +88,7 @@ class Observed:
     late_confidence: bool
     mean_context: float
     pool_tokens: int | None
+    seconds: float
 
 
 @dataclass
@@ -145,7 +147,8 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
     Raises DataError naming file and step, or what the traces lack.
     """
     bands: dict[int, _Band] = defaultdict(_Band)
-    kinds: dict[int, _Positions] = defaultdict(_Positions)
+    kinds: dict[str, _Positions] = defaultdict(_Positions)
+    names = TaskNames()
     every, whole = _Positions(), _Band()
     k_counts: Counter[int] = Counter()
     modes: Counter[str] = Counter()
@@ -157,9 +160,10 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
         modes[step.mode.value] += 1
         k_counts.update(step.k)
         contexts += step.context_tokens
+        names.read(source, step)
         for row, name in enumerate(step.ids):
-            labels = (every,) if step.task is None else (every, kinds[step.task[row]])
-            for positions in labels:
+            label = names.of(source, step, row)
+            for positions in (every, kinds[label]) if label else (every,):
                 positions.requests.add((source, f"{step.process}/{name}"))
                 accepted = step.accepted[row]
                 positions.tried.update(range(min(accepted + 1, step.k[row])))
@@ -173,7 +177,7 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
     kept = [band for _, band in sorted(bands.items())]
     kept = [band for band in kept if band.seconds >= _LEAST_SHARE * whole.seconds]
     total = sum(band.seconds for band in kept)
-    shown = [(f"task {number}", found) for number, found in sorted(kinds.items()) if number >= 0]
+    shown = sorted(kinds.items())
     return Observed(
         loads=[band.facts(total) for band in kept],
         kinds=[every.facts("all", kmax), *(found.facts(name, kmax) for name, found in shown)],
@@ -186,7 +190,27 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
         late_confidence=late,
         mean_context=contexts / max(k_counts.total(), 1),
         pool_tokens=pool_tokens,
+        seconds=whole.seconds,
     )
+
+
+class TaskNames:
+    """Task labels by number, of each process of each source."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
+
+    def read(self, source: int, step: RecordedStep) -> None:
+        """Take up the labels that a step names."""
+        if step.task_names:
+            self._names[source, step.process].update(step.task_names)
+
+    def of(self, source: int, step: RecordedStep, row: int) -> str:
+        """Return the label of a request; "" without one."""
+        if step.task is None or step.task[row] < 0:
+            return ""
+        number = step.task[row]
+        return self._names[source, step.process].get(str(number), f"task {number}")
 
 
 def _all_steps(traces: Sequence[Path]) -> Iterable[tuple[int, RecordedStep]]:
@@ -201,11 +225,12 @@ def _acceptance(trace: Path, kmax: int, seed: int) -> AcceptanceData:
     """Acceptance of a trace, with prompt lengths and task labels of its requests."""
     data = read_step_trace(trace, depth=kmax, seed=seed)
     first: dict[int, tuple[int, str]] = {}
+    names = TaskNames()
     for request, step, row in read_request_steps(trace):
+        names.read(0, step)
         if step.emitted[row] and request not in first:
             mean = step.context_tokens // max(step.batch_size, 1)
             prompt = mean if step.contexts is None else step.contexts[row]
-            label = "" if step.task is None or step.task[row] < 0 else f"task {step.task[row]}"
-            first[request] = max(prompt, 1), label
+            first[request] = max(prompt, 1), names.of(0, step, row)
     prompts, labels = zip(*first.values(), strict=True)
     return replace(data, prompt_tokens=np.array(prompts, dtype=np.int64), labels=labels)

@@ -16,6 +16,8 @@ TABLE = "vLLM table"
 SCHEDULE = "TensorRT-LLM schedule"
 CANDIDATES = "SGLang candidates"
 
+ENGINES = ("vllm", "sglang", "trtllm")
+
 Speeds = Mapping[int, Mapping[int, float]]
 """Tokens per second by load and K."""
 
@@ -44,14 +46,14 @@ def no_speculation() -> SetUp:
     )
 
 
-def static(k: int) -> SetUp:
+def static(k: int, engine: str = "vllm") -> SetUp:
     """One K for all steps."""
-    return SetUp(
-        name=f"K = {k}",
-        policy="static",
-        options={"k": k},
-        lines=[f'vLLM: --speculative-config with "num_speculative_tokens": {k}'],
-    )
+    line = {
+        "vllm": f'--speculative-config with "num_speculative_tokens": {k}',
+        "sglang": f"--speculative-num-steps {k}",
+        "trtllm": f"speculative_config: max_draft_len: {k}",
+    }
+    return SetUp(name=f"K = {k}", policy="static", options={"k": k}, lines=[line[engine]])
 
 
 def warm_zero() -> SetUp:
@@ -59,17 +61,38 @@ def warm_zero() -> SetUp:
     return SetUp(name="K = 0, drafter warm", policy="batch_table", options={"table": [[1, 1, 0]]})
 
 
-def ours(kmax: int) -> SetUp:
+def ours(kmax: int, engine: str = "vllm") -> SetUp:
     """This package's default policy."""
-    option = json.dumps({"adaptive_spec": {"policy": "goodput"}})
-    return SetUp(
-        name=OURS,
-        policy="goodput",
-        lines=[
-            f'vLLM: keep "num_speculative_tokens": {kmax} and add',
+    option = json.dumps({"adaptive_spec": {"mode": "on"}})
+    lines = {
+        "vllm": [
+            f'VLLM_PLUGINS=adaptive_spec vllm serve ...   (keep "num_speculative_tokens": {kmax})',
             f"  --additional-config '{option}'",
         ],
-    )
+        "sglang": [
+            "SGLANG_PLUGINS=adaptive_spec ADAPTIVE_SPEC_CONFIG=FILE, in FILE",
+            '  {"mode": "on"}',
+        ],
+        "trtllm": ["TLLM_ADAPTIVE_SPEC=1 trtllm-serve ..."],
+    }
+    return SetUp(name=OURS, policy="goodput", lines=lines[engine])
+
+
+def native(engine: str, speeds: Speeds, without_drafter: Speeds) -> list[SetUp]:
+    """Return what the engine itself offers for several loads, tuned to these speeds.
+
+    Several for SGLang, of which one is to be chosen.
+
+    Args:
+        engine: one of `ENGINES`.
+        speeds: with the drafter's state kept current at K = 0.
+        without_drafter: the same with no drafter pass at K = 0.
+    """
+    if engine == "sglang":
+        return sglang_lists(speeds)
+    if engine == "trtllm":
+        return [tensorrt_llm_schedule(without_drafter)]
+    return [vllm_table(speeds)]
 
 
 def vllm_table(speeds: Speeds) -> SetUp:
@@ -81,7 +104,7 @@ def vllm_table(speeds: Speeds) -> SetUp:
         policy="batch_table",
         options={"table": table},
         lines=[
-            f'vLLM: --speculative-config with "num_speculative_tokens": {max(kmax, 1)},',
+            f'--speculative-config with "num_speculative_tokens": {max(kmax, 1)},',
             f'  "num_speculative_tokens_per_batch_size": {json.dumps(table)}',
         ],
     )
@@ -97,7 +120,7 @@ def tensorrt_llm_schedule(speeds: Speeds) -> SetUp:
         name=SCHEDULE,
         policy="trtllm_schedule",
         options={"schedule": schedule},
-        lines=[f"TensorRT-LLM: speculative_config: draft_len_schedule: {{{text}}}"],
+        lines=[f"speculative_config: draft_len_schedule: {{{text}}}"],
     )
 
 
@@ -126,7 +149,7 @@ def sglang_lists(speeds: Speeds) -> list[SetUp]:
                 policy="sglang_ema",
                 options={"tiers": tiers},
                 lines=[
-                    "SGLang: --speculative-adaptive --speculative-adaptive-config FILE, in FILE",
+                    "--speculative-adaptive --speculative-adaptive-config FILE, in FILE",
                     f"  {json.dumps(config)}",
                 ],
             )

@@ -1,4 +1,4 @@
-"""Advice as tables and sentences on a console, which the HTML page records."""
+"""Advice on a console: the verdict first, then the lines to paste, on request all figures."""
 
 from __future__ import annotations
 
@@ -8,20 +8,42 @@ from adaptive_spec.sim.advice.setups import NO_SPECULATION
 from adaptive_spec.sim.commands.printing import number, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
-    from adaptive_spec.sim.advice.advice import Advice
-    from adaptive_spec.sim.off_policy.intervals import Estimate
+    from adaptive_spec.sim.advice.values import Advice
 
 
-def print_advice(advice: Advice, console: Console) -> None:
-    """Print what ran, what other set-ups would have given, and what to configure."""
+def print_advice(advice: Advice, console: Console, *, details: bool = False) -> None:
+    """Print the verdict and what to configure; with `details`, all figures behind it."""
+    from rich.table import Table
+    from rich.text import Text
 
     def say(sentence: str, style: str = "") -> None:
         console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
+    verdict = advice.verdict
+    answers = Table.grid(padding=(0, 2), pad_edge=False)
+    answers.add_column(no_wrap=True)
+    answers.add_row("Worth it?", Text(verdict.sentence, style="bold"))
+    before = ""
+    for question, text in verdict.answers:
+        answers.add_row("" if question == before else question, Text(text))
+        before = question
+    console.print(answers)
+    for place, name in enumerate(verdict.recommended):
+        say("Paste" if not place else "or")
+        for line in next(each.lines for each in advice.predictions if each.name == name):
+            say(f"  {line}", "green")
+    for sentence in advice.memory:
+        say(sentence)
+    if details or not advice.predictions:
+        _print_details(advice, console, say)
+    else:
+        say("all figures: --details; a page with charts: --html FILE")
+
+
+def _print_details(advice: Advice, console: Console, say: object) -> None:
+    assert callable(say)
     k_share = ", ".join(f"K = {k} {share:.0%}" for k, share in advice.k_share.items())
     modes = ", ".join(f"{mode} {share:.0%}" for mode, share in advice.modes.items())
     console.print(_recorded(advice))
@@ -31,13 +53,20 @@ def print_advice(advice: Advice, console: Console) -> None:
         say(f"acceptance by position, {kind.name} ({kind.requests:,} requests): {rates}")
     if advice.predictions:
         console.print(_predicted(advice))
-        say(_by_clients(advice))
-    say(advice.verdict, "bold")
-    for name in advice.recommended:
-        for line in next(each.lines for each in advice.predictions if each.name == name):
-            say(f"  {line}", "green")
-    for sentence in (*advice.memory, *advice.certainty):
-        say(f"- {sentence}")
+        say(by_clients(advice))
+        say(METHOD)
+    if advice.fit is not None:
+        say(
+            f"step times: {advice.fit.steps:,} steps, median error {advice.fit.median_error:.1%}, "
+            f"predicted over measured time {advice.fit.total:.3f}"
+        )
+
+
+METHOD = (
+    "The engine's own set-ups are tuned on one half of the trace and judged on the other; goodput "
+    "learns while it runs. Intervals are 95 %, by resampling. Loads beyond the recorded ones "
+    "extend the fitted costs in a straight line."
+)
 
 
 def _recorded(advice: Advice) -> object:
@@ -66,30 +95,24 @@ def _predicted(advice: Advice) -> object:
     )
     for each in advice.predictions:
         if each.name == NO_SPECULATION:
-            figures = [number(load.value) for load in each.by_load]
-            total = number(each.tokens_per_second.value)
-            interval = _interval(each.tokens_per_second, 0)
+            figures = [number(load) for load in each.by_load]
+            total = number(each.tokens_per_second)
         else:
-            figures = _ratios(each.by_load, none.by_load)
-            total, interval = f"{each.gain.value:.3f}", _interval(each.gain, 3)
+            pairs = zip(each.by_load, none.by_load, strict=True)
+            figures = [f"{own / other:.2f}" for own, other in pairs]
+            total = f"{each.gain:.3f}"
+        span = each.interval
+        interval = "" if span is None else f"{span.low:.3f}–{span.high:.3f}"
         tpot = " ".join(number(value) for value in each.tpot_ms)
-        best = each.gain.value == max(other.gain.value for other in advice.predictions)
-        style = "bold" if best else ""
+        style = "bold" if each.name == advice.verdict.recommended[0] else ""
         made.add_row(each.name, *figures, total, interval, tpot, style=style)
     return made
 
 
-def _ratios(own: Sequence[Estimate], none: Sequence[Estimate]) -> list[str]:
-    return [f"{a.value / b.value:.2f}" for a, b in zip(own, none, strict=True)]
-
-
-def _interval(estimate: Estimate, digits: int) -> str:
-    return f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
-
-
-def _by_clients(advice: Advice) -> str:
+def by_clients(advice: Advice) -> str:
+    """Say which fixed K is best at which load, and from where on none is."""
     best = ", ".join(
-        f"{each.clients}: K = {each.best_k} × {each.gain.value:.2f}" for each in advice.by_clients
+        f"{each.clients}: K = {each.best_k} × {each.gain:.2f}" for each in advice.by_clients
     )
     largest = advice.by_clients[-1].clients
     left_out = (

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json, standard_output
+from adaptive_spec.sim.commands.printing import (
+    ProgressLines,
+    print_json,
+    progress_bar,
+    standard_output,
+)
 
-if TYPE_CHECKING:
-    from adaptive_spec.sim.advice.advice import Advice
+Engine = Literal["vllm", "sglang", "trtllm"]
+MONEY, OUTPUT, PRECISION = "Money and memory", "Output", "Precision"
 
 
 def advise(
@@ -23,46 +28,84 @@ def advise(
         typer.Option(help="URL of a server that writes a step trace on this machine."),
     ] = None,
     key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
+    engine: Annotated[
+        Engine, typer.Option(help="Whose own set-ups to compare with, and whose lines to print.")
+    ] = "vllm",
+    gpus: Annotated[
+        int, typer.Option(min=0, help="GPUs that serve this traffic.", rich_help_panel=MONEY)
+    ] = 0,
+    gpu_hour_price: Annotated[
+        float, typer.Option(min=0, help="Of one GPU, any currency.", rich_help_panel=MONEY)
+    ] = 0.0,
     drafter: Annotated[
         str, typer.Option(help="The drafter that ran, such as eagle, mtp or ngram.")
     ] = "",
     model: Annotated[
-        Path | None, typer.Option(help="Folder of the target model, for the drafter's memory.")
+        Path | None,
+        typer.Option(help="Folder of the target, for the drafter's memory.", rich_help_panel=MONEY),
     ] = None,
     draft_model: Annotated[
-        Path | None, typer.Option(help="Folder of the draft model, for its memory.")
+        Path | None,
+        typer.Option(help="Folder of the draft model, for its memory.", rich_help_panel=MONEY),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the same as an HTML page.")] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print all figures, too.", rich_help_panel=OUTPUT)
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with charts.", rich_help_panel=OUTPUT),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead.", rich_help_panel=OUTPUT)
+    ] = False,
     resamplings: Annotated[
-        int, typer.Option(min=2, max=50, help="Bootstrap worlds behind the intervals.")
-    ] = 4,
-    tokens: Annotated[int, typer.Option(min=100, help="Fewest tokens of a simulated run.")] = 4000,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+        int,
+        typer.Option(
+            min=2, max=100, help="Bootstrap worlds behind the intervals.", rich_help_panel=PRECISION
+        ),
+    ] = 8,
+    tokens: Annotated[
+        int,
+        typer.Option(min=100, help="Fewest tokens of a simulated run.", rich_help_panel=PRECISION),
+    ] = 4000,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws.", rich_help_panel=PRECISION)] = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes. Default: one per CPU.", rich_help_panel=PRECISION),
+    ] = None,
 ) -> None:
-    """Say what speculation brings on recorded traffic, and which lines to configure.
+    """Is speculation worth it on this traffic: plugin, table or nothing, and how sure is that?
 
-    Compares no speculation, every fixed K, the best tables of vLLM, SGLang and TensorRT-LLM for
-    this traffic, and goodput, by simulation on the recorded acceptance and step times.
+    Simulates no speculation, every fixed K, the engine's own table and goodput on the recorded
+    acceptance and step times. The table is tuned on one half of the trace and judged on the other.
+
+    Example: adaptive-spec advise TRACES --gpus 8 --html advice.html
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from adaptive_spec.sim.advice.advice import advise as predict
     from adaptive_spec.sim.advice.memory import memory_cost
+    from adaptive_spec.sim.advice.values import Fleet
+    from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
 
     places = _places(traces or [], server, key)
-    stderr = Console(stderr=True)
-    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        task = progress.add_task("simulating")
+    with progress_bar() as bar:
+        task, lines = bar.add_task("simulating"), ProgressLines()
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+            if not bar.console.is_terminal and (line := lines.line(done, total)):
+                bar.console.print(line, highlight=False)
+
         found, observed = predict(
             places,
+            engine=engine,
             drafter=drafter,
+            fleet=Fleet(gpus=gpus, gpu_hour_price=gpu_hour_price),
             resamplings=resamplings,
             tokens=tokens,
             seed=seed,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            jobs=jobs,
+            progress=advance,
         )
     if draft_model is not None:
         import msgspec
@@ -70,11 +113,11 @@ def advise(
         said = memory_cost(model, draft_model, observed.pool_tokens, observed.mean_context)
         found = msgspec.structs.replace(found, memory=said)
     if html is not None:
-        _write_page(found, html)
+        _write(html, advice_page(found))
     if json:
         print_json(found)
     else:
-        print_advice(found, standard_output())
+        print_advice(found, standard_output(), details=details)
 
 
 def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:
@@ -98,18 +141,9 @@ def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:
     return [Path(name) for name in sorted(found)]
 
 
-def _write_page(found: Advice, path: Path) -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
+def _write(path: Path, page: str) -> None:
     from adaptive_spec.errors import DataError
-    from adaptive_spec.sim.commands.advice_screen import print_advice
 
-    console = Console(record=True, width=150, file=StringIO(), force_terminal=True)
-    print_advice(found, console)
-    # Sentences are not broken on the console; a page breaks them at its own width.
-    page = console.export_html().replace('<pre style="', '<pre style="white-space:pre-wrap;', 1)
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:

@@ -32,7 +32,7 @@ def evaluate(
 ) -> None:
     """Estimate tokens per second of policies from a trace of another one, without running them.
 
-    Only decisions that the recorded policy could have made can be judged; see docs/off_policy.md.
+    Only decisions that the recorded policy could have made can be judged; see docs/simulator.md.
     """
     from adaptive_spec.sim.off_policy.draws import DrawKind
     from adaptive_spec.sim.off_policy.evaluation import evaluate as evaluate_trace

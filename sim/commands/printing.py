@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
+
+LINE_SECONDS = 10.0
+"""Time between two lines of progress in a log."""
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +66,33 @@ def progress_bar() -> Progress:
         transient=True,
         disable=not stderr.is_terminal,
     )
+
+
+class ProgressLines:
+    """Progress as lines for a log, at most one each `LINE_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+        self._said = 0.0
+
+    def line(self, done: int, total: int, now: float | None = None) -> str:
+        """Return a line with the time left; "" where none is due.
+
+        Args:
+            done: runs done.
+            total: runs in all.
+            now: monotonic seconds; None: now.
+        """
+        now = time.monotonic() if now is None else now
+        if self._first is None:
+            self._first, self._said = (done, now), now
+        before, began = self._first
+        if now - self._said < LINE_SECONDS or done == before:
+            return ""
+        self._said = now
+        left = (now - began) / (done - before) * (total - done)
+        minutes, seconds = divmod(round(left), 60)
+        return f"{done} of {total} runs, about {minutes}:{seconds:02} left"
 
 
 def table(title: str, first: str, *figures: str, least: int = 0) -> Table:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adaptive_spec.sim.results.result import Result
     from adaptive_spec.sim.scenario import Scenario
 
+LOAD, MACHINE, POLICIES, OUTPUT = "Load", "Machine", "Policies", "Output"
 DEFAULT_KMAX = 8
 DEFAULT_ACCEPTANCE = "model:mixed"
 DEFAULT_POLICIES = ["off", "static:k=3", "goodput"]
@@ -30,27 +31,40 @@ def replay(
     load: Annotated[
         str,
         typer.Option(
-            help="closed:N, poisson:RATE, gamma:RATE:CV, or a file or folder. Default: bursts."
+            help="closed:N, poisson:RATE, gamma:RATE:CV, or a file or folder. "
+            "Default: moving.yaml, a load with bursts.",
+            rich_help_panel=LOAD,
         ),
     ] = "",
     acceptance: Annotated[
         list[str] | None,
         typer.Option(
             help="File with acceptance, model:NAME or record:NAME[:KIND]; repeat to mix. "
-            f"Default: {DEFAULT_ACCEPTANCE}."
+            f"Default: {DEFAULT_ACCEPTANCE}.",
+            rich_help_panel=LOAD,
         ),
     ] = None,
-    drafter: Annotated[str, typer.Option(help="How drafts are made: eagle, ngram, ...")] = "eagle",
-    hardware: Annotated[str, typer.Option(help="Name or file of a profile.")] = "h100-llama-8b",
+    drafter: Annotated[
+        str, typer.Option(help="How drafts are made: eagle, ngram, ...", rich_help_panel=MACHINE)
+    ] = "eagle",
+    hardware: Annotated[
+        str, typer.Option(help="Name or file of a profile.", rich_help_panel=MACHINE)
+    ] = "h100-llama-8b",
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"NAME[:key=value,...]; repeat to compare. Default: {', '.join(DEFAULT_POLICIES)}."
+            help="NAME[:key=value,...]; repeat to compare. "
+            f"Default: {', '.join(DEFAULT_POLICIES)}.",
+            rich_help_panel=POLICIES,
         ),
     ] = None,
     kmax: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Kmax. Default: {DEFAULT_KMAX}, or what the drafter can make."),
+        typer.Option(
+            min=1,
+            help=f"Kmax. Default: {DEFAULT_KMAX}, or what the drafter can make.",
+            rich_help_panel=MACHINE,
+        ),
     ] = None,
     tokens: Annotated[
         int | None,
@@ -58,74 +72,139 @@ def replay(
             min=1,
             help="Stop after this many emitted tokens. "
             f"Default: the whole file; {ENDLESS_TOKENS:,} of an endless load, per seed.",
+            rich_help_panel=LOAD,
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1e-3, help="Stop after this many simulated seconds.")
+        float | None,
+        typer.Option(
+            min=1e-3, help="Stop after this many simulated seconds.", rich_help_panel=LOAD
+        ),
     ] = None,
     confidence_auc: Annotated[
         float | None,
-        typer.Option(min=0.5, max=0.999, help="Add a synthetic draft confidence of this AUC."),
+        typer.Option(
+            min=0.5,
+            max=0.999,
+            help="Add a synthetic draft confidence of this AUC.",
+            rich_help_panel=LOAD,
+        ),
     ] = None,
     warmup_steps: Annotated[
-        int, typer.Option(min=0, help="Steps at the beginning that the figures leave out.")
+        int,
+        typer.Option(
+            min=0, help="Steps at the beginning that the figures leave out.", rich_help_panel=LOAD
+        ),
     ] = 0,
     level: Annotated[
-        int, typer.Option(min=0, max=2, help="0: one K per batch; 1: K per request; 2: depth too.")
+        int,
+        typer.Option(
+            min=0,
+            max=2,
+            help="0: one K per batch; 1: K per request; 2: depth too.",
+            rich_help_panel=MACHINE,
+        ),
     ] = 2,
     ladder: Annotated[
-        str, typer.Option(help="K values that may run at level 0, such as 0,1,3,5.")
+        str,
+        typer.Option(
+            help="K values that may run at level 0, such as 0,1,3,5.", rich_help_panel=MACHINE
+        ),
     ] = "",
     delay: Annotated[
-        int, typer.Option(min=0, max=2, help="Steps until an outcome is known to the policy.")
+        int,
+        typer.Option(
+            min=0,
+            max=2,
+            help="Steps until an outcome is known to the policy.",
+            rich_help_panel=MACHINE,
+        ),
     ] = 0,
-    max_running: Annotated[int, typer.Option(min=1, help="Requests admitted at a time.")] = 256,
-    max_batch_tokens: Annotated[int, typer.Option(min=1, help="Token budget of a step.")] = 8192,
+    max_running: Annotated[
+        int, typer.Option(min=1, help="Requests admitted at a time.", rich_help_panel=MACHINE)
+    ] = 256,
+    max_batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Token budget of a step.", rich_help_panel=MACHINE)
+    ] = 8192,
     kv_tokens: Annotated[
-        int | None, typer.Option(min=1, help="KV pool. Default: what memory leaves.")
+        int | None,
+        typer.Option(min=1, help="KV pool. Default: what memory leaves.", rich_help_panel=MACHINE),
     ] = None,
     memory_guard: Annotated[
-        bool, typer.Option(help="Shrink K before the KV pool runs out.")
+        bool, typer.Option(help="Shrink K before the KV pool runs out.", rich_help_panel=MACHINE)
     ] = True,
     reentry_ms: Annotated[
-        float, typer.Option(min=0.0, help="What it costs to speculate again after OFF.")
+        float,
+        typer.Option(
+            min=0.0, help="What it costs to speculate again after OFF.", rich_help_panel=MACHINE
+        ),
     ] = 0.0,
     ragged_penalty: Annotated[
-        float, typer.Option(min=0.0, help="Relative extra verify time where K differs in a batch.")
+        float,
+        typer.Option(
+            min=0.0,
+            help="Relative extra verify time where K differs in a batch.",
+            rich_help_panel=MACHINE,
+        ),
     ] = 0.0,
     ttft_limit: Annotated[
-        float | None, typer.Option(min=1e-3, help="Milliseconds; for goodput.")
+        float | None,
+        typer.Option(min=1e-3, help="Milliseconds; for goodput.", rich_help_panel=LOAD),
     ] = None,
     tpot_limit: Annotated[
-        float | None, typer.Option(min=1e-3, help="Milliseconds; for goodput.")
+        float | None,
+        typer.Option(min=1e-3, help="Milliseconds; for goodput.", rich_help_panel=LOAD),
     ] = None,
     oracles: Annotated[
         Literal["auto", "always", "never"],
         typer.Option(
             help="Hold results against the best fixed K and perfect foresight. "
-            f"auto: up to {ORACLE_TOKENS:,} tokens."
+            f"auto: up to {ORACLE_TOKENS:,} tokens.",
+            rich_help_panel=POLICIES,
         ),
     ] = "auto",
     trace: Annotated[
-        Path | None, typer.Option(help="Folder for step traces, one folder per policy.")
+        Path | None,
+        typer.Option(help="Folder for step traces, one folder per policy.", rich_help_panel=OUTPUT),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes load, records and policy.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Fixes load, records and policy.", rich_help_panel=POLICIES)
+    ] = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per policy, from --seed on; figures are their means.")
+        int,
+        typer.Option(
+            min=1,
+            help="Runs per policy, from --seed on; figures are their means.",
+            rich_help_panel=POLICIES,
+        ),
     ] = SEEDS,
     kernel: Annotated[
-        Literal["auto", "numpy", "numba"], typer.Option(help="Implementation of the planner.")
+        Literal["auto", "numpy", "numba"],
+        typer.Option(help="Implementation of the planner.", rich_help_panel=POLICIES),
     ] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)
+    ] = False,
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="With --json: K and batch size over time as well.")
+        bool,
+        typer.Option(
+            "--timeline",
+            help="With --json: K and batch size over time as well.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """Replay a load against a machine's cost profile, once per policy.
 
-    Without options: a load with bursts, of requests that differ in how well drafts fit, on an
-    H100 profile.
+    Without options: fixed K and goodput at three loads, on one screen.
+
+    Example: adaptive-spec replay --load closed:32 --acceptance TRACE --policy goodput
     """
+    if len(sys.argv) == 2 and sys.argv[1] == "replay":
+        from adaptive_spec.sim.commands.showcase import showcase
+
+        showcase()
+        return
     from adaptive_spec.policies.kernels import select_kernel
     from adaptive_spec.sim.policy_choice import parse_policy
 

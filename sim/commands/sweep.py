@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from adaptive_spec.sim.commands.printing import (
+    ProgressLines,
     number,
     print_json,
     progress_bar,
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from adaptive_spec.sim.report.leaderboard import Condition
     from adaptive_spec.sim.sweep.results import SweepResults
     from adaptive_spec.sim.sweep.run import Plan
-
-
-LINE_SECONDS = 30.0
-"""Seconds between lines of progress where standard error is no terminal and shows no bar."""
 
 
 def sweep(
@@ -103,13 +99,13 @@ def _run(
     with progress_bar() as progress:
         stderr = progress.console
         bar = progress.add_task("runs", total=len(plan.tasks))
-        lines = _ProgressLines(len(plan.tasks))
+        lines = ProgressLines()
 
         def advance(done: int, outcome: Outcome | None) -> None:
             progress.update(bar, completed=done)
             if outcome is None and done:
                 stderr.print(f"{done} of {len(plan.tasks)} runs were finished before")
-            if not stderr.is_terminal and (line := lines.line(done, time.monotonic())):
+            if not stderr.is_terminal and (line := lines.line(done, len(plan.tasks))):
                 stderr.print(line, highlight=False)
             if outcome is not None and outcome.error is not None:
                 stderr.print(f"[red]failed[/red] {escape(f'{outcome.text}: {outcome.error}')}")
@@ -122,31 +118,6 @@ def _run(
                 markup=False,
             )
             raise typer.Exit(130) from None
-
-
-class _ProgressLines:
-    """Progress of a sweep as lines for a log.
-
-    Args:
-        total: runs of the sweep.
-    """
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._first: tuple[int, float] | None = None
-        self._said = 0.0
-
-    def line(self, done: int, now: float) -> str:
-        """Return a line with the time left, at most one each `LINE_SECONDS`; else ""."""
-        if self._first is None:
-            self._first, self._said = (done, now), now
-        before, began = self._first
-        if now - self._said < LINE_SECONDS or done == before:
-            return ""
-        self._said = now
-        left = (now - began) / (done - before) * (self._total - done)
-        minutes, seconds = divmod(round(left), 60)
-        return f"{done} of {self._total} runs, about {minutes}:{seconds:02} left"
 
 
 def _print_json(results: SweepResults, directory: Path) -> None:

@@ -18,12 +18,6 @@ def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) 
             ladder=options.ladder,
             token_buckets=hardware.token_buckets,
             depth_follows=drafter.depth_follows,
-            stops_drafting=(
-                options.stops_drafting
-                and not options.late_confidence
-                and drafter.depth_follows
-                and options.level is Level.FULL
-            ),
             off_pass=drafter.off_pass,
             # With a fixed draft depth the drafter's passes run whatever is decided.
             cold_off=options.level is not Level.VERIFY or not drafter.off_pass,

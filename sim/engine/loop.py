@@ -29,7 +29,7 @@ from adaptive_spec.sim.engine.arrivals import Arrivals
 from adaptive_spec.sim.engine.capability import capability_of
 from adaptive_spec.sim.engine.context import step_context
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
-from adaptive_spec.sim.engine.early_stop import drafts_made
+from adaptive_spec.sim.engine.early_stop import DraftStopper, drafts_made
 from adaptive_spec.sim.engine.kv_pool import KvPool, pool_tokens
 from adaptive_spec.sim.engine.measurements import Limits, Measurements
 from adaptive_spec.sim.engine.options import EngineOptions
@@ -43,6 +43,7 @@ from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.step import (
     IntArray,
+    Level,
     Mode,
     SpecPlan,
     StepOutcome,
@@ -108,6 +109,9 @@ class Engine:
             trace=Trace(directory=trace_directory, max_segments=1 << 20),
             fail_open=FailOpen(max_decision_ms=math.inf),
         )
+        stops = options.stops_drafting and options.level is Level.FULL and drafter.depth_follows
+        stops = stops and not options.late_confidence
+        self._stopper = policy if stops and isinstance(policy, DraftStopper) else None
         counters = None if counts else FaultCounters()
         self.controller = Controller(
             policy, self.capability, config, counters=counters, logger=_LOG
@@ -241,9 +245,7 @@ class Engine:
             from_lookup = from_lookup[:batch_size]  # the latest may have been preempted
         accepted = self.accepted.count(batch, verify, drafts, from_lookup)
         emitted = accepted + 1
-        drafted, depth = drafts_made(
-            self.controller, self._step, batch, self.accepted, emitted, depth
-        )
+        drafted, depth = drafts_made(self._stopper, batch, self.accepted, emitted, depth)
         drafting = batch_size + len(prompt.ended)
         seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
         if batch_size:
@@ -327,7 +329,11 @@ class Engine:
                 member.slot = self.controller.slots.assign(member.request.id)
                 joining.append(member)
         if joining:
-            tasks = [self._tasks.setdefault(m.request.task, len(self._tasks) - 1) for m in joining]
+            for label in (member.request.task for member in joining):  # in order: numbers repeat
+                if label not in self._tasks:
+                    self._tasks[label] = len(self._tasks) - 1
+                    self.controller.counters.name_task(self._tasks[label], label)
+            tasks = [self._tasks[member.request.task] for member in joining]
             batch.join(joining, tasks, depth)
         return ended
 

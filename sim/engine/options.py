@@ -19,10 +19,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_draft_tokens: Kmax.
         level: granularity of control, as of a real engine.
         ladder: K values that may run at level UNIFORM; empty: all.
-        stops_drafting: ask the policy after each pass of a drafter that follows, where acceptance
-            has a confidence; as an engine does whose draft loop is not one fused graph.
+        stops_drafting: let a baseline that decides after each pass end the draft loop, at level
+            FULL, where acceptance has a confidence. No server does.
         late_confidence: what the drafter showed is known with the step's outcome, not before the
-            step; as under asynchronous scheduling. Nothing stops drafting then.
+            step; as under asynchronous scheduling.
         delay: steps between a step and the moment its outcome is known to the policy.
         max_running: requests admitted at a time.
         max_batch_tokens: token budget of a step; what decoding leaves goes to prompts, in chunks.
@@ -38,7 +38,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_draft_tokens: Positive = 6
     level: Level = Level.FULL
     ladder: tuple[int, ...] = ()
-    stops_drafting: bool = True
+    stops_drafting: bool = False
     late_confidence: bool = False
     delay: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
     max_running: Positive = 256

@@ -13,6 +13,7 @@ from adaptive_spec.sim.hardware.models import MODELS, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 from adaptive_spec.sim.hardware.speculation import ENGINES, VLLM, EngineOverhead
+from adaptive_spec.validation import nearest
 
 _ROOFLINE = "roofline:GPU:MODEL[:tpN][:fp8][:ENGINE]"
 
@@ -46,7 +47,8 @@ def hardware_profile(name: str) -> HardwareProfile:
     if name.endswith(".json") or Path(name).is_file():
         return read_hardware_profile(name)
     raise ConfigError(
-        f"unknown hardware {name!r}: one of {', '.join(hardware_names())}; a JSON file; or "
+        f"unknown hardware {name!r}{nearest(name, hardware_names())}: one of "
+        f"{', '.join(hardware_names())}; a JSON file; or "
         f"{_ROOFLINE} (GPU: {', '.join(GPUS)}; MODEL: {', '.join(MODELS)})"
     )
 

@@ -2,5 +2,5 @@
 
 `logged_steps` reads the trace, `draws` says what was randomised, `replayed` lets a policy plan
 every recorded step, `step_model` predicts tokens and seconds, `estimators` puts them together,
-`intervals` says how sure that is, `evaluation` runs it all. Theory and limits: docs/off_policy.md.
+`intervals` says how sure that is, `evaluation` runs it all. Theory and limits: docs/simulator.md.
 """

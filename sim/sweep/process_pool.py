@@ -7,7 +7,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
@@ -26,7 +26,7 @@ def run_in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Outcome, Non
     waiting = list(reversed(tasks))
     while waiting:
         suspects: list[Task] = []
-        with _Pool(jobs) as pool:
+        with WorkerPool(jobs) as pool:
             under_way: dict[Future[Outcome], Task] = {}
             while (waiting or under_way) and not suspects:
                 while waiting and len(under_way) < jobs:
@@ -54,20 +54,33 @@ def run_in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Outcome, Non
 
 
 def _alone(task: Task) -> Outcome:
-    with _Pool(1) as pool:
+    with WorkerPool(1) as pool:
         try:
             return pool.submit(execute, task).result()
         except BrokenProcessPool:
             return failed(task, DIED)
 
 
-class _Pool(ProcessPoolExecutor):
-    """Spawned workers, which end with their parent; left early, it does not wait for them."""
+class WorkerPool(ProcessPoolExecutor):
+    """Spawned workers, which end with their parent; left early, it does not wait for them.
 
-    def __init__(self, jobs: int) -> None:
+    Args:
+        jobs: most processes.
+        prepare: called in each process with `prepared` before its first task; None: nothing.
+        prepared: arguments of `prepare`.
+    """
+
+    def __init__(
+        self, jobs: int, prepare: Callable[..., None] | None = None, *prepared: object
+    ) -> None:
         # fork would copy locks that threads of numba or polars hold.
         context = multiprocessing.get_context("spawn")
-        super().__init__(max_workers=jobs, mp_context=context, initializer=_begin)
+        super().__init__(
+            max_workers=jobs,
+            mp_context=context,
+            initializer=_begin,
+            initargs=(prepare, prepared),
+        )
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
@@ -76,8 +89,8 @@ class _Pool(ProcessPoolExecutor):
         self.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the parent, and end when it does.
+def _begin(prepare: Callable[..., None] | None, prepared: tuple[object, ...]) -> None:
+    """Leave Ctrl-C to the parent, and end when it does; then prepare for the tasks.
 
     Workers of a killed parent would wait for work for ever: they hold their own pipe open.
     """
@@ -90,3 +103,5 @@ def _begin() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+    if prepare is not None:
+        prepare(*prepared)

@@ -11,7 +11,7 @@ from benchmarks.gpu.setups import KEY
 
 NAMES = (
     *("none", "static0", "static5", "schedule", "adaptive", "own3", "ours", "ours-cold"),
-    *("ours-off", "fixed5", "ragged", "quiet", "static5-sync", "fixed5-sync"),
+    *("ours-off", "fixed5", "ladder", "quiet", "static5-sync", "fixed5-sync"),
 )
 
 

@@ -99,16 +99,6 @@ def test_no_cell_is_begun_when_the_time_is_up(machine: Machine, tmp_path: Path) 
     assert bench.cell("sweep", "none", bench.load(1, 0.8, 0), 0) is None
 
 
-def test_a_measured_penalty_is_that_of_the_engines_to_come(
-    machine: Machine, tmp_path: Path
-) -> None:
-    fleet = Fleet(machine, tmp_path / "logs")
-    bench = Bench(fleet, Results(tmp_path / "r"), EXTENT, machine, 0.0)
-    bench.keep_ragged_penalty(0.07)
-    assert fleet.machine.ragged_penalty == bench.machine.ragged_penalty == 0.07
-    assert Results(tmp_path / "r").found["ragged_penalty"] == 0.07
-
-
 def test_the_schedule_is_tuned_from_the_first_repeat(machine: Machine, tmp_path: Path) -> None:
     results = Results(tmp_path / "r")
     bench = Bench(Fleet(machine, tmp_path / "logs"), results, EXTENT, machine, 0.0)

@@ -11,7 +11,7 @@ from benchmarks.gpu.steered import NAME
 
 GPU = Machine(models="models", scratch="out", gpu=True)
 CPU = Machine(models="models", scratch="out", gpu=False, max_num_seqs=4)
-KINDS = ("k3", "vllm", "adaptive", "ours", "ragged", "quiet", "long")
+KINDS = ("k3", "vllm", "adaptive", "ours", "ladder", "quiet", "long")
 KEYS = (
     *("none", "none-long", "eagle-vllm-sync", "eagle-ours-sync"),
     *(f"{method}-{kind}" for method, kind in itertools.product(METHODS, KINDS)),
@@ -40,7 +40,7 @@ def test_only_ours_has_the_plugin_and_only_speculation_a_drafter() -> None:
     for key in KEYS:
         arguments = setup_for(key, GPU).arguments
         assert ("speculative_config" in arguments) is not key.startswith("none")
-        ours = any(kind in key for kind in ("-ours", "-ragged", "-quiet")) or key in (
+        ours = any(kind in key for kind in ("-ours", "-ladder", "-quiet")) or key in (
             "eagle-long",
             "draft_model-long",
         )
@@ -64,17 +64,17 @@ def test_engines_that_differ_only_on_a_gpu_are_one_on_a_cpu() -> None:
     def equal(machine: Machine, *keys: str) -> bool:
         return len({msgspec.json.encode(setup_for(key, machine)) for key in keys}) == 1
 
-    assert equal(CPU, "eagle-ours", "eagle-ours-sync", "eagle-ragged")
+    assert equal(CPU, "eagle-ours", "eagle-ours-sync", "eagle-ladder")
     assert equal(CPU, "none", "none-long")
-    assert not equal(CPU, "eagle-ragged", "eagle-quiet")
-    assert not equal(GPU, "eagle-ours", "eagle-ragged")
+    assert not equal(CPU, "eagle-ladder", "eagle-quiet")
+    assert not equal(GPU, "eagle-ours", "eagle-ladder")
     assert not equal(GPU, "none", "none-long")
 
 
-def test_the_measured_ragged_penalty_is_configured() -> None:
-    machine = msgspec.structs.replace(GPU, ragged_penalty=0.07)
-    configured = setup_for("eagle-ragged", machine).arguments["additional_config"]
-    assert configured["adaptive_spec"]["ragged_penalty"] == 0.07
+def test_the_ladder_is_what_runs_without_varlen_graphs() -> None:
+    configured = setup_for("eagle-ladder", GPU).arguments["additional_config"]
+    assert configured["adaptive_spec"]["varlen_graphs"] is False
+    assert "varlen_graphs" not in setup_for("eagle-ours", GPU).arguments["additional_config"]
 
 
 @pytest.mark.parametrize("key", ["", "eagle", "medusa-ours", "eagle-best", "none-sync"])

@@ -20,7 +20,7 @@ from adaptive_spec.config import FailOpen
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import DraftPass, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _LOADS = (0, 1, 1, 2, 3, 4, 7, 8, 16, 24, 64)
 _SPELL_STEPS = 150
@@ -72,7 +72,6 @@ def draw_capability(random: np.random.Generator) -> Capability:
         ladder=ladder,
         token_buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256) if random.random() < 0.4 else (),
         depth_follows=follows,
-        stops_drafting=level is Level.FULL and follows and bool(random.random() < 0.3),
         off_pass=bool(random.random() < 0.6),
         cold_off=bool(random.random() < 0.6),
         ragged_penalty=0.05 if random.random() < 0.3 else 0.0,
@@ -177,7 +176,7 @@ class World:
         capped = random.random(batch) < 0.1 * pressed
         possible = np.where(capped, random.integers(0, kmax + 1, batch), kmax)
         confidence = self._confidence(batch) if self.shows_confidence else None
-        drafted = self._drafted(slots, confidence)
+        drafted: IntArray = np.full(len(slots), self.depth, np.int64)
         if not self.capability.off_pass:  # such a drafter finds nothing for some
             drafted = np.where(random.random(batch) < 0.5, 0, drafted)
         rungs = self.capability.uniform_values
@@ -210,32 +209,6 @@ class World:
         shown[self.random.random(batch) < 0.1] = np.nan
         shown[self.random.random(batch) < 0.05] = self.random.choice([0.0, 1.0])
         return shown
-
-    def _drafted(self, slots: IntArray, confidence: FloatArray | None) -> IntArray:
-        """[B] drafts kept, after each pass had its verdict where the engine asks for one."""
-        whole: IntArray = np.full(len(slots), self.depth, np.int64)
-        asks = self.capability.stops_drafting and self.controller.stops_drafting
-        if confidence is None or not asks or not len(slots):
-            self.controller.drafted_whole()
-            return whole
-        drafting, kept = np.ones(len(slots), np.bool_), np.zeros_like(whole)
-        for position in range(self.depth):
-            shown = confidence[:, : position + 1]
-            verdict = self.controller.after_draft_pass(
-                DraftPass(
-                    step=self.step - 1,
-                    position=position,
-                    slots=slots,
-                    drafting=drafting,
-                    confidence=shown,
-                    entropy=1.0 - shown,
-                )
-            )
-            kept += verdict.admitted
-            drafting = verdict.drafting
-            if not drafting.any():
-                break
-        return kept
 
     def _verify(self, context: StepContext, plan: SpecPlan) -> StepOutcome:
         random, batch = self.random, context.batch_size

@@ -27,7 +27,7 @@ STATUS = {
     "emitted_tokens": 500,
     "requests_by_k": {"0": 50, "3": 150},
     "steps_by_mode": {"on": 100},
-    "drafts_by_task": {"0": [100, 75]},
+    "drafts_by_task": {"code": [100, 75]},
     "max_draft_tokens": 3,
     "live_requests": 2,
     "last_depth": 3,
@@ -160,7 +160,7 @@ def test_the_view_shows_rates_since_the_last_reading():
 def test_the_first_view_shows_totals_and_acceptance_by_task():
     text = shown(screen({"0": STATUS}, {}, 0.0, "status file"))
     assert "status file" in text
-    assert "75%" in next(line for line in text.splitlines() if "task 0" in line)
+    assert "75%" in next(line for line in text.splitlines() if "accepted, code" in line)
     assert "75%" in next(line for line in text.splitlines() if "K = 3" in line)
 
 

@@ -13,19 +13,17 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.controller.live_stops import LiveStops
 from adaptive_spec.policy import Policy, build_policy
 from tests.losslessness.exact import rules
 from tests.losslessness.exact.joint_law import Found, Shown, distance, enumerate_batch
 from tests.losslessness.exact.models import Model, random_model, without_token
 from tests.losslessness.exact.request import DRAWN_AND_VERIFIED, INVALID, Request, Rules
-from tests.losslessness.exact.rules import ByEntropy, ByHistory, Planted, Rule, Stopping
+from tests.losslessness.exact.rules import ByEntropy, ByHistory, Planted, Rule
 from tests.losslessness.exact.server import Server, Signal
 
 EXACT = 1e-12
 MODELS = 20
 VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=2)
-STOPS = Capability(level=Level.FULL, max_draft_tokens=2, stops_drafting=True)
 
 
 def found_for(
@@ -78,7 +76,6 @@ FIGURES = {
     "multiplier from live confidences": 0.141,
     "stale budget, live ranking by hazard": 0.151,
     "all or nothing by the last position": 0.187,
-    "early exit, then the last draft taken back": 0.187,
     "each of two by the other's live confidence, joint": 0.052,
     "a drafted end of text is left out": 0.237,
     "a sampled draft that the grammar rules out is left out": 0.133,
@@ -134,28 +131,6 @@ def test_tetris_is_biased_by_the_drafted_tokens_probability_only() -> None:
     assert marginal_bias(results) == figure("TETRIS, by q of the drafted token")
     # Its number of drafts is fixed, so that the maximum, which the seam carries, is harmless.
     assert bias(found_for(policy)) < EXACT
-
-
-@pytest.mark.parametrize("rule", [rules.both_go_on, rules.second_is_sure])
-def test_an_early_exit_is_exact_if_all_that_was_drafted_is_verified(rule: Rule) -> None:
-    results = found_for(lambda: Stopping(rule), capability=STOPS)
-    assert bias(results) < EXACT
-    assert max(each.plans for each in results) > 1
-
-
-def test_an_early_exit_that_takes_back_the_last_draft_is_biased(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def takes_back() -> Stopping:
-        return Stopping(rules.second_is_sure, takes_back=True)
-
-    # The controller doesn't let it be taken back.
-    assert bias(found_for(takes_back, capability=STOPS)) < EXACT
-    unguarded = property(lambda self: False, lambda self, value: None)
-    monkeypatch.setattr(LiveStops, "stopped", unguarded, raising=False)
-    results = found_for(takes_back, capability=STOPS)
-    assert marginal_bias(results) == figure("early exit, then the last draft taken back")
-    assert bias(results) == pytest.approx(0.200, abs=5e-4)
 
 
 def test_each_by_the_other_is_right_for_each_and_wrong_for_both() -> None:

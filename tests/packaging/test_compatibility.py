@@ -1,4 +1,4 @@
-"""docs/compatibility.md says "executed" only where a test ran: each cell has tests that exist."""
+"""docs/will_it_work.md says "executed" only where a test ran: each cell has tests that exist."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ SERVERS = [
     "helm/llm-d.yaml",
     "helm/production-stack.yaml",
     "kserve/inference-service.yaml",
+    "kubernetes/unmodified-image.yaml",
 ]
 EXECUTED = {row.version for row in VERSIONS.rows}
 
@@ -44,7 +45,7 @@ def test_options_that_a_server_gets_are_valid(file):
 @pytest.mark.parametrize("file", [*SERVERS, "Dockerfile"])
 def test_the_version_of_vllm_is_one_that_was_executed(file):
     text = (DEPLOY / file).read_text()
-    versions = re.findall(r'(?:VLLM_VERSION=v|adaptive-spec-vllm:|tag: ")(\d+\.\d+\.\d+)', text)
+    versions = re.findall(r'(?:vllm-openai:v|adaptive-spec-vllm:|tag: ")(\d+\.\d+\.\d+)', text)
     assert versions
     assert set(versions) <= EXECUTED
 
@@ -59,8 +60,9 @@ def test_files_that_compose_mounts_exist():
         assert (folder / file).resolve().is_file(), file
 
 
-def test_the_image_copies_every_folder_that_the_package_needs():
-    copied = re.findall(r"^COPY (\w+) \1$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("file", ["Dockerfile", "Dockerfile.sglang"])
+def test_the_image_copies_every_folder_that_the_package_needs(file):
+    copied = re.findall(r"^COPY (\w+) \1$", (DEPLOY / file).read_text(), re.MULTILINE)
     assert set(copied) == {"adaptive_spec", "adapters", "policies", "sim"}
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not set(copied) & set(ignored)

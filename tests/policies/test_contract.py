@@ -16,7 +16,7 @@ from adaptive_spec.policy import (
     policy_class,
     provenance_of,
 )
-from adaptive_spec.step import DraftPass, FinishedStep, IntArray, StepContext
+from adaptive_spec.step import FinishedStep, IntArray, StepContext
 from adaptive_spec.testing.fake_engine import FakeEngine
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -156,14 +156,11 @@ class Failing(type(build_policy("svip", baselines=True))):
     def forget(self, slots: IntArray) -> None:
         self._answer("forget", super().forget(slots))
 
-    def after_draft_pass(self, draft: DraftPass) -> Any:
-        return self._answer("after_draft_pass", super().after_draft_pass(draft))
 
-
-@pytest.mark.parametrize("where", ["plan", "observe", "forget", "after_draft_pass"])
+@pytest.mark.parametrize("where", ["plan", "observe", "forget"])
 @pytest.mark.parametrize("nonsense", [False, True], ids=["raises", "nonsense"])
 def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool) -> None:
-    capability = Capability(level=Level.FULL, max_draft_tokens=5, stops_drafting=True)
+    capability = Capability(level=Level.FULL, max_draft_tokens=5)
     controller = Controller(Failing(where, nonsense), capability, Config())
     engine = FakeEngine(capability, signal=True)
     round_ = engine.next_round()
@@ -174,20 +171,6 @@ def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool
     assert plan.mode is (Mode.ENGINE if where == "plan" else Mode.ON)
     if where == "plan":
         assert plan.verify.tolist() == context.draft_available.tolist()
-    drafting = np.ones(len(slots), dtype=np.bool_)
-    draft = DraftPass(
-        step=0,
-        position=0,
-        slots=context.slots,
-        drafting=drafting,
-        confidence=round_.confidence[:, :1],
-        entropy=round_.entropy[:, :1],
-    )
-    verdict = controller.after_draft_pass(draft)
-    assert verdict.admitted.shape == drafting.shape
-    if where == "after_draft_pass":
-        assert verdict.admitted.all()
-        assert verdict.drafting.all()
     controller.observe(engine.verify(round_, plan, round_.possible))
     controller.finish(round_.names)
     # What observe and forget return is not looked at.

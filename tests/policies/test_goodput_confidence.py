@@ -39,20 +39,9 @@ def history_only(setting: Scenario) -> float:
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "gain"),
-    [(1, 1.02), (128, 1.02)],
-)
-def test_confidence_gains_where_the_engine_asks_while_drafting(
-    concurrency: int, gain: float
-) -> None:
-    setting = scenario(concurrency)
-    assert throughput(setting) > gain * history_only(setting)
-
-
-@pytest.mark.parametrize(
     ("options", "gain"),
     # At level VERIFY all Kmax drafts are made in every step, whatever comes of them.
-    [({"stops_drafting": False}, 1.01), ({"level": Level.VERIFY}, 1.01)],
+    [({}, 1.01), ({"level": Level.VERIFY}, 1.01)],
 )
 def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
     # Depths 1 and 2 are nearly alike here: which of them a run settles on differs by seed.
@@ -68,7 +57,7 @@ def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:
 
 
 def test_what_the_drafts_at_hand_show_changes_what_is_verified_but_not_the_next_depth() -> None:
-    setting = scenario(32, stops_drafting=False)
+    setting = scenario(32)
     plans: dict[str, list[SpecPlan]] = {"as it was": [], "changed": []}
     for world, found in plans.items():
         policy: Any = build_policy("goodput", {}, seed=1)

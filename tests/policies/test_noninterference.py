@@ -17,8 +17,6 @@ import pytest
 from adaptive_spec import Capability, Level, Mode, SpecPlan, check_policy
 from adaptive_spec.policy import Provenance, State, build_policy
 from adaptive_spec.step import (
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     FloatArray,
     IntArray,
@@ -150,23 +148,7 @@ class Planted:
         pass
 
 
-class Stopping(Planted):
-    """Drafts until confidence falls; keeps that draft or not, takes the last one back or not."""
-
-    def __init__(self, *, keeps_fallen: bool, takes_back: bool) -> None:
-        super().__init__(None)
-        self.keeps_fallen, self.takes_back = keeps_fallen, takes_back
-
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        going = draft.drafting & (np.nan_to_num(draft.confidence[:, -1], nan=1.0) > 0.5)
-        return DraftVerdict(draft.drafting if self.keeps_fallen else going, going)
-
-    def verify(self, context: StepContext) -> IntArray:
-        return np.maximum(context.draft_available - self.takes_back, 0)
-
-
 VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)
-ASKING = capabilities(Level.FULL, stops=True)[-1]
 
 
 @pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
@@ -181,24 +163,8 @@ def test_a_biased_rule_is_found_out(rule: Rule) -> None:
         check_noninterference(Planted(rule), VERIFY)
 
 
-@pytest.mark.parametrize(
-    ("keeps_fallen", "takes_back"),
-    [(True, False), (False, False), (True, True)],
-    ids=["all verified", "the fallen one not kept", "the fallen one taken back"],
-)
-def test_an_early_exit_passes(keeps_fallen: bool, takes_back: bool) -> None:
-    # To draft the position that fell and leave it out is to trim it by its own distribution.
-    policy = Stopping(keeps_fallen=keeps_fallen, takes_back=takes_back)
-    assert check_noninterference(policy, ASKING).decided_by_signal > 0
-
-
-def test_a_draft_taken_back_because_the_next_one_fell_is_found_out() -> None:
-    with pytest.raises(AssertionError, match=r"stopped after each pass.*biased"):
-        check_noninterference(Stopping(keeps_fallen=False, takes_back=True), ASKING)
-
-
 def test_a_k_rounded_down_to_the_ladder_is_found_out() -> None:
-    plain, gaps = capabilities(Level.UNIFORM, stops=False)
+    plain, gaps = capabilities(Level.UNIFORM)
     check_noninterference(Planted(threshold), plain)
     with pytest.raises(AssertionError, match="biased"):
         check_noninterference(Planted(threshold), gaps)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import DraftCost
 from adaptive_spec.sim.engine.loop import Engine
@@ -130,6 +130,7 @@ def server(
     seed: int = 0,
     trace_directory: str | None = None,
     policy_options: dict | None = None,
+    counts: bool = False,
     **options: object,
 ) -> Engine:
     if isinstance(policy, str):
@@ -143,6 +144,7 @@ def server(
         EngineOptions(**options),
         seed=seed,
         trace_directory=trace_directory,
+        counts=counts,
     )
 
 

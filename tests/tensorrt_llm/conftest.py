@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
 STAND_IN = HERE / "stand_in"
-HOOK_FILE = HERE.parents[1] / "adapters" / "tensorrt_llm" / "hook_file.py"
-MODULES = {
-    "py_executor": "pyexecutor.py_executor",
-    "model_engine": "pyexecutor.model_engine",
-    "cuda_graph_runner": "pyexecutor.cuda_graph_runner",
-    "llm_request": "pyexecutor.llm_request",
-    "resource_manager": "pyexecutor.resource_manager",
-    "utils": "speculative.utils",
-    "interface": "speculative.interface",
-    "communicator": "distributed.communicator",
-}
 
-sys.path.insert(0, str(HERE / "support"))
-
-
-def load_hook() -> ModuleType:
-    """What the `.pth` does at interpreter start."""
-    spec = importlib.util.spec_from_file_location("_adaptive_spec_trtllm", HOOK_FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+sys.path[:0] = [str(HERE), str(HERE / "support")]
 
 
 @pytest.fixture
@@ -55,8 +31,12 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def import_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], SimpleNamespace]]:
-    """Imports the stand-in as an engine process does: hook first, then the package."""
+def import_stand_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Any]]:
+    """Imports the stand-in, or another tree, as an engine process does: hook first."""
+    from harness import package
+
     from adaptive_spec.adapters.tensorrt_llm import patches
 
     def forget() -> None:
@@ -65,19 +45,11 @@ def import_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Si
                 del sys.modules[name]
         patches._require_supported.cache_clear()
 
+    def load(tree: Path = STAND_IN) -> Any:
+        monkeypatch.syspath_prepend(str(tree))
+        return package.load()
+
     finders = list(sys.meta_path)
-    monkeypatch.syspath_prepend(str(STAND_IN))
-
-    def load() -> SimpleNamespace:
-        load_hook()
-        found = {
-            short: importlib.import_module(f"tensorrt_llm._torch.{name}")
-            for short, name in MODULES.items()
-        }
-        found["violations"] = importlib.import_module("tensorrt_llm.violations")
-        found["logger"] = importlib.import_module("tensorrt_llm.logger").logger
-        return SimpleNamespace(**found)
-
     forget()
     yield load
     forget()

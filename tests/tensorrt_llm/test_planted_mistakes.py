@@ -1,4 +1,4 @@
-"""Mistakes put into the adapter on purpose: the stand-in and the checks find each of them."""
+"""Mistakes put into the adapter on purpose: the harness and the checks find each of them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import Record, Traffic, check_labels, executor_of, run, run_ranks
+from harness import managers, violations
+from harness.executor import one_engine_executor, run
+from harness.record import Record, check_labels
+from harness.traffic import Traffic
+from simulated_ranks import run_ranks
 
-from adaptive_spec.adapters.tensorrt_llm import capability, ladder, steps
+from adaptive_spec.adapters.tensorrt_llm import capability, ladder, requests, steps
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
 from adaptive_spec.engines.pending_steps import PendingSteps
 
-RANDOM = "random_policy:RandomPolicy"
+RANDOM = "harness.random_policy:RandomPolicy"
 
 
-def random_run(stand_in: Any, *, iterations: int = 500, **options: Any) -> Any:
-    executor = executor_of(stand_in, Traffic(stand_in, iterations, 3), **options)
-    run(executor)
-    return executor
+def random_run(trt: Any, *, iterations: int = 500, **options: Any) -> Any:
+    traffic = Traffic(trt, 3, iterations=iterations, rate=0.15)
+    return run(one_engine_executor(trt, traffic, **options))
 
 
-@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("overlap", [False, True])
 def test_filler_counted_as_rejected_drafts(
-    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, plain: bool
+    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
 ) -> None:
     def ran(self: Any, slots: Any, prefilled: Any, k: int) -> None:
         self._drafted[np.arange(1000)] = 5
 
-    record = Record(monkeypatch)
+    record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM)
     monkeypatch.setattr(ContextBuilder, "ran", ran)
-    executor = random_run(import_stand_in(), disable_overlap_scheduler=plain)
+    executor = random_run(import_stand_in(), overlap=overlap)
     with pytest.raises(AssertionError, match="filler counted"):
-        check_labels(record, executor.model_engine.log)
+        check_labels(record, executor.engine.truth)
 
 
 def test_lengths_of_upstreams_lists_taken_for_drafts_at_hand(
@@ -48,12 +51,12 @@ def test_lengths_of_upstreams_lists_taken_for_drafts_at_hand(
         return slot
 
     own = ContextBuilder.slot_of
-    record = Record(monkeypatch)
+    record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM)
     monkeypatch.setattr(ContextBuilder, "slot_of", slot_of)
     executor = random_run(import_stand_in())
     with pytest.raises(AssertionError, match="filler counted"):
-        check_labels(record, executor.model_engine.log)
+        check_labels(record, executor.engine.truth)
 
 
 def test_a_late_prompt_result_taken_for_the_first_verification(
@@ -62,22 +65,58 @@ def test_a_late_prompt_result_taken_for_the_first_verification(
     def take(self: Any, matches: Any) -> Any:
         return self.pop() if self else None
 
-    record = Record(monkeypatch)
+    record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM)
     monkeypatch.setattr(PendingSteps, "take", take)
     executor = random_run(import_stand_in())
     with pytest.raises(AssertionError, match="accepted, really"):
-        check_labels(record, executor.model_engine.log)
+        check_labels(record, executor.engine.truth)
+
+
+def test_k_of_the_next_iteration_taken_for_that_of_the_results(
+    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the overlap scheduler the next K is set before the results arrive."""
+
+    def read(self: Any, sample_state: Any) -> Any:
+        reading = own(self, sample_state)
+        if reading is not None:
+            reading.iteration.k = int(self._executor.model_engine.runtime_draft_len)
+        return reading
+
+    own = steps.StepDriver.read
+    record = Record(monkeypatch.setattr)
+    switched_on(policy=RANDOM)
+    monkeypatch.setattr(steps.StepDriver, "read", read)
+    executor = random_run(import_stand_in())
+    with pytest.raises(AssertionError, match=r"accepted, really|filler counted"):
+        check_labels(record, executor.engine.truth)
+
+
+def test_dummies_taken_for_requests(
+    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank without work decodes the dummy that goes by the name of 0."""
+    record = Record(monkeypatch.setattr)
+    switched_on(policy=RANDOM)
+    trt = import_stand_in()
+    run_ranks(trt, [1, 2], iterations=100, attention_dp=True)
+    assert all("0" not in context.request_ids for context, _ in record.planned.values())
+    for module in (steps, requests):
+        monkeypatch.setattr(module, "is_real", lambda request: True)
+    monkeypatch.setattr("adaptive_spec.adapters.tensorrt_llm.context.is_real", lambda request: True)
+    run_ranks(trt, [1, 2], iterations=100, attention_dp=True)
+    assert any("0" in context.request_ids for context, _ in record.planned.values())
 
 
 def test_k_raised_beyond_what_was_reserved(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switched_on(policy=RANDOM)
-    stand_in = import_stand_in()
+    trt = import_stand_in()
     monkeypatch.setattr(capability, "uses_kv_manager_v2", lambda executor: False)
-    with pytest.raises(stand_in.violations.KvOverrunError):
-        random_run(stand_in, kv_cache_manager=stand_in.resource_manager.KVCacheManagerV2())
+    with pytest.raises(violations.KvOverrunError):
+        random_run(trt, kv_cache_manager=managers.KVCacheManagerV2(trt))
 
 
 @pytest.mark.parametrize("attention_dp", [False, True])
@@ -85,11 +124,11 @@ def test_ranks_that_decide_for_themselves(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, attention_dp: bool
 ) -> None:
     switched_on(policy="static", options={"k": 2})
-    stand_in = import_stand_in()
+    trt = import_stand_in()
     monkeypatch.setattr(Agreement, "settle", lambda self, k: k if self._root else 1)
     seeds = [1, 2] if attention_dp else [1, 1]
-    with pytest.raises(stand_in.violations.RanksDivergedError):
-        run_ranks(stand_in, seeds, iterations=100, enable_attention_dp=attention_dp)
+    with pytest.raises(violations.RanksDivergedError):
+        run_ranks(trt, seeds, iterations=100, attention_dp=attention_dp)
 
 
 def test_a_rank_that_skips_the_agreement_after_a_fault(
@@ -102,20 +141,34 @@ def test_a_rank_that_skips_the_agreement_after_a_fault(
 
     own = steps.StepDriver.before
     switched_on(policy="static", options={"k": 2})
-    stand_in = import_stand_in()
+    trt = import_stand_in()
     monkeypatch.setattr(steps.StepDriver, "before", before)
-    with pytest.raises(stand_in.violations.RanksDivergedError):
-        run_ranks(stand_in, [1, 1], iterations=100)
+    with pytest.raises(violations.RanksDivergedError):
+        run_ranks(trt, [1, 1], iterations=100)
 
 
 def test_zero_drafts_with_a_drafter_that_goes_stale(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switched_on(policy=RANDOM)
-    stand_in = import_stand_in()
+    trt = import_stand_in()
     monkeypatch.setattr(ladder, "floor_of", lambda spec_config: 0)
-    with pytest.raises(stand_in.violations.StaleDrafterError):
-        random_run(stand_in)
+    assert random_run(trt).engine.stale_passes > 0
+
+
+def test_a_dummy_per_k_where_slots_are_counted(
+    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched_on(policy=RANDOM)
+    trt = import_stand_in()
+    from adaptive_spec.adapters.tensorrt_llm import patches
+
+    for module in (capability, patches):
+        monkeypatch.setattr(module, "lacks_room", lambda *_: "")
+    traffic = Traffic(trt, 3, iterations=500, rate=1.0)
+    slots = managers.SpeculationSlots(9)
+    with pytest.raises(ValueError, match="No free slots"):
+        run(one_engine_executor(trt, traffic, spec_resource_manager=slots))
 
 
 def test_k_without_a_graph(
@@ -124,6 +177,6 @@ def test_k_without_a_graph(
     from adaptive_spec.adapters.tensorrt_llm import patches
 
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(patches, "_wrap_graphs_to_capture", lambda cls, switch: None)
+    monkeypatch.setattr(patches, "_wrap_graphs_to_capture", lambda *_: None)
     executor = random_run(import_stand_in())
-    assert executor.model_engine.cuda_graph_runner.eager > 0
+    assert any(replayed is False for *_, replayed in executor.engine.log)

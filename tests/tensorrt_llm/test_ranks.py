@@ -5,44 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from runs import KMAX, Record, check_labels, run_ranks
+from harness.executor import KMAX
+from harness.record import Record, check_labels
+from simulated_ranks import run_ranks
 
-RANDOM = "random_policy:RandomPolicy"
+RANDOM = "harness.random_policy:RandomPolicy"
 
 
-@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("overlap", [False, True])
 def test_tensor_parallel_ranks_run_what_rank_0_decides(
-    import_stand_in: Any, switched_on: Any, plain: bool
+    import_stand_in: Any, switched_on: Any, overlap: bool
 ) -> None:
     switched_on(policy=RANDOM, options={"faults": 0.01})
-    stand_in = import_stand_in()
-    executors = run_ranks(stand_in, [1, 1, 1], disable_overlap_scheduler=plain)
-    assert executors[0].history == executors[1].history == executors[2].history
-    assert {k for _, k in executors[0].history} == {1, 2, 3, 5}
+    trt = import_stand_in()
+    executors = run_ranks(trt, [1, 1, 1], overlap=overlap)
+    histories = [executor.engine.history for executor in executors]
+    assert histories[0] == histories[1] == histories[2]
+    assert {k for _, k in histories[0]} == {1, 2, 3, 5}
     steps = [e._adaptive_spec.controller.status()["steps"] for e in executors]
     assert steps[0] > 1000
     assert steps[1:] == [0, 0]
-    assert sum("mode=on" in line for line in stand_in.logger.lines) == 1
+    assert sum("mode=on" in line for line in trt.lines) == 1
 
 
-@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("overlap", [False, True])
 def test_attention_data_parallel_ranks_run_the_largest_proposal(
-    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, plain: bool
+    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
 ) -> None:
-    record = Record(monkeypatch)
+    record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM, options={"faults": 0.01})
-    stand_in = import_stand_in()
-    executors = run_ranks(
-        stand_in, [1, 2], enable_attention_dp=True, disable_overlap_scheduler=plain
-    )
-    ks = [[k for _, k in executor.history] for executor in executors]
+    trt = import_stand_in()
+    executors = run_ranks(trt, [1, 2], attention_dp=True, overlap=overlap)
+    ks = [[k for _, k, _ in executor.engine.log] for executor in executors]
     assert ks[0] == ks[1]
     assert set(ks[0]) == {1, 2, 3, 5}
     # The largest of two is large more often than one.
     assert ks[0].count(KMAX) > ks[0].count(1)
     # A rank whose own plan was smaller still labels what really ran.
     for executor in executors:
-        assert check_labels(record.of(executor), executor.model_engine.log) > 1000
+        assert check_labels(record.of(executor), executor.engine.truth) > 1000
 
 
 @pytest.mark.parametrize("attention_dp", [False, True])
@@ -66,9 +67,9 @@ def test_a_rank_whose_hooks_fail_keeps_the_others_company(
     monkeypatch.setattr(ContextBuilder, "build", build)
     switched_on(policy="static", options={"k": 2})
     seeds = [1, 2] if attention_dp else [1, 1]
-    stand_in = import_stand_in()
-    executors = run_ranks(stand_in, seeds, iterations=400, enable_attention_dp=attention_dp)
-    ks = [[k for _, k in executor.history] for executor in executors]
+    trt = import_stand_in()
+    executors = run_ranks(trt, seeds, iterations=400, attention_dp=attention_dp)
+    ks = [[k for _, k, _ in executor.engine.log] for executor in executors]
     assert ks[0] == ks[1]
     # Without a decision, a rank that has a say proposes the engine's own K.
     says = rank == 0 or attention_dp

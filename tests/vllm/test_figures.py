@@ -61,7 +61,7 @@ def test_a_full_disk_is_counted_and_the_figures_come_back(
     assert not list(tmp_path.iterdir())
     metrics.refresh(100.0)
     names = {family.name for family in EngineFigures(server("a")).collect()}
-    assert {"adaptive_spec_status_age_seconds", "adaptive_spec_output_failures"} <= names
+    assert {"adaptive_spec_status_timestamp_seconds", "adaptive_spec_output_failures"} <= names
 
 
 def test_a_planted_pipe_does_not_stop_the_page() -> None:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpu_graphs import (
+    ON_GPU,
+    Configure,
+    configuration_maker,
+    graph_for,
+    graph_mode,
+    graphs_of,
+    switched_on,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +36,6 @@ from adaptive_spec.adapters.vllm.graph_ladder import (
     schedule_for,
 )
 from adaptive_spec.config import Config
-from adaptive_spec.errors import ConfigError
 from adaptive_spec.step import Level
 
 
@@ -80,96 +88,13 @@ def test_sizes_are_about_as_many_as_vllms(kmax: int, most: int, largest: int) ->
     assert len(sizes) <= largest / 8 + (2 + len(values)) * max(COARSEST, 2 + 2 * kmax)
 
 
-ON_GPU = "FULL_AND_PIECEWISE"
-Configure = Callable[..., Any]
-
-
 @pytest.fixture
 def configure(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """A configuration as vLLM resolves it on a GPU: model runner V2, graphs on."""
-
-    def make(
-        method: str = "eagle",
-        *,
-        runner: str = "V2",
-        graphs: str = ON_GPU,
-        ranks: int = 1,
-        schedule: list[tuple[int, int, int]] | None = None,
-        kmax: int = 4,
-        **options: Any,
-    ) -> Any:
-        from engines import prepare_environment, speculative_config
-
-        prepare_environment()
-        from vllm.config import VllmConfig
-        from vllm.engine.arg_utils import EngineArgs
-
-        speculation = speculative_config(models, method) | {"num_speculative_tokens": kmax}
-        if schedule is not None:
-            speculation["num_speculative_tokens_per_batch_size"] = schedule
-        arguments = EngineArgs(
-            model=str(models["target"]),
-            max_model_len=256,
-            speculative_config=speculation,
-            **({"max_num_seqs": 64} | options),
-        )
-        monkeypatch.undo()  # without Triton vLLM refuses V2 here; what is tested comes after
-        config = arguments.create_engine_config()
-        monkeypatch.setattr(VllmConfig, "use_v2_model_runner", property(lambda _: runner == "V2"))
-        compilation = config.compilation_config
-        compilation.cudagraph_mode = graph_mode(graphs)
-        # None: vLLM chooses the sizes, as it does before a CPU platform has turned graphs off.
-        compilation.cudagraph_capture_sizes = compilation.max_cudagraph_capture_size = None
-        config.model_config.enforce_eager = False
-        config._set_cudagraph_sizes()
-        config.parallel_config.data_parallel_size = ranks
-        return config
-
-    return make
-
-
-def switched_on(config: Any, **settings: Any) -> Any:
-    from adaptive_spec.adapters.vllm.capability import detect
-    from adaptive_spec.adapters.vllm.gate import switch_on
-
-    settings = {"policy": "static", **settings}
-    switch_on(config, Config(**settings))
-    return detect(config, settings.get("ragged_penalty"))
+    return configuration_maker(models, monkeypatch)
 
 
 def schedule_of(config: Any) -> Any:
     return config.speculative_config.num_speculative_tokens_per_batch_size
-
-
-def graphs_of(config: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """vLLM's own manager of graphs, as if all it lists had been captured."""
-    import torch
-    from vllm.v1.worker.gpu import cudagraph_utils
-
-    first_and_last = SimpleNamespace(is_first_rank=True, is_last_rank=True)
-    monkeypatch.setattr(cudagraph_utils, "get_pp_group", lambda: first_and_last)
-    pool = SimpleNamespace(get_global_graph_pool=lambda: None)
-    monkeypatch.setattr(cudagraph_utils, "current_platform", pool)
-    manager = cudagraph_utils.CudaGraphManager(
-        config,
-        torch.device("cpu"),
-        config.compilation_config.cudagraph_mode,
-        config.uniform_decode_query_len,
-    )
-    manager._graphs_captured = True
-    return manager
-
-
-def graph_mode(name: str) -> Any:
-    from vllm.config import CUDAGraphMode
-
-    return CUDAGraphMode[name]
-
-
-def graph_for(manager: Any, batch: int, k: int) -> str:
-    """Name of the kind of graph that a batch with K drafts each runs in."""
-    found = manager.dispatch(batch, batch * (1 + k), 1 + k, 0)
-    return str(found.cg_mode.name)
 
 
 @pytest.mark.engine
@@ -302,8 +227,8 @@ class TestConfiguration:
         support = switched_on(config)
         assert schedule_of(config) is None
         assert support.capability.ladder == ()
-        graphs = changes.get("graphs", ON_GPU)
-        assert (support.capability.level is Level.UNIFORM) == (graphs != "NONE")
+        full = "FULL" in changes.get("graphs", ON_GPU)
+        assert (support.capability.level is Level.UNIFORM) == full
 
     @pytest.mark.parametrize("mode", ["shadow", "off"])
     def test_what_does_not_act_costs_no_graph(self, configure: Configure, mode: str) -> None:
@@ -323,20 +248,3 @@ class TestConfiguration:
         assert support.capability.level is Level.UNIFORM
         assert not support.capability.steers_depth
         assert support.capability.ladder == (0, 1, 3, 4)
-
-    def test_k_per_request_only_with_a_measured_penalty(self, configure: Configure) -> None:
-        support = switched_on(configure(), ragged_penalty=0.2)
-        assert support.capability.level is Level.FULL
-        assert support.capability.ragged_penalty == 0.2
-        assert support.capability.ladder == (0, 1, 3, 4)
-        eager = switched_on(configure(graphs="NONE"), ragged_penalty=0.2)
-        assert eager.capability.ragged_penalty == 0.0
-
-    def test_k_per_request_is_refused_without_graphs_for_mixed_batches(
-        self, configure: Configure
-    ) -> None:
-        config = configure(graphs="FULL_DECODE_ONLY")
-        with pytest.raises(ConfigError, match=r"`ragged_penalty`: .*FULL_DECODE_ONLY") as caught:
-            switched_on(config, ragged_penalty=0.2)
-        assert "\n" not in str(caught.value)
-        assert switched_on(config).capability.level is Level.UNIFORM

@@ -66,12 +66,6 @@ CHANGES = {
         "uses_dynamic_speculative_decoding",
         "is_dynamic",
     ),
-    "drafts sampled elsewhere": Change(
-        worker_facts.EARLY_EXIT,
-        "v1/spec_decode/llm_base_proposer.py",
-        r"torch\.stack\(",
-        "pile(",
-    ),
     "drafts handed over elsewhere": Change(
         worker_facts.SIGNAL, "v1/worker/gpu_worker.py", "take_draft_token_ids", "take_drafts"
     ),

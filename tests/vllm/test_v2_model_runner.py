@@ -15,23 +15,12 @@ from engines import KMAX, Answer, Job
 from sampled_completions import ENGINE, LARGEST_BATCH, sample
 from scenarios import SCENARIOS, prompts
 from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, FixedPolicy
-from v2_engines import Observed, V2Engines
+from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
 
 pytestmark = pytest.mark.engine
 
-SMALL = {
-    "max_model_len": 160,
-    "num_gpu_blocks_override": 7,
-    "max_num_seqs": 6,
-    "max_num_batched_tokens": 48,
-}
-"""So that few requests are enough for chunked prefill and preemptions."""
-
 SAMPLES_PER_PROMPT = 240
 """Against 16 times as many of the target, a temperature of 0.7 for 0.8 is noticed, 0.9 is not."""
-
-PATIENT = {"max_decision_ms": 60_000}
-"""The machine may be busy; how long a decision takes is tested elsewhere."""
 
 CONFIGURATIONS = [
     pytest.param(("draft_model", False), id="draft_model-sync"),
@@ -41,15 +30,6 @@ CONFIGURATIONS = [
 ]
 """(method, asynchronous). `test_v2_draft_signal.py` compares tokens in all four each time; ngram's
 kernel does not run in the interpreter."""
-
-
-def small_crowd() -> list[Job]:
-    """Arrivals over time, a prompt in several chunks, more KV than there is."""
-    jobs = [
-        Job(f"text-{index}", prompt, 2 * index, {"max_tokens": 10 + 3 * index})
-        for index, prompt in enumerate(prompts(6, 1))
-    ]
-    return [*jobs, Job("long", list(range(100, 190)), 3, {"max_tokens": 8})]
 
 
 @pytest.fixture(scope="module")

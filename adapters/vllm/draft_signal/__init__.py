@@ -1,11 +1,10 @@
 """What the drafter says of its own drafts, read in the worker and carried to the scheduler.
 
-    values                 maximum probability and entropy by request and position
-    model_tap              draft_model, eagle, eagle3, mtp: from the drafter's logits
-    v2_tap                 the same on model runner V2, by its certainty_kernel
-    lookup_tap             n-gram and suffix: from how much text matched
-    draft_loop, early_exit V1 on a CPU: the loop ends when no request is worth another pass
-    worker                 the worker classes that take the values along
+    values      maximum probability and entropy by request and position
+    model_tap   draft_model, eagle, eagle3, mtp: from the drafter's logits
+    v2_tap      the same on model runner V2, by its certainty_kernel
+    lookup_tap  n-gram and suffix: from how much text matched
+    worker      the worker classes that take the values along
 
 With synchronous scheduling the values arrive with the draft tokens, before the step that verifies
 them is planned. With asynchronous scheduling they arrive with the results of the step that made

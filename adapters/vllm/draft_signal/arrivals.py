@@ -30,12 +30,9 @@ class SignalArrivals:
         self._asked_for = False
         self._all_verified = 0
 
-    def wanted(self, context: StepContext, plan: SpecPlan, gave_up: bool = False) -> bool:
-        """Should the drafts made at the end of this step be read?
-
-        `gave_up`: the last round that was read was not drafted in full for all.
-        """
-        self._asked_for = self._wanted(context, plan, gave_up)
+    def wanted(self, context: StepContext, plan: SpecPlan) -> bool:
+        """Should the drafts made at the end of this step be read?"""
+        self._asked_for = self._wanted(context, plan)
         return self._asked_for
 
     @property
@@ -48,10 +45,10 @@ class SignalArrivals:
         """The drafts being made will arrive with their confidence."""
         return self._in_time and self._asked_for
 
-    def _wanted(self, context: StepContext, plan: SpecPlan, gave_up: bool) -> bool:
+    def _wanted(self, context: StepContext, plan: SpecPlan) -> bool:
         if not self._any_arrived:
             return True
-        if gave_up or (plan.verify < context.draft_available).any():
+        if (plan.verify < context.draft_available).any():
             self._all_verified = 0
         else:
             self._all_verified += 1

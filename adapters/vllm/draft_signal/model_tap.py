@@ -10,9 +10,6 @@ before them. With synchronous scheduling, whoever waits for the tokens has waite
 with asynchronous scheduling a round that is not there yet is left out. No synchronisation is added.
 Not executed on a GPU.
 
-Where the scheduler is asked after each pass, the values of that pass are read at once (on a CPU
-they are there; a GPU would have to be waited for), and the loop may end early (`draft_loop`).
-
 A fault of ours ends the reading, is said once, and leaves the round as it was.
 """
 
@@ -24,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from adaptive_spec.adapters.vllm.draft_signal.draft_loop import DraftLoop, LoopEnded
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
@@ -49,7 +45,6 @@ class ModelTap:
         self._round: _Round | None = None
         self._buffers: deque[Any] = deque()
         drafter = runner.drafter
-        self._loop = DraftLoop(runner)
         self._watch_logits(drafter.model)
         self._watch_positions(drafter)
         self._watch_rounds(drafter)
@@ -81,9 +76,6 @@ class ModelTap:
                     self._passes.append(_in_slices(logits, made[1], only_confidence=only))
                 except Exception as error:
                     self._give_up(error)
-                else:
-                    if self._loop.ends(made, self._passes[-1]):
-                        raise LoopEnded
             return made
 
         drafter._sample_draft_tokens = sample
@@ -93,14 +85,7 @@ class ModelTap:
 
         def propose(*args: Any, **kwargs: Any) -> Any:
             self._passes, self._round = [], None
-            if self.wanted and not self._broken:
-                self._loop.begins(*args, **kwargs)
-            try:
-                drafts = own(*args, **kwargs)
-            except LoopEnded:
-                drafts = self._loop.answer()
-            finally:
-                self._loop.over()
+            drafts = own(*args, **kwargs)
             if self._passes:
                 try:
                     self._keep(drafts)
@@ -112,7 +97,6 @@ class ModelTap:
 
     def _give_up(self, error: Exception) -> None:
         self._broken, self._round, self._passes = True, None, []
-        self._loop.failed(error)
         _LOG.warning(
             "adaptive_spec: the drafter's confidence is not read any more: %s: %s",
             type(error).__name__,

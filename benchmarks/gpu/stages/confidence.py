@@ -5,9 +5,9 @@ from __future__ import annotations
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.shapes import Setting
 
-KINDS = ("quiet", "ragged")
+KINDS = ("quiet", "ours")
 """Engines without and with confidence, else equal."""
-ARMS = ("ours", *KINDS)
+ARMS = ("ladder", *KINDS)
 CONTEXT, STEPS = 64, 24
 PROFILED_BATCH = 16
 
@@ -57,5 +57,5 @@ def run(bench: Bench) -> None:
             load = bench.load(clients, extent.temperatures[0], repeat)
             for name in ARMS if repeat % 2 == 0 else ARMS[::-1]:
                 bench.cell("confidence", name, load, repeat)
-    engine = f"{extent.method}-ragged"
+    engine = f"{extent.method}-ours"
     bench.measure(f"status/{engine}", engine, "control", None)

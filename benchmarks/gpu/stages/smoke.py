@@ -1,4 +1,9 @@
-"""Does everything run at all: libraries, engines, the ladder's graphs, greedy answers."""
+"""Does everything run: libraries, engines, greedy answers; and varlen against uniform graphs.
+
+The first stage on a GPU. `ours` has varlen graphs where the attention backend allows them, `ladder`
+has uniform graphs for the rungs of a ladder, both on the same model. Seconds and memory of capture,
+step times of equal batches and of batches whose K differ, and the graphs that they ran in are kept.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,11 @@ from benchmarks.gpu.shapes import Setting
 from benchmarks.gpu.steered import NAME as STEERED
 
 CAPTURED = re.compile(r"Graph capturing finished in (\d+) secs, took (-?[\d.]+) GiB")
-DRAWN = {"mode": "on", "policy": STEERED, "options": {}}
-"""K drawn for each step."""
+DRAWN = {
+    "drawn K": {"mode": "on", "policy": STEERED, "options": {}},
+    "drawn K per request": {"mode": "on", "policy": STEERED, "options": {"ragged": True}},
+}
+"""K drawn for each step, or for each request of it."""
 BATCHES = (1, 3, 16, 64, 200)
 """Of the steps whose graphs are counted; several are no multiple of a captured size."""
 STEPS = 8
@@ -29,14 +37,17 @@ def run(bench: Bench) -> None:
         bench.results.add("libraries", libraries.check(gpu=gpu))
         print(bench.results.found["libraries"], flush=True)
     ours, plain = f"{method}-ours", f"{method}-k{bench.machine.kmax}"
-    keys = [f"identity/{method}", *_ladder_keys(bench)]
+    # Without graphs there is nothing to compare, and static K is another engine's as well.
+    graphs = {"varlen": ours} | ({"uniform": f"{method}-ladder"} if gpu else {})
+    keys = [f"identity/{method}", *(key for kind in graphs for key in _graph_keys(bench, kind))]
     if bench.missing(keys):
-        # Without graphs there is no price of a ladder, and static K is another engine's as well.
-        bench.use(NONE, ours, *([plain] if gpu else []))
-        for key in (NONE, ours, plain):
+        engines = [*graphs.values(), *([plain] if gpu else [])]
+        bench.use(NONE, *engines)
+        for key in (NONE, *engines):
             _keep_capture(bench, key)
         _identity(bench, ours, plain if gpu else None)
-        _ladder(bench, ours)
+        for kind, engine in graphs.items():
+            _time_graphs(bench, kind, engine)
 
 
 def _keep_capture(bench: Bench, key: str) -> None:
@@ -59,15 +70,15 @@ def _identity(bench: Bench, ours: str, plain: str | None) -> None:
         return bench.fleet.ask(engine, "answers", load=load, count=count)
 
     wanted = answers(NONE)
-    arms = {"none again": NONE, "drawn K": ours}
+    arms = {"none again": NONE, **dict.fromkeys(DRAWN, ours)}
     if plain is not None:
         arms["static Kmax"] = plain
     found = {}
     for name, engine in arms.items():
         if not bench.fleet.has(engine):
             continue
-        if engine == ours:
-            bench.fleet.switch(engine, DRAWN)
+        if name in DRAWN:
+            bench.fleet.switch(engine, DRAWN[name])
         given = answers(engine)
         scores = bench.fleet.ask(NONE, "gaps", given, clients)
         found[name] = agreement(wanted, given) | {"largest_gap_nats": round(max(scores), 4)}
@@ -75,19 +86,24 @@ def _identity(bench: Bench, ours: str, plain: str | None) -> None:
     print(key, found, flush=True)
 
 
-def _ladder_keys(bench: Bench) -> list[str]:
+def _graph_keys(bench: Bench, kind: str) -> list[str]:
     batches = [batch for batch in BATCHES if batch <= bench.machine.max_num_seqs]
-    return [f"graphs/{bench.extent.method}/{batch}" for batch in batches]
+    return [f"graphs/{bench.extent.method}/{kind}/{batch}" for batch in batches]
 
 
-def _ladder(bench: Bench, engine: str) -> None:
-    """Count the graphs that decode steps of each rung run in."""
+def _time_graphs(bench: Bench, kind: str, engine: str) -> None:
+    """Time decode steps of each rung, and of K that differ, and count the graphs they run in."""
     if not bench.fleet.has(engine):
         return
-    rungs = [Setting(k=k) for k in bench.rungs]
-    for key in _ladder_keys(bench):
+    settings = [Setting(k=k) for k in bench.rungs]
+    if kind == "varlen":
+        kmax = bench.machine.kmax
+        # As many drafts, drafted as deep: the difference is that K differ.
+        for k in (k for k in bench.rungs if 0 < k < kmax):
+            settings += [Setting(k=k, depth=k + 1, ragged=True), Setting(k=k, depth=k + 1)]
+    for key in _graph_keys(bench, kind):
         batch = int(key.rpartition("/")[2])
         rows = bench.measure(
-            key, engine, "settings", batch, 64, steps=STEPS, seed=batch, settings=rungs
+            key, engine, "settings", batch, 64, steps=STEPS, seed=batch, settings=settings
         )
-        print(key, {row["k"]: row["graphs"] for row in rows or ()}, flush=True)
+        print(key, [(row["k"], row["ragged"], row["graphs"]) for row in rows or ()], flush=True)

@@ -28,7 +28,7 @@ LEAST_ACCEPTANCE_SECONDS = 3.0
 
 
 def run(bench: Bench) -> None:
-    """Measure the stage. The ragged penalty is kept, for the engines of later stages."""
+    """Measure the stage."""
     extent = bench.extent
     engine = f"{extent.method}-long"
     settings = settings_for(bench.rungs, bench.machine.kmax)
@@ -58,7 +58,7 @@ def run(bench: Bench) -> None:
         print(key, bench.measure(key, NONE_LONG, "prompts", tokens, PROMPT_REPEATS), flush=True)
     rows = [row for key in keys[: len(places)] for row in bench.results.found.get(key) or ()]
     if (penalty := ragged_penalty(rows)) is not None:
-        bench.keep_ragged_penalty(penalty)
+        bench.results.add("ragged_penalty", penalty)
     always = {"mode": "on", "policy": STEERED, "options": {"k": bench.machine.kmax}}
     for key, temperature in zip(accepted, extent.temperatures, strict=True):
         if bench.missing([key]) and bench.fleet.has(engine):

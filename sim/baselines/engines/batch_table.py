@@ -14,9 +14,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import nearest_allowed
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, nearest_allowed
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 

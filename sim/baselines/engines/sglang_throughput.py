@@ -38,9 +38,8 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import nearest_allowed
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, nearest_allowed
 from adaptive_spec.sim.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext

@@ -36,9 +36,8 @@ from typing import Annotated, ClassVar, TypeAlias
 import msgspec
 
 from adaptive_spec.per_request import integers
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.baselines.engines.tensorrt_llm_schedule import (
     Schedule,
     check_schedule,

@@ -22,9 +22,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.step import Level, SpecPlan, StepContext
 
 Schedule: TypeAlias = list[tuple[int, int]]

@@ -40,13 +40,11 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import nearest_allowed, off_mode
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, nearest_allowed, off_mode
 from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
+from adaptive_spec.sim.engine.early_stop import DraftPass, DraftVerdict
 from adaptive_spec.step import (
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     FloatArray,
     IntArray,

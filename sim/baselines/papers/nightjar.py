@@ -41,8 +41,8 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import integers
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.step import FinishedStep, FloatArray, IntArray, Level, SpecPlan, StepContext
 

@@ -22,9 +22,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import fixed_plan
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 

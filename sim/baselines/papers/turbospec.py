@@ -34,8 +34,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Provenance
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.baselines.parts.batch_rounds import BatchRounds
 from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.step import FinishedStep, FloatArray, Level, SpecPlan, StepContext

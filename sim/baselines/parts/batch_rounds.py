@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.static import nearest_allowed, off_mode
+from adaptive_spec.policy_helpers import nearest_allowed, off_mode
 from adaptive_spec.step import Mode, SpecPlan, StepContext
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.static import nearest_allowed
+from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import IntArray, Level, Mode, SpecPlan, StepContext
 
 

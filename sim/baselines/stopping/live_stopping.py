@@ -20,12 +20,10 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
-from adaptive_spec.policies.static import fixed_plan, nearest_allowed
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan, nearest_allowed
+from adaptive_spec.sim.engine.early_stop import DraftPass, DraftVerdict
 from adaptive_spec.step import (
     BoolArray,
-    DraftPass,
-    DraftVerdict,
     FloatArray,
     IntArray,
     Level,

@@ -104,7 +104,7 @@ def test_every_stage_has_its_results(finished: Path) -> None:
     assert not [key for key in found if key.startswith("failed/")]
     for key in (
         "libraries",
-        "graphs/eagle/3",
+        "graphs/eagle/varlen/3",
         "sweep/eagle/t0.8/2/none/0",
         "sweep/eagle/t0.8/2/schedule/1",
         "sweep/eagle/t0.8/2/ours-cold/1",
@@ -119,7 +119,7 @@ def test_every_stage_has_its_results(finished: Path) -> None:
         "own/eagle-ours/2",
         "calls/eagle-vllm",
         "calls/eagle-ours",
-        "confidence-steps/eagle-ragged/3/1",
+        "confidence-steps/eagle-ours/3/1",
         "confidence/eagle/t0.8/2/quiet/1",
         "ramp/eagle/ours",
     ):
@@ -129,7 +129,7 @@ def test_every_stage_has_its_results(finished: Path) -> None:
 @pytest.mark.engine
 def test_greedy_answers_are_the_targets_own_while_k_changes(finished: Path) -> None:
     found = Results(finished / "results.jsonl").found[MEASURED_ONCE]
-    assert set(found) == {"none again", "drawn K"}
+    assert set(found) == {"none again", "drawn K", "drawn K per request"}
     for row in found.values():
         assert row["identical"] == row["answers"] > 0
         assert row["largest_gap_nats"] == 0.0  # float32: no rounding of another batch shape
@@ -188,7 +188,7 @@ def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
     "key",
     [
         *("none", "none-long", "eagle-vllm-sync", "eagle-ours-sync"),
-        *(f"{method}-{kind}" for method in METHODS for kind in ("k5", "vllm", "ours", "ragged")),
+        *(f"{method}-{kind}" for method in METHODS for kind in ("k5", "vllm", "ours", "ladder")),
         *("eagle-quiet", "eagle-long", "eagle-adaptive"),
     ],
 )

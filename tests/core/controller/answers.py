@@ -9,8 +9,8 @@ import numpy as np
 
 from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
 from adaptive_spec.config import FailOpen
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policies.static import StaticOptions
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import StepContext, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)

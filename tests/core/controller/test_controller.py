@@ -131,6 +131,30 @@ def test_shadow_runs_the_engines_k_and_records_what_was_wanted(tmp_path: Path) -
     assert record["k"] == [3, 2, 0]
 
 
+def test_shadow_runs_another_k_in_the_stated_share_of_steps(tmp_path: Path) -> None:
+    folder = Trace(directory=str(tmp_path))
+    shadow = controller(plan, mode="shadow", shadow_share=0.25, trace=folder)
+    plans = []
+    for step in range(16_000):
+        plans.append(shadow.plan(context(step)))
+        shadow.observe(outcome(step))
+    tried = [each for each in plans if each.acts]
+    assert 0.2 < len(tried) / len(plans) < 0.3
+    assert {each.draft_depth for each in tried} == {0, 1, 2, 3, 4}
+    assert all(each.verify.tolist() == [min(n, each.draft_depth) for n in (4, 2, 0)]
+               for each in tried)  # fmt: skip
+    again = controller(plan, mode="shadow", shadow_share=0.25)
+    assert [again.plan(context(step)).draft_depth for step in range(800)] == [
+        each.draft_depth for each in plans[:800]
+    ]
+
+
+def test_shadow_forced_by_the_engine_never_runs_another_k() -> None:
+    config = Config(mode="shadow", shadow_share=1.0)
+    target = Controller(Answer(plan), FULL, config, only_watch="pipelines")
+    assert not any(target.plan(context(step)).acts for step in range(100))
+
+
 class Listener(Answer):
     """Notes the step's number for each request, and keeps what comes back."""
 

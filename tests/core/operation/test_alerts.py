@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("prometheus_client")
 
-from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES, STATUS_AGE
+from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES
 
-DASHBOARDS = Path(__file__).resolve().parents[3] / "dashboards"
+ROOT = Path(__file__).resolve().parents[3]
+DASHBOARDS = ROOT / "dashboards"
 
 
 @pytest.mark.parametrize("file", ["alerts.yml", "adaptive_spec.json"])
 def test_every_metric_that_is_asked_for_exists(file):
-    known = {STATUS_AGE} | {
-        figure.name + "_total" * (figure.kind == "counter") for figure in FIGURES
-    }
+    known = {figure.name + "_total" * (figure.kind == "counter") for figure in FIGURES}
     known |= {
         f"{each.name}_{part}" for each in DISTRIBUTIONS for part in ("bucket", "sum", "count")
     }
@@ -39,3 +40,21 @@ def test_each_rule_fires_on_its_fault_and_none_on_a_healthy_server(command):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_files_for_kubernetes_hold_the_dashboard_and_the_rules():
+    command = [sys.executable, str(ROOT / "scripts" / "kubernetes_files.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dashboard_begins_with_what_speculation_is_worth():
+    panels = json.loads((DASHBOARDS / "adaptive_spec.json").read_text())["panels"]
+    first = [panel["title"] for panel in panels if panel["type"] == "stat"][:4]
+    assert first == [
+        "Gain over no speculation",
+        "Gain over the engine's own K",
+        "Mean K",
+        "Accepted",
+    ]
+    assert all("instance=~" in t["expr"] for p in panels for t in p.get("targets", []))

@@ -16,7 +16,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES, STATUS_AGE, families
+from adaptive_spec.operation.metrics import DISTRIBUTIONS, FIGURES, families
 from adaptive_spec.operation.status import DECISION_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,19 +137,7 @@ def test_a_page_says_what_the_status_says() -> None:
 
 
 def test_both_ways_show_the_same_figures(tmp_path: Path) -> None:
-    assert gathered(tmp_path, STATUS) == without_age(page(STATUS))
-
-
-def without_age(lines: list[str]) -> list[str]:
-    """Lines of a page but the age, which only a single API server can tell."""
-    return [line for line in lines if not line.startswith(STATUS_AGE)]
-
-
-def test_the_age_of_a_status_is_that_at_the_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
-    for now, age in ((1e9 + 7.5, "7.5"), (1e9 - 3600, "0.0")):
-        monkeypatch.setattr("time.time", lambda now=now: now)
-        [line] = [line for line in page(STATUS) if line.startswith(STATUS_AGE)]
-        assert line.endswith(f" {age}")
+    assert gathered(tmp_path, STATUS) == page(STATUS)
 
 
 def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known() -> None:
@@ -165,7 +153,7 @@ def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known
 
 
 def test_later_statuses_replace_earlier_ones(tmp_path: Path) -> None:
-    expected = without_age(page(LATER))
+    expected = page(LATER)
     gone = 'adaptive_spec_state{engine="0",mode="on",model_name="bench",policy="goodput"} 0.0'
     assert gathered(tmp_path, STATUS, STATUS, LATER) == sorted([*expected, gone])
 

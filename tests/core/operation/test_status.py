@@ -20,8 +20,20 @@ def test_drafts_are_counted_for_the_task_labels_used_last() -> None:
         counters.finished(FinishedStep(labels, plan, finished))
     counted = counters.snapshot()["drafts_by_task"]
     assert len(counted) == 64
-    assert counted["999"] == [3, 1]
-    assert counted["5"] == [2000 + 3, 2000 + 1]
+    assert counted["task 999"] == [3, 1]
+    assert counted["task 5"] == [2000 + 3, 2000 + 1]
+
+
+def test_drafts_are_counted_by_the_label_that_clients_sent() -> None:
+    counters = Counters()
+    for number, label in ((0, "code"), (1, "chat\x1b[31m"), (2, "code")):
+        counters.name_task(number, label)
+    labels = msgspec.structs.replace(context(0), task=np.array([0, 1, 2]))
+    counters.finished(FinishedStep(labels, engine_plan(labels), outcome(0)))
+    assert counters.snapshot()["drafts_by_task"] == {"code": [3, 1], "chat?[31m": [2, 2]}
+    for number in range(1000):
+        counters.name_task(number, "a" * 64)
+    assert len(counters.task_names) == 128
 
 
 def test_a_status_has_all_steps_however_many_have_come_since_the_last() -> None:

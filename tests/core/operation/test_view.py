@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -14,18 +15,29 @@ from pathlib import Path
 
 import pytest
 
+from adaptive_spec.operation.history import COLUMNS
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt install chromium")
 
+LONG = "because " + " ".join(f"draft {j} is accepted {90 - j}%" for j in range(30))
+NOW = time.time()
+ROWS = [
+    [NOW + n, 10 * n, 20 * n, 60 * n, 45 * n, 65 * n, 3 * n, 0, 99, 98, 50.0, 80.0, 100.0, 3]
+    for n in range(-118, 0)
+]
+"""Seconds before the first reading; of an engine whose counts the readings go on from."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Handler(BaseHTTPRequestHandler):
     readings = 0
+    extra = b""
 
     def do_GET(self) -> None:
         if self.path == "/adaptive_spec/view":
-            self.answer(200, resources.files("adaptive_spec.operation").joinpath("view.html"))
+            view = resources.files("adaptive_spec.operation").joinpath("view.html")
+            self.answer(200, view.read_bytes() + self.extra)
         elif self.headers["Authorization"] != "Bearer secret":
             self.answer(401, b'{"error": "Unauthorized"}')
         else:
@@ -40,18 +52,25 @@ class Handler(BaseHTTPRequestHandler):
                 "emitted_tokens": 65 * n,
                 "requests_by_k": {"0": 5 * n, "3": 15 * n},
                 "max_draft_tokens": 3,
+                "steps_by_kind": {"planned": 7 * n, "measuring": 3 * n},
+                "written": time.time(),
+                "idle_seconds": 0.0,
+                "why": f"K = 3: {HOSTILE} {LONG}",
+                "drafts_by_task": {"code": [20, 10]},
                 "last_depth": 3,
                 "last_reason": HOSTILE,
                 "estimates": {"no_speculation": 50.0, "engine_k": 80.0, "planned": 100.0},
                 "fail_opens": {"plan raised": 2},
             }
             body = {"engines": [{"engine": 0, "status": status}]}
+            if "history" in self.path:
+                body["engines"][0]["history"] = {"columns": list(COLUMNS), "rows": ROWS}
             self.answer(200, json.dumps(body).encode())
 
-    def answer(self, code: int, body: object) -> None:
+    def answer(self, code: int, body: bytes) -> None:
         self.send_response(code)
         self.end_headers()
-        self.wfile.write(body if isinstance(body, bytes) else body.read_bytes())
+        self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
         pass
@@ -88,6 +107,34 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "engine 0" in shown
     assert "75 %" in shown  # acceptance, and the share of K = 3
     assert "plan raised 2" in shown
+    assert "accepted, code" in shown
+    assert "+100 %" in shown  # 100 planned over 50 without speculation
+    assert "measuring 30 %" in shown
+    assert LONG in shown
     assert shown.count("<polyline") >= 8
+    assert "tokens/s" in shown
+    assert re.search(r">\d\d:\d\d:\d\d<", shown), "no time of day on an axis"
     assert HOSTILE not in shown
     assert "&lt;img" in shown
+
+
+def test_nothing_is_wider_than_a_phone_and_history_is_drawn_at_once(url, tmp_path):
+    probe = (
+        "<script>setTimeout(() => { document.title = [document.documentElement.scrollWidth, "
+        "innerWidth, document.querySelectorAll('polyline').length].join(' '); }, 4000);</script>"
+    )
+    Handler.extra = probe.encode()
+    try:
+        command = [
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=390,900"),
+            *(f"--user-data-dir={tmp_path}", "--virtual-time-budget=4500", "--dump-dom"),
+            f"{url}#key=secret",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    finally:
+        Handler.extra = b""
+    found = re.search(r"<title>(\d+) (\d+) (\d+)", done.stdout)
+    assert found is not None
+    wide, window, drawn = map(int, found.groups())
+    assert wide <= window
+    assert drawn >= 8

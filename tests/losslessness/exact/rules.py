@@ -11,8 +11,6 @@ import numpy as np
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import (
     BoolArray,
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     FloatArray,
     IntArray,
@@ -60,29 +58,6 @@ class ByEntropy(Planted):
         assert context.entropy is not None
         wanted = np.asarray(self.rule(context.entropy), dtype=np.int64)
         return self.planned(context, np.minimum(wanted, context.draft_available))
-
-
-class Stopping(Planted):
-    """Drafts the second position if a rule says so; verifies all, or takes back what came first.
-
-    Args:
-        rule: [B, 2] confidence -> [B] drafts to make, 1 or 2.
-        takes_back: where drafting stopped after the first draft, that one is left out.
-    """
-
-    def __init__(self, rule: Rule, *, takes_back: bool = False) -> None:
-        super().__init__(rule)
-        self.takes_back = takes_back
-
-    def after_draft_pass(self, draft: DraftPass) -> DraftVerdict:
-        if draft.position == 0:
-            return DraftVerdict(draft.drafting, draft.drafting)
-        going = np.asarray(self.rule(draft.confidence), dtype=np.int64) > 1
-        return DraftVerdict(going, going)
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        at_hand = context.draft_available
-        return self.planned(context, np.where(at_hand < 2, 0, 2) if self.takes_back else at_hand)
 
 
 class ByHistory(Planted):
@@ -216,16 +191,6 @@ def live_first_fall(confidence: FloatArray) -> list[int]:
 def stale_multiplier(confidence: FloatArray) -> IntArray:
     """Survival above a threshold that is older than the round."""
     return leading(confidence.cumprod(axis=1) > 0.45)
-
-
-def both_go_on(confidence: FloatArray) -> list[int]:
-    """A second pass for both if the two are sure enough of it together."""
-    return [2, 2] if confidence[:, 1].sum() >= 1.3 else [1, 1]
-
-
-def second_is_sure(confidence: FloatArray) -> IntArray:
-    """A second draft where it is sure enough."""
-    return np.where(confidence[:, 1] >= _LEAST, 2, 1)
 
 
 def by_the_other(confidence: FloatArray) -> list[int]:

@@ -13,10 +13,9 @@ import numpy as np
 
 from adaptive_spec import Capability, Config, Controller, Mode
 from adaptive_spec.config import FailOpen
-from adaptive_spec.policy import DraftStopper, Policy
+from adaptive_spec.policy import Policy
 from adaptive_spec.step import (
     BoolArray,
-    DraftPass,
     FloatArray,
     IntArray,
     StepContext,
@@ -105,7 +104,7 @@ class Server:
         """Plan the round, for the requests that are alive."""
         controller, capability = self.controller, self.controller.capability
         batch = len(self.alive)
-        drafted = np.minimum(said.usable, self._drafted(said))
+        drafted = np.minimum(said.usable, self._drafted())
         if self._outcome is not None:
             controller.observe(self._outcome)
             self._outcome = None
@@ -190,31 +189,9 @@ class Server:
                     *(None if each is None else each[stays] for each in self._before)
                 )
 
-    def _drafted(self, said: Said) -> IntArray:
-        """[B] drafts that are made and kept."""
-        controller = self.controller
-        batch = len(self.alive)
-        asks = self.signal == "live" and controller.capability.stops_drafting
-        if not (asks and controller.stops_drafting and isinstance(controller.policy, DraftStopper)):
-            return np.full(batch, self._depth, dtype=np.int64)
-        drafting = np.ones(batch, dtype=np.bool_)
-        kept: IntArray = np.zeros(batch, dtype=np.int64)
-        for position in range(self._depth):
-            verdict = controller.after_draft_pass(
-                DraftPass(
-                    step=self._step - 1,
-                    position=position,
-                    slots=self.slots[self.alive],
-                    drafting=drafting,
-                    confidence=said.confidence[:, : position + 1].copy(),
-                    entropy=said.entropy[:, : position + 1].copy(),
-                )
-            )
-            kept = kept + verdict.admitted
-            drafting = verdict.drafting
-            if not drafting.any():
-                break
-        return kept
+    def _drafted(self) -> IntArray:
+        """[B] drafts that are made."""
+        return np.full(len(self.alive), self._depth, dtype=np.int64)
 
     def _told(self, said: Said, drafted: IntArray) -> tuple[FloatArray | None, FloatArray | None]:
         """Confidence and entropy as the context has them: of the drafts at hand only."""

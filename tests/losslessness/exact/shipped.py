@@ -59,7 +59,7 @@ def shipped(name: str, seed: int = 1) -> Policy:
 
 
 def engines(kmax: int) -> dict[str, Capability]:
-    """By level: a ladder with gaps, captured sizes, and drafting that can be stopped."""
+    """By level: a ladder with gaps, captured sizes, and a free depth."""
     ladder = (0, 1, kmax) if kmax > 2 else (0, kmax)
     captured = tuple(range(2, 2 * kmax + 3, 2))
     return {
@@ -67,8 +67,8 @@ def engines(kmax: int) -> dict[str, Capability]:
         "K per request": Capability(
             level=Level.VERIFY, max_draft_tokens=kmax, token_buckets=captured
         ),
-        "drafting stops": Capability(
-            level=Level.FULL, max_draft_tokens=kmax, stops_drafting=True, token_buckets=captured
+        "K and depth free": Capability(
+            level=Level.FULL, max_draft_tokens=kmax, token_buckets=captured
         ),
     }
 
@@ -88,7 +88,7 @@ def experienced(
     text.run(rounds)
     if isinstance(policy, GoodputPolicy):
         # However little confidence tells of these drafts: it is to be used where it may be.
-        confidence, many = policy._acceptance.confidence, [50.0] * capability.max_draft_tokens
+        confidence, many = policy.acceptance.model.confidence, [50.0] * capability.max_draft_tokens
         saved = {"own": [1.0] * len(many), "evidence": many, "observed": 10_000}
         confidence.restore({**confidence.state(), **saved})
     return text

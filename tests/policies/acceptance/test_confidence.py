@@ -159,3 +159,26 @@ def test_history_is_not_learned_from_what_confidence_has_picked_alone(label: int
     assert model.informative
     assert np.mean(planned, axis=0) == pytest.approx(np.full(KMAX, np.mean(true)), abs=0.09)
     assert np.abs(model.history.position_effect).max() < 5.0
+
+
+def test_a_weight_grows_only_where_the_signal_was_right() -> None:
+    effect = ConfidenceEffect(2)
+    signal = np.array([[1.0, np.nan], [np.nan, np.nan]])
+    effect.learn(signal, np.full((2, 2), 0.5), np.full((2, 2), 0.25))
+    state = effect.state()
+    assert state["own"] == [pytest.approx(0.5 / 4.25), 0.0]
+    assert state["evidence"] == [0.25, 0.0]
+
+
+def test_positions_without_evidence_take_the_weight_of_the_others() -> None:
+    effect = ConfidenceEffect(2)
+    saved = {"own": [2.0, 0.0], "evidence": [1e9, 0.0], "mean": [0.0, 0.0], "count": [0.0, 0.0]}
+    effect.restore({**saved, "observed": 1})
+    assert effect.weight == pytest.approx(np.array([2.0, 2.0]))
+
+
+def test_means_follow_the_known_values() -> None:
+    effect = ConfidenceEffect(2)
+    effect.see(np.array([[1.0, 3.0, np.nan], [np.nan] * 3]))
+    assert effect.mean.tolist() == [2.0, 0.0]
+    assert effect.state()["count"] == [2.0, 0.0]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
-from adaptive_spec.policies.acceptance.task_effects import TaskEffects, learn
+from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 
 
 def test_a_task_label_tells_new_requests_apart() -> None:
@@ -23,21 +20,6 @@ def test_a_task_label_tells_new_requests_apart() -> None:
     fresh = model.hazard(np.array([0, 1, 2]), np.array([0, 1, -1]))[0]
     assert fresh[0] > fresh[2] > fresh[1]
     assert fresh[0] - fresh[1] > 0.25
-
-
-@pytest.mark.usefixtures("needs_numba")
-@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 40), most=st.sampled_from([3, 5000]))
-def test_both_forms_return_the_same_bits(seed: int, batch: int, most: int) -> None:
-    random = np.random.default_rng(seed)
-    task = random.integers(-1, most, batch)
-    sums = random.normal(size=batch), random.random(batch)
-    found = []
-    for form in (learn.reference, learn.compile()):
-        arrays = np.full(1024, -1), np.zeros(1024), np.zeros(1024)
-        for labels in (task, task[::-1].copy(), task):
-            form(labels, *sums, *arrays)
-        found.append(b"".join(each.tobytes() for each in arrays))
-    assert found[0] == found[1]
 
 
 def test_labels_without_end_do_not_grow_the_model() -> None:

@@ -55,16 +55,6 @@ def test_each_request_takes_the_source_whose_drafts_are_worth_more() -> None:
     assert chosen.hazard[0].tolist() == [0.9, 0.7, 0.7, 0.6]
 
 
-def test_how_many_drafts_their_signals_have_left_does_not_decide_where_drafting_stops() -> None:
-    stops = Capability(level=Level.FULL, max_draft_tokens=KMAX, stops_drafting=True)
-    for kept in (1, 4):
-        confidence = np.where(np.arange(KMAX) < [[kept], [0]], 0.8, np.nan)
-        at_hand = step([kept, 0], [4, 4], capability=stops, confidence=confidence)
-        chosen = DraftSources().choose(at_hand, constant(0.8, 0.8), Known(constant(0.7, 0.7)))
-        assert chosen.from_lookup is not None
-        assert chosen.from_lookup.tolist() == [False, True]
-
-
 def test_no_source_is_held_to_a_price_above_what_the_plan_pays() -> None:
     # Slopes over a stretch of a curve with a knee are dearer than the drafts the plan has taken.
     plan = SimpleNamespace(verify=np.array([2, 0]))

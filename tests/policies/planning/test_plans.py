@@ -110,11 +110,10 @@ def test_a_k_is_drafted_in_one_step_and_timed_in_the_next() -> None:
     one = exploring()
     drafting = one.timed(context(4, [4, 4]), None)
     assert drafting is not None
-    assert one.measuring
     verifying = one.timed(context(5, [drafting.draft_depth] * 2), None)
     assert verifying is not None
     assert verifying.verify.tolist() == [drafting.draft_depth] * 2
-    assert not one.measuring
+    assert one.timed(context(6, [drafting.draft_depth] * 2), None) is None
 
 
 @pytest.mark.parametrize(("steps", "timed"), [(200, {0, 1}), (20_000, {0, 1, 2, 4})])
@@ -259,7 +258,7 @@ def test_a_step_of_prompts_is_no_measurement_and_what_was_drafted_for_it_is_drop
     one = exploring()
     assert one.timed(context(4, [4, 4]), None) is not None
     assert one.timed(context(5, [4, 4], prefill_tokens=4_000), None) is None
-    assert not one.measuring
+    assert one.timed(context(6, [4, 4]), None) is None
 
 
 def test_going_off_drops_what_was_drafted_to_be_timed_and_explored() -> None:

@@ -51,8 +51,14 @@ def test_a_load_lacks_the_k_of_the_ladder_it_was_not_timed_with() -> None:
 
 
 def test_steps_of_prompts_and_of_few_drafts_tell_no_k() -> None:
-    assert timed(step(8, 8, prefill=17), step(8, 3)).missing(8, 1) == [0, 1, 3, 6]
-    assert timed(step(8, 8, prefill=16)).missing(8, 1) == [0, 3, 6]
+    assert timed(step(8, 8, prefill=65), step(8, 3)).missing(8, 1) == [0, 1, 3, 6]
+    assert timed(step(8, 8, prefill=64)).missing(8, 1) == [0, 3, 6]
+
+
+def test_short_outputs_hide_neither_k_0_nor_kmax() -> None:
+    """A prompt in nearly every step, requests near their end: as in a closed loop of real ones."""
+    loads = timed(step(16, 0, prefill=45), step(16, 88, prefill=20))
+    assert loads.missing(16, 1) == [1, 3]
 
 
 def test_a_mean_between_two_k_tells_neither() -> None:

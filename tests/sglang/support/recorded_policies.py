@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext
 
 

@@ -16,13 +16,12 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy, provenance_of
+from adaptive_spec.sim.engine.early_stop import DraftPass, DraftVerdict
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.step import (
-    DraftPass,
-    DraftVerdict,
     FinishedStep,
     FloatArray,
     IntArray,
@@ -117,7 +116,6 @@ def live_drafts(policy: Any, confidence: FloatArray, entropy: FloatArray) -> tup
     for position in range(depth):
         verdict: DraftVerdict = policy.after_draft_pass(
             DraftPass(
-                step=0,
                 position=position,
                 slots=np.arange(batch),
                 drafting=drafting,

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Level, Mode, PolicyError
-from adaptive_spec.policy import DraftStopper
-from adaptive_spec.step import DraftPass
+from adaptive_spec.sim.engine.early_stop import DraftPass, DraftStopper
 from tests.sim.baselines.baseline_support import build_baseline
 from tests.sim.baselines.short_simulation import simulated_mean_k
 from tests.sim.baselines.tiny_engine import TinyEngine, linear, profile_file
@@ -44,7 +43,6 @@ def draft(machine: TinyEngine, probabilities: list[float] | np.ndarray) -> int:
     for position in range(depth):
         verdict = policy.after_draft_pass(
             DraftPass(
-                step=0,
                 position=position,
                 slots=np.arange(batch),
                 drafting=drafting,

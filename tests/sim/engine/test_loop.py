@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.trace import read_trace
-from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.step import Level, Mode, SpecPlan
 from tests.sim.small_server import (

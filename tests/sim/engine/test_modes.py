@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.stateless import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import Mode, SpecPlan
 from tests.sim.small_server import PlainDrafter, PlainHardware, RandomK, open_load, server
 

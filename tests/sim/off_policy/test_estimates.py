@@ -97,7 +97,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_intervals_cover_the_truth_over_many_seeds(tmp_path: Path) -> None:
-    """Prints the figures of docs/off_policy.md."""
+    """Prints the figures of docs/simulator.md."""
     inside: dict[tuple[str, str], list[bool]] = {}
     errors: dict[tuple[str, str], list[float]] = {}
     for seed in range(100):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from adaptive_spec.errors import DataError, PolicyError
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import build_policy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.off_policy.evaluation import evaluate
 from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
 from adaptive_spec.sim.policy_choice import parse_policy

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.policies.stateless import StatelessPolicy
 from adaptive_spec.policy import Policy
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad

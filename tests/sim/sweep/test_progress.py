@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from adaptive_spec.sim.commands import sweep
+from adaptive_spec.sim.commands import printing
 from tests.sim.sweep.fake_sweep import CONFIG, RUNS, call, write_sweep
 
 
 def test_a_log_gets_lines_with_the_time_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(printing, "LINE_SECONDS", 0.0)
     result = call(write_sweep(tmp_path), "--output", tmp_path / "out", "--jobs", 1)
     lines = re.findall(rf"(\d+) of {RUNS} runs, about (\d+):(\d\d) left", result.stderr)
     assert [int(done) for done, *_ in lines] == list(range(1, RUNS + 1))

@@ -20,7 +20,8 @@ def probe(stand_in: str) -> dict[str, Any]:
     sys.path.insert(0, stand_in)
     hooked = "_adaptive_spec_trtllm" in sys.modules
     loaded_before = any(name.startswith("adaptive_spec") for name in sys.modules)
-    from tensorrt_llm._torch.pyexecutor import model_engine, py_executor
+    from tensorrt_llm._torch.pyexecutor import py_executor
+    from tensorrt_llm._torch.pyexecutor.engine.runners.decoder import runner
     from tensorrt_llm._torch.speculative import utils
 
     return {
@@ -32,7 +33,7 @@ def probe(stand_in: str) -> dict[str, Any]:
         "other": os.environ.get("SOME_OTHER_VARIABLE"),
         "patched": [
             hasattr(py_executor.PyExecutor._handle_dynamic_draft_len, "__wrapped__"),
-            hasattr(model_engine.PyTorchModelEngine._get_graphs_to_capture, "__wrapped__"),
+            hasattr(runner.DecoderRunner._get_graphs_to_capture, "__wrapped__"),
             hasattr(utils.get_draft_len_for_batch_size, "__wrapped__"),
         ],
     }

@@ -15,7 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from engines import Answer, Engine, Job, prepare_environment
+from scenarios import prompts
 from v2_signals import Shown, watch
+
+SMALL = {
+    "max_model_len": 160,
+    "num_gpu_blocks_override": 7,
+    "max_num_seqs": 6,
+    "max_num_batched_tokens": 48,
+}
+"""So that few requests are enough for chunked prefill and preemptions."""
+
+PATIENT = {"max_decision_ms": 60_000}
+"""The machine may be busy; how long a decision takes is tested elsewhere."""
+
+
+def small_crowd() -> list[Job]:
+    """Arrivals over time, a prompt in several chunks, more KV than there is."""
+    jobs = [
+        Job(f"text-{index}", prompt, 2 * index, {"max_tokens": 10 + 3 * index})
+        for index, prompt in enumerate(prompts(6, 1))
+    ]
+    return [*jobs, Job("long", list(range(100, 190)), 3, {"max_tokens": 8})]
 
 
 @dataclass

@@ -5,11 +5,10 @@ class _Logger:
     def __init__(self):
         self.lines = []
 
-    def info(self, text):
+    def _keep(self, text, **_):
         self.lines.append(text)
 
-    def warning(self, text):
-        self.lines.append(text)
+    debug = info = warning = error = warning_once = _keep
 
 
 logger = _Logger()

@@ -27,7 +27,7 @@ class Drafter(ABC):
         return self.max_concurrency is None or len(requests) <= self.max_concurrency
 
     @final
-    def pad_draft_tokens_for_cuda_graph(self, scheduled_requests):
+    def pad_draft_tokens_for_cuda_graph(self, scheduled_requests, resource_manager=None):
         for request in scheduled_requests.generation_requests:
             missing = self.static_width - len(request.py_draft_tokens)
             request.py_draft_tokens = request.py_draft_tokens + [0] * missing

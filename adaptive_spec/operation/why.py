@@ -1,0 +1,83 @@
+"""Why this K now, in words and numbers: one place for status, live page, `top` and trace.
+
+A policy may say what its decision rests on (`explanation`, a dict of numbers, see
+`adaptive_spec.policies.goodput.explanation`); `sentence` turns it into words. Without it the
+policy's own reason is all there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+Numbers = Mapping[str, Any]
+
+MEASURING = ("measuring", "drafting", "exploring", "probing", "no step measured", "shadow tries")
+"""Beginnings of the reasons of steps that run to learn something."""
+
+
+def group(mode: str, reason: str) -> str:
+    """Return the kind of a step: ``planned``, ``measuring``, ``off`` or ``engine``."""
+    if reason.startswith(MEASURING):
+        return "measuring"
+    if mode in ("off_warm", "off_cold"):
+        return "off"
+    return "engine" if mode in ("engine", "shadow") else "planned"
+
+
+def sentence(mode: str, reason: str, numbers: Numbers, written: float) -> str:
+    """Return why the last decision is as it is.
+
+    Args:
+        mode: of the decision, a value of `Mode`.
+        reason: of the plan, a few words.
+        numbers: of the policy, empty without any.
+        written: wall-clock time of the numbers (Unix seconds).
+    """
+    if not numbers:
+        return reason
+    if "off_seconds" in numbers:
+        return _off(numbers, written)
+    text = _on(numbers)
+    kind = group(mode, reason)
+    if kind == "measuring":
+        return f"This step runs to learn ({reason}). The plan itself: {text}"
+    if kind == "engine":
+        return f"The engine's own K runs ({reason}). The plan would be: {text}"
+    return text
+
+
+def _on(numbers: Numbers) -> str:
+    k, accepted, more = numbers["k"], numbers["accepted"], numbers.get("next")
+    name = (
+        f"K = {k:g}" if numbers["most_k"] == k else f"mean K = {k:g}, at most {numbers['most_k']}"
+    )
+    parts = []
+    if accepted:
+        drafts = ", ".join(str(j) for j in range(1, len(accepted) + 1))
+        rates = ", ".join(f"{rate:.0%}" for rate in accepted)
+        plural = "s" if len(accepted) > 1 else ""
+        verb = "are" if plural else "is"
+        parts.append(f"draft{plural} {drafts} {verb} accepted {rates}")
+    if more:
+        cost = f"{more['ms']:.2g} ms" if more["ms"] > 0 else "no time"
+        parts.append(
+            f"draft {more['position']} ({more['accepted']:.0%}) would cost {cost} a "
+            f"step for {more['tokens']:.2g} tokens, where a token takes "
+            f"{numbers['step_ms'] / max(numbers['tokens'], 1e-9):.2g} ms now"
+        )
+    return f"{name}: {'; '.join(parts)}" if parts else name
+
+
+def _off(numbers: Numbers, written: float) -> str:
+    since = time.strftime("%H:%M:%S", time.gmtime(written - numbers["off_seconds"]))
+    best = numbers["best"]
+    text = (
+        f"OFF since {since} UTC, {numbers['batch']} requests: the best K = {best['k']} would give "
+        f"{best['of_none']:.2f} of no speculation"
+    )
+    if numbers.get("probing"):
+        return f"{text}; a probe runs now"
+    wait = numbers.get("next_probe_seconds")
+    return text if wait is None else f"{text}; next probe in {max(wait, 0.0):.0f} s"

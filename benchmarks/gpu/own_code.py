@@ -1,0 +1,92 @@
+"""Our code inside a vLLM engine: what it is, and how long it takes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+ADAPTER = "adaptive_spec.adapters.vllm"
+SCHEDULER_SIDE = tuple(
+    f"{ADAPTER}.steps:StepDriver.{name}"
+    for name in (
+        "before_schedule",
+        "scheduled",
+        "after_schedule",
+        "drafted",
+        "read",
+        "processed",
+        "think",
+        "freed",
+    )
+)
+"""Functions that do all there is to do and don't call one another, nor vLLM."""
+
+
+class Stopwatch:
+    """Time inside our functions, by the clock and by CPU time.
+
+    Attributes:
+        seconds: by function, by the clock, since `reset`.
+        processor: the same in CPU time.
+        calls: by function.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.processor: defaultdict[str, float] = defaultdict(float)
+        self.calls: defaultdict[str, int] = defaultdict(int)
+
+    def reset(self) -> None:
+        self.seconds.clear()
+        self.processor.clear()
+        self.calls.clear()
+
+    @contextmanager
+    def watching(self, names: Iterable[str]) -> Iterator[None]:
+        """Time the functions of these names, ``module:function`` or ``module:Class.method``.
+
+        Raises LookupError for one that isn't there.
+        """
+        put_back: list[tuple[Any, str, Any]] = []
+        try:
+            for name in names:
+                owner, attribute = _find(name)
+                function = vars(owner)[attribute]
+                put_back.append((owner, attribute, function))
+                setattr(owner, attribute, self._timed(name.partition(":")[2], function))
+            yield
+        finally:
+            for owner, attribute, function in put_back:
+                setattr(owner, attribute, function)
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began, processor = time.perf_counter(), time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.processor[name] += time.process_time() - processor
+                self.seconds[name] += time.perf_counter() - began
+                self.calls[name] += 1
+
+        return timed
+
+
+def _find(name: str) -> tuple[Any, str]:
+    module, _, path = name.partition(":")
+    *classes, attribute = path.split(".")
+    try:
+        owner = functools.reduce(getattr, classes, importlib.import_module(module))
+        vars(owner)[attribute]
+    except (ImportError, AttributeError, KeyError):
+        raise LookupError(
+            f"{name} is not there any more: say in benchmarks/gpu/own_code.py which "
+            "functions are timed instead"
+        ) from None
+    return owner, attribute

@@ -1,0 +1,251 @@
+"""The figures of a cell: an arm's tokens per second at a load on a device, over other arms'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import DataError
+
+from .arms import NONE, STATIC, TABLE, parse_arm, table_name, warm
+from .device import DEVICES, Charge, Device, Work
+from .runs import Run, RunKey
+from .sweep import MOST_CLIENTS, Section, device_of
+from .traffic import Load
+
+STEADY = 0.2, 0.9
+"""Shares of a load's tokens between which a rate is measured: clients come before, leave after."""
+LEAST_COLD_STEPS, COLD_STEPS = 150, 300
+"""A policy that begins with nothing learned is measured from its first step on, over the load if
+that has so many steps, or over so many steps."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm in a cell.
+
+    Attributes:
+        cold: tokens per second, from the first step on, over as many tokens as the cold policy
+            emits in its first steps.
+        steady: the same in the steady part of the load.
+        steps: of the engine.
+        verified: drafts verified per request and step.
+        passes: of the drafter per step.
+        off_cold: share of the steps without the drafter.
+        emitted: tokens per request and step.
+    """
+
+    cold: float
+    steady: float
+    steps: int
+    verified: float
+    passes: float
+    off_cold: float
+    emitted: float
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """All arms of a method at a load on a device.
+
+    Attributes:
+        section: of the sweep.
+        key: without its arm.
+        device: name.
+        arms: figures by arm; the arm of vLLM's table is named `table`.
+        table: vLLM's table, in words.
+        different: requests whose tokens differ from those without speculation, by arm.
+    """
+
+    section: str
+    key: RunKey
+    device: str
+    arms: dict[str, Figures]
+    table: str = ""
+    different: dict[str, int] = {}
+
+    @property
+    def best_k(self) -> str:
+        """The static arm with the most tokens per second in the steady part."""
+        return max(self._static, key=lambda arm: self.arms[arm].steady)
+
+    def over_best(self, arm: str) -> float:
+        """Rate of an arm over that of the best static K, chosen for the same part of the load."""
+        part = _part(arm)
+        best = max(getattr(self.arms[each], part) for each in self._static)
+        return float(getattr(self.arms[arm], part) / best)
+
+    def over(self, arm: str, other: str) -> float:
+        """Rate of an arm over another's."""
+        part = _part(arm)
+        return float(getattr(self.arms[arm], part) / getattr(self.arms[other], part))
+
+    @property
+    def _static(self) -> list[str]:
+        return [arm for arm in STATIC if arm in self.arms]
+
+
+def is_cold(arm: str) -> bool:
+    """Whether an arm has a policy that begins with nothing learned."""
+    return parse_arm(arm).adapts and not parse_arm(arm).warm if arm != TABLE else False
+
+
+def _part(arm: str) -> str:
+    """Of an arm over another, both are measured in the part that belongs to the first one."""
+    return "cold" if is_cold(arm) else "steady"
+
+
+class Curve:
+    """Time over emitted tokens of a run on a device; linear within a step."""
+
+    def __init__(self, steps: Sequence[Work], charge: Charge) -> None:
+        self._tokens = np.cumsum([0, *(work.emitted for work in steps)])
+        self._times = np.cumsum([0.0, *map(charge.seconds, steps)])
+        self.total = int(self._tokens[-1])
+
+    def at(self, tokens: float) -> float:
+        """Return the seconds until so many tokens were emitted.
+
+        A closed loop that was not run for so long would go on as in its steady part.
+        """
+        late = STEADY[1] * self.total
+        if tokens <= late:
+            return float(np.interp(tokens, self._tokens, self._times))
+        return self.at(late) + (tokens - late) / self.steady
+
+    @property
+    def steady(self) -> float:
+        """Tokens per second in the steady part."""
+        early, late = (share * self.total for share in STEADY)
+        return (late - early) / (self.at(late) - self.at(early))
+
+
+def cold_tokens(runs: Mapping[str, Run]) -> float:
+    """Tokens over which arms are compared with a policy that begins cold.
+
+    Nearly all of the load, as all arms answer the same requests there; where the policy has made
+    too few steps by then, those of its first 300 steps.
+    """
+    run = next((runs[arm] for arm in runs if is_cold(arm)), None)
+    first = next(iter(runs.values()))
+    whole = STEADY[1] * sum(work.emitted for work in first.steps)
+    if run is None:
+        return whole
+    emitted = np.cumsum([work.emitted for work in run.steps])
+    if int(np.searchsorted(emitted, whole)) >= LEAST_COLD_STEPS or len(emitted) < COLD_STEPS:
+        return whole
+    return float(emitted[COLD_STEPS - 1])
+
+
+def figures(run: Run, device: Device, tokens: float) -> Figures:
+    """Price a run on a device; `tokens` are those that `cold` is measured over."""
+    curve = Curve(run.steps, device.charge(run.key.method))
+    requests = max(sum(work.requests for work in run.steps), 1)
+    verified = sum(work.tokens - work.requests for work in run.steps)
+    decoding = [work for work in run.steps if work.requests]
+    return Figures(
+        cold=round(tokens / curve.at(tokens), 3),
+        steady=round(curve.steady, 3),
+        steps=len(run.steps),
+        verified=round(verified / requests, 3),
+        passes=round(sum(work.passes for work in run.steps) / len(run.steps), 3),
+        off_cold=round(run.modes.get("off_cold", 0) / max(len(decoding), 1), 4),
+        emitted=round(sum(work.emitted for work in run.steps) / requests, 3),
+    )
+
+
+def tables(
+    sections: Iterable[Section], runs: Mapping[RunKey, Run]
+) -> dict[tuple[str, str, str], str]:
+    """vLLM's table by (section, method, device), tuned on the static arms where all are at hand."""
+    found = {}
+    for section in sections:
+        if not section.tables:
+            continue
+        for method, name in ((m, d) for m in section.methods for d in section.devices):
+            best: dict[int, int] = {}
+            for load in section.loads():
+                arms = [arm for arm in (NONE, *STATIC) if arm in section.arms]
+                keys = [section.key(method, arm, name, load) for arm in arms]
+                if not all(key in runs for key in keys):
+                    break
+                rates = [_steady(runs[key], DEVICES[name]) for key in keys]
+                at = rates.index(max(rates))
+                best[int(load.name)] = 0 if arms[at] == NONE else int(arms[at][1:])
+            else:
+                found[section.name, method, name] = table_name(best, MOST_CLIENTS)
+    return found
+
+
+def cells(
+    sections: Iterable[Section], runs: Mapping[RunKey, Run], devices: Mapping[str, Device]
+) -> list[Cell]:
+    """Price every run that is at hand.
+
+    Raises DataError if an arm of adaptive-spec failed in a run.
+    """
+    sections = list(sections)
+    tuned = tables(sections, runs)
+    found = []
+    for section in sections:
+        for method, name in ((m, d) for m in section.methods for d in section.devices):
+            table = tuned.get((section.name, method, name), "")
+            for load in section.loads():
+                arms = _arms(section, table)
+                at_hand = {
+                    arm: runs[key]
+                    for arm, as_run in arms.items()
+                    if (key := section.key(method, as_run, name, load)) in runs
+                }
+                if not at_hand:
+                    continue
+                for run in at_hand.values():
+                    if run.faults:
+                        raise DataError(f"{run.key}: adaptive-spec failed {run.faults} times")
+                tokens = cold_tokens(at_hand)
+                found.append(
+                    Cell(
+                        section=section.name,
+                        key=_key(section, method, load),
+                        device=name,
+                        arms={
+                            arm: figures(
+                                run, device_of(parse_arm(run.key.arm), devices[name]), tokens
+                            )
+                            for arm, run in at_hand.items()
+                        },
+                        table=table.partition(":")[2],
+                        different=_different(at_hand),
+                    )
+                )
+    return found
+
+
+def _arms(section: Section, table: str) -> dict[str, str]:
+    """Arms of a section by the name in a cell -> the name of the run."""
+    arms = {arm: arm for arm in section.arms}
+    arms |= {warm(arm): warm(arm) for arm in section.arms if parse_arm(arm).adapts}
+    if table:
+        arms[TABLE] = table
+    return arms
+
+
+def _different(runs: Mapping[str, Run]) -> dict[str, int]:
+    """Requests whose tokens are not those of the first arm, by arm; greedy decoding has none."""
+    first = next(iter(runs.values()))
+    if first.key.temperature:
+        return {}
+    counts = {
+        arm: sum(a != b for a, b in zip(first.sums, run.sums, strict=False))
+        for arm, run in runs.items()
+    }
+    return {arm: count for arm, count in counts.items() if count}
+
+
+def _steady(run: Run, device: Device) -> float:
+    return Curve(run.steps, device.charge(run.key.method)).steady
+
+
+def _key(section: Section, method: str, load: Load) -> RunKey:
+    """What the runs of a cell share."""
+    return msgspec.structs.replace(section.key(method, STATIC[0], "", load), arm="")

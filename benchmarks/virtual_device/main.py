@@ -1,0 +1,238 @@
+"""The command line: engine processes, progress, time left.
+
+    python -m benchmarks.virtual_device            # an hour on two cores; docs/measured.md
+    python -m benchmarks.virtual_device --quick    # some minutes, two drafters at three loads
+
+in the environment that vLLM is installed in. Every run is kept in OUT/runs.jsonl; the command goes
+on where it was stopped. `--device` takes a profile of ``adaptive-spec profile``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from benchmarks.bench_pair.build import build
+
+from .cells import Cell, cells, tables
+from .device import DEVICES, Device, device
+from .page import readme_table, terminal_table, write_page
+from .runs import Run, RunFile, RunKey
+from .simulated_rows import SimulatedRow
+from .sweep import QUICK, SECTIONS, Group, Section, groups
+from .vllm_engine import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
+SIMULATED = RESULTS.with_name("virtual_device_simulated.json")
+MODELS = ("target", "draft", "draft_poor", "eagle", "eagle3", "mtp")
+START_SECONDS = 30.0
+"""Expected time until an engine process is ready, before the first one has told."""
+
+
+class Progress:
+    """How much is done, and the time left."""
+
+    def __init__(self, wanted: Sequence[Group], workers: int) -> None:
+        self._began = time.monotonic()
+        self._weight = sum(weight(group) for group in wanted)
+        self._done = 0.0
+        self._workers = workers
+        self._lock = threading.Lock()
+
+    def done(self, part: float, what: str) -> None:
+        """A part of the work has been done."""
+        with self._lock:
+            self._done += part
+            spent = time.monotonic() - self._began
+            left = spent * max(self._weight / self._done - 1.0, 0.0)
+            share = 100 * self._done / self._weight
+            print(f"{share:5.1f} %  {left / 60:5.1f} min left  {what}", flush=True)
+
+
+def weight(group: Group) -> float:
+    """Expected seconds of a group."""
+    return START_SECONDS + sum(map(task_weight, group.tasks))
+
+
+def task_weight(task: object) -> float:
+    """Expected seconds of a task: a step takes about 6 ms and .5 ms for each of its requests."""
+    load = task.load  # type: ignore[attr-defined]
+    seconds = 0.0
+    for clients, requests in load.pieces or ((16, len(load.arrivals)),):
+        steps = requests * load.tokens / clients / 2.3
+        more = max(300.0, steps) if task.warm else 0.0  # type: ignore[attr-defined]
+        seconds += (steps + more) * (0.006 + 0.0005 * clients)
+    return seconds
+
+
+def work_off(wanted: list[Group], file: RunFile, out: Path, workers: int) -> list[str]:
+    """Run the groups, so many at a time; the failures."""
+    progress, lock = Progress(wanted, workers), threading.Lock()
+    queue, failures = list(wanted), list[str]()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if not queue:
+                    return
+                group, number = queue.pop(0), len(wanted) - len(queue)
+            try:
+                run_group(group, file, out / f"engine-{number}.log", progress, lock)
+            except (OSError, RuntimeError, msgspec.DecodeError) as error:
+                with lock:
+                    failures.append(f"{group.setup.engine} {group.setup.method}: {error}")
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+def run_group(
+    group: Group, file: RunFile, log: Path, progress: Progress, lock: threading.Lock
+) -> None:
+    """Start an engine process and let it do its tasks.
+
+    Raises RuntimeError if it ends before.
+    """
+    command = [sys.executable, "-m", "benchmarks.virtual_device.worker"]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=ROOT,
+            env={**os.environ, **environment(group.setup)},
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def answer(message: object) -> bytes:
+            process.stdin.write(msgspec.json.encode(message) + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the engine process ended; see {log}")
+            return line
+
+        try:
+            answer(group.setup)
+            progress.done(START_SECONDS, f"{group.setup.method}: engine ready")
+            for task in group.tasks:
+                for run in msgspec.json.decode(answer(task), type=list[Run]):
+                    with lock:
+                        file.add(run)
+                key = task.key
+                what = f"{key.method} {key.arm} {key.device} {key.load} {key.kind}"
+                progress.done(task_weight(task), what)
+            process.stdin.close()
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, then print a table and write the page."""
+    given = _parser().parse_args(arguments)
+    out: Path = given.out
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        own = {each.name: each for each in map(device, given.device or [])}
+        sections = _sections(given, own)
+        file = RunFile(out / "runs.jsonl")
+        models = str(given.models or out / "models")
+        build(Path(models), MODELS)
+        failures = _run(sections, file, models, own, given)
+        found = cells(sections, {run.key: run for run in file.read()}, DEVICES | own)
+    except AdaptiveSpecError as error:
+        print(f"virtual_device: {error}", file=sys.stderr)
+        return 1
+    for failure in failures:
+        print(f"virtual_device: {failure}", file=sys.stderr)
+    print(terminal_table(found))
+    if given.results is not None:
+        write_results(given.results, found)
+        write_page(ROOT / "docs" / "measured.md", found, read_simulated())
+        print(readme_table(found))
+    return 1 if failures else 0
+
+
+def _run(
+    sections: list[Section],
+    file: RunFile,
+    models: str,
+    own: dict[str, Device],
+    given: argparse.Namespace,
+) -> list[str]:
+    """Run what is missing; vLLM's tables are tuned on what has been run before."""
+    failures: list[str] = []
+    for _ in range(2):
+        runs: dict[RunKey, Run] = {run.key: run for run in file.read()}
+        wanted = groups(sections, models, file.keys, tables(sections, runs), own)
+        if not given.page_only and wanted and not failures:
+            failures = work_off(wanted, file, given.out, given.workers)
+    return failures
+
+
+def write_results(path: Path, found: Sequence[Cell]) -> None:
+    """Write the cells, one line each."""
+    lines = b",\n".join(map(msgspec.json.encode, found))
+    path.write_bytes(b"[\n" + lines + b"\n]\n")
+
+
+def read_results(path: Path = RESULTS) -> list[Cell]:
+    """Read the cells that a page was made from."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Cell])
+
+
+def read_simulated(path: Path = SIMULATED) -> list[SimulatedRow]:
+    """Read what `simulated` has written; nothing where it has not."""
+    if not path.exists():
+        return []
+    return msgspec.json.decode(path.read_bytes(), type=list[SimulatedRow])
+
+
+def _sections(given: argparse.Namespace, own: dict[str, Device]) -> list[Section]:
+    from dataclasses import replace
+
+    if given.quick:
+        chosen = [QUICK]
+    else:
+        names = given.sections.split(",") if given.sections else list(SECTIONS)
+        unknown = [name for name in names if name not in SECTIONS]
+        if unknown:
+            raise ConfigError(f"no section {unknown[0]!r}; there are: {', '.join(SECTIONS)}")
+        chosen = [SECTIONS[name] for name in names]
+    if own:
+        chosen = [replace(section, devices=tuple(own)) for section in chosen]
+    return chosen
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.virtual_device", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="two drafters at three loads")
+    parser.add_argument("--sections", help=f"of {','.join(SECTIONS)}; default: all")
+    parser.add_argument("--device", action="append", help="name or hardware profile; repeatable")
+    parser.add_argument("--workers", type=int, default=2, help="engine processes at a time")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "virtual_device")
+    parser.add_argument("--models", type=Path, help="folder of the bench models")
+    parser.add_argument("--results", type=Path, help="write the cells there, and docs/measured.md")
+    parser.add_argument("--page-only", action="store_true", help="run nothing")
+    return parser

@@ -1,0 +1,362 @@
+"""docs/measured.md and the table of README, from the cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+
+from .arms import GOODPUT, NONE, STATIC, TABLE, warm
+from .cells import COLD_STEPS, Cell, Figures
+from .device import DEVICES, device
+from .simulated_rows import SimulatedRow
+
+WARM = warm(GOODPUT)
+NAMES = {
+    "draft_model": "draft model",
+    "draft_poor": "poor draft model",
+    "mtp": "MTP",
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE-3",
+    "ngram": "n-gram",
+    "suffix": "suffix",
+}
+HEAD = """\
+# Measured: a real vLLM on the clock of a modelled GPU
+
+A real vLLM 0.32.0 with adaptive-spec runs these figures: its scheduler, model runner, drafter and
+rejection, on a CPU, with small trained models that draft real text
+([benchmarks/bench_pair](../benchmarks/bench_pair/README.md)). Only time is modelled. When the
+results of a step arrive, the clock has advanced by what that step takes on the device, and
+adaptive-spec reads that clock. No figure of this page was measured on a GPU.
+
+```sh
+make bench                                    # an hour on two idle cores; goes on where stopped
+python -m benchmarks.virtual_device --quick   # some minutes
+python -m benchmarks.virtual_device --device my_profile.json --sections main    # a device of yours
+```
+
+**Charged** is what ran, step by step, at the simulator's price list of the device
+(`sim/hardware/profiles`; for the H100 with Llama 3.1 8B the published coefficients of
+SpecDecode-Bench, for the others rooflines, [validation.md](validation.md)): tokens of the
+target's pass padded to captured graph sizes, tokens in the KV cache, prompt tokens, executed
+passes of the drafter and the requests in them, host time of the engine as the profile holds it. A
+drafter's pass that keeps it in step at K = 0 is charged; a pass that was planned but did not run
+is not. **Not charged** is the computing time of adaptive-spec itself ([vllm.md](vllm.md) has it);
+graphs take any mix of K at no extra cost, unless a table says otherwise.
+
+Greedy decoding gives every arm the same tokens, which the command checks for each request, so
+that arms differ in virtual time alone. The same seed gives the same figures. Requests have some
+twenty prompt tokens and 64 output tokens, five kinds of text are mixed, Kmax is 6, the number of
+clients is constant. **Best static K** is the fastest of K = 1 to 6 for that very cell, known
+afterwards. **Table** is vLLM's K by batch size, tuned on the same cells. **Cold** is a policy
+that has learned nothing, from its first step on, over 150 steps or more ({cold} where the load
+is shorter); **warm** is the same policy afterwards, in the steady part of the load.
+"""
+TAIL = """\
+## In wall-clock time
+
+```sh
+make demo
+```
+
+starts real servers on your own machine, one after the other under the same load, and prints
+tokens per second by the clock ([demo/README.md](../demo/README.md)). Steps of a CPU take a tenth
+of a second and repeats differ by several per cent, so it shows that speculation follows the load,
+and not what adaptive-spec is worth on a GPU.
+"""
+
+
+def write_page(path: Path, found: Sequence[Cell], simulated: Sequence[SimulatedRow] = ()) -> None:
+    """Write docs/measured.md."""
+    parts = [HEAD.format(cold=COLD_STEPS), *_main(found), *_sections(found)]
+    if simulated:
+        parts += _simulated(simulated)
+    path.write_text("\n".join([*parts, TAIL]), encoding="utf-8")
+
+
+def readme_table(found: Sequence[Cell]) -> str:
+    """The rows of README: one for each device."""
+    main = _of(found, "main")
+    rows = []
+    for name in dict.fromkeys(cell.device for cell in main):
+        cells = [cell for cell in main if cell.device == name]
+        drafters = dict.fromkeys(NAMES[cell.key.method] for cell in cells)
+        loads = [int(cell.key.load) for cell in cells]
+        for over, ratio in (
+            ("no speculation", _over(WARM, NONE)),
+            ("best static K of each cell, in hindsight", _over_best(WARM)),
+            ("vLLM's table, tuned on the same cells", _over(WARM, TABLE)),
+        ):
+            rows.append(
+                [
+                    f"{_title(name)}: {', '.join(drafters)}, {min(loads)} to {max(loads)} clients",
+                    over,
+                    _summary(_ratios(cells, ratio)),
+                ]
+            )
+    return _table(["real vLLM 0.32, clock of a modelled device", "adaptive-spec over", ""], rows)
+
+
+def terminal_table(found: Sequence[Cell]) -> str:
+    """A line for each cell."""
+    lines = [
+        f"{'section':12s} {'drafter':12s} {'device':9s} {'load':>8s} {'kind':6s} best  "
+        "cold/best warm/best cold/none warm/none warm/table"
+    ]
+    ratios = (
+        _over_best(GOODPUT),
+        _over_best(WARM),
+        _over(GOODPUT, NONE),
+        _over(WARM, NONE),
+        _over(WARM, TABLE),
+    )
+    for cell in found:
+        key = cell.key
+        known = [ratio(cell) for ratio in ratios]
+        shown = [f"{each:9.3f}" if each else "        -" for each in known]
+        lines.append(
+            f"{cell.section:12s} {key.method:12s} {cell.device:9s} {key.load:>8s} {key.kind:6s} "
+            f"{_best(cell):>4s} {' '.join(shown)}"
+            + (f"  DIFFERENT {cell.different}" if cell.different else "")
+        )
+    return "\n".join(lines)
+
+
+# --------------------------------------------------------------------------------- the page
+
+
+Ratio = Callable[[Cell], float | None]
+
+
+def _over_best(arm: str) -> Ratio:
+    def ratio(cell: Cell) -> float | None:
+        known = arm in cell.arms and any(each in cell.arms for each in STATIC)
+        return cell.over_best(arm) if known else None
+
+    return ratio
+
+
+def _over(arm: str, other: str) -> Ratio:
+    def ratio(cell: Cell) -> float | None:
+        return cell.over(arm, other) if arm in cell.arms and other in cell.arms else None
+
+    return ratio
+
+
+def _main(found: Sequence[Cell]) -> Iterator[str]:
+    main = _of(found, "main")
+    bars = (
+        ("best static K, cold", _over_best(GOODPUT)),
+        ("best static K, warm", _over_best(WARM)),
+        ("no speculation, cold", _over(GOODPUT, NONE)),
+        ("no speculation, warm", _over(WARM, NONE)),
+        ("vLLM's table, tuned on the same cells, warm", _over(WARM, TABLE)),
+    )
+    names = list(dict.fromkeys(cell.device for cell in main))
+    rows = [
+        [title, *(_summary(_ratios([c for c in main if c.device == n], ratio)) for n in names)]
+        for title, ratio in bars
+    ]
+    yield "## In short\n"
+    yield _table(["adaptive-spec over", *map(_title, names)], rows) + "\n"
+    yield "Geometric mean of the cells below, and the worst of them.\n"
+    for name in names:
+        yield f"## {_title(name)}\n"
+        rows = []
+        for cell in (cell for cell in main if cell.device == name):
+            arms = cell.arms
+            best = arms[cell.best_k].steady / arms[NONE].steady if NONE in arms else None
+            rows.append(
+                [
+                    NAMES[cell.key.method],
+                    cell.key.load,
+                    f"{_best(cell)}: {_number(best)}",
+                    *(_number(ratio(cell)) for _, ratio in (bars[0], bars[1], bars[3], bars[4])),
+                    _of_arm(cell, WARM, lambda figures: f"{figures.verified:.1f}"),
+                ]
+            )
+        heads = ["drafter", "clients", "best static K: over none", "cold / best", "warm / best"]
+        yield _table([*heads, "warm / none", "warm / table", "mean K"], rows) + "\n"
+
+
+def _sections(found: Sequence[Cell]) -> Iterator[str]:
+    if cells := _of(found, "no-gain"):
+        yield "## A drafter that does not pay\n"
+        yield (
+            "The draft model with noise on its weights: few drafts are accepted. Without drafts "
+            "adaptive-spec leaves the drafter's pass out (OFF-cold).\n"
+        )
+        rows = [
+            [
+                cell.key.load,
+                f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
+                _number(_over(GOODPUT, NONE)(cell)),
+                _number(_over(WARM, NONE)(cell)),
+                _of_arm(cell, WARM, lambda figures: f"{100 * figures.off_cold:.0f} %"),
+            ]
+            for cell in cells
+        ]
+        heads = ["clients", "best static K: over none", "cold / none", "warm / none", "OFF-cold"]
+        yield _table(heads, rows) + "\n"
+    if cells := _of(found, "granularity"):
+        yield "## Without confidence, and with one K per batch\n"
+        yield (
+            "Warm, over the best static K. *History*: the drafter's confidence is not read. *One "
+            "K*: all requests of a batch share K, as where graphs are captured for uniform batches "
+            "only.\n"
+        )
+        arms = (WARM, warm("history"), warm("one-k"))
+        rows = [
+            [NAMES[cell.key.method], cell.key.load, *(_number(_over_best(a)(cell)) for a in arms)]
+            for cell in cells
+        ]
+        yield _table(["drafter", "clients", "K per request", "history", "one K"], rows) + "\n"
+    if cells := _of(found, "ramp"):
+        yield "## A load that changes: 1, 16, 256, 16, 1 clients\n"
+        yield "From a cold start, over the whole load.\n"
+        rows = [
+            [
+                NAMES[cell.key.method],
+                f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
+                _number(_over_best(GOODPUT)(cell)),
+                _number(_over(GOODPUT, NONE)(cell)),
+            ]
+            for cell in cells
+        ]
+        heads = ["drafter", "best static K: over none", "cold / best", "cold / none"]
+        yield _table(heads, rows) + "\n"
+    if cells := _of(found, "policies"):
+        yield "## Other policies\n"
+        yield "Warm, over the best static K (draft model).\n"
+        arms = [a for a in dict.fromkeys(a for c in cells for a in c.arms) if a.endswith("-warm")]
+        rows = [
+            [cell.key.load, *(_number(_over_best(arm)(cell)) for arm in arms)] for cell in cells
+        ]
+        titles = [arm.removeprefix("policy:").removesuffix("-warm") for arm in arms]
+        yield _table(["clients", *titles], rows) + "\n"
+    titles = {
+        "eagle": "EAGLE",
+        "suffix": "Suffix decoding, against its own K (Kmax 6)",
+        "async": "Asynchronous scheduling",
+        "kinds": "One kind of text at a time, 16 clients",
+        "devices": "Other devices",
+        "v2": "Model runner V2",
+    }
+    for section, title in titles.items():
+        if cells := _of(found, section):
+            yield f"## {title}\n"
+            yield _plain(cells) + "\n"
+    both = [cell for cell in found if cell.section == "two-sources" and warm("both") in cell.arms]
+    if both:
+        yield "## Two sources of drafts\n"
+        yield (
+            "Every prompt is asked twice, and a request may copy from others' answers "
+            "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, "
+            "vLLM's suffix decoding alone (both under adaptive-spec), and the two together.\n"
+        )
+        rows = []
+        for cell in both:
+            alone = next(
+                each.arms[WARM].steady
+                for each in found
+                if each.section == "suffix-alone" and each.key.load == cell.key.load
+            )
+            head, two = cell.arms[WARM].steady, cell.arms[warm("both")].steady
+            shown = [f"{rate:,.0f}" for rate in (head, alone, two)]
+            rows.append([cell.key.load.split()[0], *shown, _number(two / max(head, alone))])
+        yield _table(["clients", "MTP", "suffix", "both", "both / better one"], rows) + "\n"
+    if cells := _of(found, "sampled"):
+        yield "## Sampled, temperature 0.8\n"
+        yield (
+            "Probabilistic drafts. Tokens differ from arm to arm, so chance counts: mean and "
+            "standard deviation over the seeds.\n"
+        )
+        rows = []
+        for load in dict.fromkeys(cell.key.load for cell in cells):
+            same = [cell for cell in cells if cell.key.load == load]
+            ratios = (_over_best(GOODPUT), _over_best(WARM), _over(WARM, NONE))
+            rows.append([load, *(_spread(_ratios(same, ratio)) for ratio in ratios)])
+        yield _table(["clients", "cold / best", "warm / best", "warm / none"], rows) + "\n"
+
+
+def _plain(cells: Sequence[Cell]) -> str:
+    several = len({cell.key.kind for cell in cells}) > 1
+    rows = [
+        [
+            NAMES[cell.key.method],
+            _title(cell.device),
+            cell.key.kind if several else cell.key.load,
+            f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
+            _number(_over_best(GOODPUT)(cell)),
+            _number(_over_best(WARM)(cell)),
+            _number(_over(WARM, NONE)(cell)),
+        ]
+        for cell in cells
+    ]
+    heads = ["drafter", "device", "text" if several else "clients", "best static K: over none"]
+    return _table([*heads, "cold / best", "warm / best", "warm / none"], rows)
+
+
+def _simulated(rows: Sequence[SimulatedRow]) -> Iterator[str]:
+    yield "## The simulator against the real engine\n"
+    yield (
+        "`python -m benchmarks.virtual_device.simulated` gives the simulator the same requests, "
+        "charged by the same device; a draft is accepted where the draft model, reading vLLM's own "
+        "text, says the next token. Error of its tokens per second:\n"
+    )
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    lines = []
+    for name, clients in dict.fromkeys((row.device, row.clients) for row in rows):
+        errors = {r.arm: r.error for r in rows if (r.device, r.clients) == (name, clients)}
+        shown = [f"{100 * errors[arm]:+.1f} %" if arm in errors else "" for arm in arms]
+        lines.append([_title(name), str(clients), *shown])
+    yield _table(["device", "clients", *arms], lines) + "\n"
+
+
+# ---------------------------------------------------------------------------------- its parts
+
+
+def _of(found: Sequence[Cell], section: str) -> list[Cell]:
+    """Cells of a section whose arms have been run so far that there is something to show."""
+    cells = [cell for cell in found if cell.section == section]
+    return [cell for cell in cells if any(arm in cell.arms for arm in STATIC)]
+
+
+def _ratios(cells: Sequence[Cell], ratio: Ratio) -> list[float]:
+    return [found for cell in cells if (found := ratio(cell)) is not None]
+
+
+def _summary(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    middle = math.exp(mean(map(math.log, ratios)))
+    return f"{middle:.3f}, worst {min(ratios):.3f} ({len(ratios)} cells)"
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    if len(ratios) < 2:
+        return _number(ratios[0] if ratios else None)
+    return f"{mean(ratios):.3f} ± {stdev(ratios):.3f}"
+
+
+def _best(cell: Cell) -> str:
+    return cell.best_k if any(arm in cell.arms for arm in STATIC) else "-"
+
+
+def _of_arm(cell: Cell, arm: str, shown: Callable[[Figures], str]) -> str:
+    return shown(cell.arms[arm]) if arm in cell.arms else ""
+
+
+def _number(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}"
+
+
+def _title(name: str) -> str:
+    return DEVICES[name].title if name in DEVICES else device(name).title
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,248 @@
+"""The simulator against a real vLLM on the same device.
+
+    python -m benchmarks.virtual_device.simulated --runs out/virtual_device [--loads 1,16,64]
+
+Both serve the same requests in the same order and are charged by the same device. What the
+simulator accepts is what the drafter really says: the draft model reads the texts that vLLM has
+emitted, and a draft is accepted where it is the next token. Nothing is fitted. Real throughputs
+come from the runs of the sweep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.drafters.registry import drafter
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.hardware.registry import hardware
+from adaptive_spec.sim.load.base import ClosedLoad
+from adaptive_spec.sim.load.request import Request
+
+from .arms import GOODPUT, KMAX, NONE, STATIC, warm
+from .cells import Curve
+from .device import DEVICES, DRAFTERS, Device, Work
+from .main import ROOT, work_off
+from .runs import Run, RunFile, RunKey
+from .simulated_rows import SimulatedRow
+from .sweep import MOST_CLIENTS, REQUESTS, V1, Group
+from .traffic import Load
+from .vllm_engine import MODELS, Setup
+from .worker import LEARN_STEPS, Task
+
+METHOD = "draft_model"
+ARMS = (NONE, *STATIC, GOODPUT)
+Texts = Sequence[tuple[list[int], list[int]]]
+
+
+def acceptance(texts: Texts, models: Path) -> AcceptanceData:
+    """What the draft model says at every position of these texts, a record for each."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    model = LlamaForCausalLM.from_pretrained(models / MODELS[METHOD], dtype=torch.float32).eval()
+    accepted, sure, lengths = [], [], []
+    for prompt, answer in texts:
+        with torch.no_grad():
+            likely = model(torch.tensor([prompt + answer])).logits[0].softmax(-1).max(-1)
+        first = len(prompt)  # what follows the first token of the answer is drafted first
+        drafted = likely.indices.tolist()[first:-1] if len(answer) > 1 else []
+        certain = likely.values.tolist()[first:-1] if len(answer) > 1 else []
+        rows = max(len(drafted), 1)
+        right = [a == b for a, b in zip(drafted, answer[1:], strict=True)] or [False]
+        runs = [0] * (rows + 1)
+        for place in range(rows - 1, -1, -1):
+            runs[place] = min(runs[place + 1] + 1, KMAX) if right[place] else 0
+        accepted += runs[:-1]
+        padded = [*certain, *[np.nan] * (KMAX + 1)]
+        sure += [padded[place : place + KMAX] for place in range(rows)]
+        lengths.append(rows)
+    return AcceptanceData(
+        name="bench pair",
+        source="the bench pair's own texts",
+        accepted=np.array(accepted, dtype=np.uint8),
+        offsets=np.cumsum([0, *lengths]),
+        prompt_tokens=np.array([len(prompt) for prompt, _ in texts]),
+        labels=("",) * len(texts),
+        depth=KMAX,
+        confidence=np.array(sure, dtype=np.float32),
+    )
+
+
+def simulate(
+    data: AcceptanceData,
+    texts: Texts,
+    policy: Policy,
+    device: Device,
+    method: str,
+    clients: int,
+    least_steps: int = 0,
+) -> list[tuple[Work, float]]:
+    """Steps of the simulator, with their seconds; the texts over and over for `least_steps`."""
+
+    def requests() -> Iterator[Request]:
+        for number in itertools.count():
+            prompt, answer = texts[number % len(texts)]
+            # Only the first requests of a load are cut short.
+            tokens = len(answer) if number < len(texts) or number % len(texts) >= clients else 64
+            record = number % len(texts)
+            yield Request(
+                id=str(number),
+                arrival=0.0,
+                prompt_tokens=len(prompt),
+                output_tokens=tokens,
+                record=record,
+            )
+
+    steps: list[tuple[Work, float]] = []
+    asked = requests()
+    count = len(texts)
+
+    def limited() -> Iterator[Request]:
+        for sent in itertools.count():
+            if sent >= count and len(steps) >= least_steps:
+                return
+            yield next(asked)
+
+    engine = Engine(
+        ClosedLoad(limited(), clients),
+        data,
+        drafter(DRAFTERS[method]),
+        hardware(device.hardware),
+        policy,
+        EngineOptions(
+            max_draft_tokens=KMAX,
+            max_running=MOST_CLIENTS,
+            kv_tokens=1 << 20,
+        ),
+    )
+    counted = engine.measurements.step
+
+    def step(now: float, seconds: float, batch_size: int, emitted: int) -> Any:
+        steps.append((Work(requests=batch_size, emitted=emitted), seconds))
+        return counted(now, seconds, batch_size, emitted)
+
+    engine.measurements.step = step  # type: ignore[method-assign]
+    engine.run()
+    return steps
+
+
+class _Timed:
+    """In the place of a charge: seconds that are known."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._left = iter(seconds)
+
+    def seconds(self, _: Work) -> float:
+        return next(self._left)
+
+
+def steady(steps: Sequence[tuple[Work, float]]) -> float:
+    """Tokens per second in the steady part."""
+    charge: Any = _Timed([seconds for _, seconds in steps])
+    return Curve([work for work, _ in steps], charge).steady
+
+
+def compare(
+    device: Device, clients: int, real: dict[str, Run], texts: Texts, models: Path
+) -> Iterator[SimulatedRow]:
+    """Simulate every arm of a load that was run."""
+    data = acceptance(texts, models)
+    for arm in ARMS:
+        run = real.get(warm(arm) if arm == GOODPUT else arm)
+        if run is None:
+            continue
+        method = NONE if arm == NONE else METHOD
+        policy = build_policy(*_policy(arm))
+        if arm == GOODPUT:
+            simulate(data, texts, policy, device, method, clients, LEARN_STEPS)
+        steps = simulate(data, texts, policy, device, method, clients)
+        rate = Curve(run.steps, device.charge(method)).steady
+        yield SimulatedRow(
+            device=device.name,
+            clients=clients,
+            arm=arm,
+            real=round(rate, 2),
+            simulated=round(steady(steps), 2),
+            real_steps=len(run.steps),
+            simulated_steps=len(steps),
+        )
+
+
+def _policy(arm: str) -> tuple[str, dict[str, Any]]:
+    if arm == NONE:
+        return "off", {}
+    return ("goodput", {}) if arm == GOODPUT else ("static", {"k": int(arm[1:])})
+
+
+def main() -> int:
+    """Read the real runs, make the texts where they are missing, simulate, print."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=ROOT / "out" / "virtual_device")
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--loads", default="1,16,64")
+    parser.add_argument("--devices", default="h100-8b,h100-moe")
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    given = parser.parse_args()
+    models: Path = given.models or given.runs / "models"
+    loads = [int(load) for load in given.loads.split(",")]
+    file, texts_file = RunFile(given.runs / "runs.jsonl"), RunFile(given.runs / "texts.jsonl")
+    setup = Setup(models=str(models), engine=V1, method=NONE, device=DEVICES["h100-8b"])
+    tasks = [
+        Task(
+            key=RunKey(method=NONE, arm=NONE, load=str(clients)),
+            load=Load(name=str(clients), pieces=((clients, REQUESTS[clients]),)),
+            keeps_texts=True,
+        )
+        for clients in loads
+    ]
+    missing = [task for task in tasks if task.key not in texts_file.keys]
+    if missing:
+        for failure in work_off([Group(setup, missing)], texts_file, given.runs, workers=1):
+            print(failure, file=sys.stderr)
+            return 1
+    texts = {int(run.key.load): run.texts for run in texts_file.read()}
+    found: dict[tuple[str, int], dict[str, Run]] = {}
+    for run in file.read():
+        key = run.key
+        if (
+            key.method in (NONE, METHOD)
+            and key.engine == V1
+            and key.kind == "mixed"
+            and not (key.temperature or not key.load.isdigit())
+        ):
+            for device in [key.device] if key.device else given.devices.split(","):
+                found.setdefault((device, int(key.load)), {})[key.arm] = run
+    rows = []
+    print(f"{'device':10s} {'clients':>7s} {'arm':8s} {'real':>10s} {'simulated':>10s}  error")
+    for (name, clients), real in sorted(found.items()):
+        if clients not in loads or name not in given.devices.split(","):
+            continue
+        for row in compare(DEVICES[name], clients, real, texts[clients], models):
+            rows.append(row)
+            print(
+                f"{row.device:10s} {row.clients:7d} {row.arm:8s} {row.real:10.1f} "
+                f"{row.simulated:10.1f} {row.error:+6.2%}  steps {row.real_steps} "
+                f"{row.simulated_steps}",
+                flush=True,
+            )
+    if given.json is not None:
+        lines = b",\n".join(map(msgspec.json.encode, rows))
+        given.json.write_bytes(b"[\n" + lines + b"\n]\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

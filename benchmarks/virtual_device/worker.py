@@ -1,0 +1,116 @@
+"""The program of an engine's process: a setup, then tasks, as JSON lines; runs as JSON lines back.
+
+python -m benchmarks.virtual_device.worker
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from .arms import parse_arm
+from .runs import Run, RunKey
+from .traffic import Load, serve
+from .vllm_engine import Setup, VllmEngine
+
+LEARN_STEPS = 300
+"""Least steps of a cold policy's run, and so least steps that a warm one has learned from."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """Loads to be answered by an arm.
+
+    Attributes:
+        key: of the run; its arm begins with nothing learned.
+        load: to be answered.
+        warm: name of the arm under which the same policy answers the load once more; the first
+            time it goes on for `LEARN_STEPS` steps at least. Empty: no second time.
+        keeps_texts: the run holds the tokens of prompts and answers.
+    """
+
+    key: RunKey
+    load: Load
+    warm: str = ""
+    keeps_texts: bool = False
+
+    @property
+    def keys(self) -> list[RunKey]:
+        """Keys of the runs that it makes."""
+        keys = [self.key]
+        if self.warm:
+            keys.append(msgspec.structs.replace(self.key, arm=self.warm))
+        return keys
+
+
+def runs(engine: VllmEngine, task: Task) -> Iterator[Run]:
+    """Do a task."""
+    engine.use(parse_arm(task.key.arm))
+    least = LEARN_STEPS if task.warm else 0
+    first = _one(engine, task.key, task.load, least, keeps_texts=task.keeps_texts)
+    yield first
+    if task.warm:
+        yield _one(engine, task.keys[1], task.load, learned=len(first.steps))
+
+
+def _one(
+    engine: VllmEngine,
+    key: RunKey,
+    load: Load,
+    least_steps: int = 0,
+    learned: int = 0,
+    keeps_texts: bool = False,
+) -> Run:
+    engine.forget_texts()
+    before, began = engine.status(), time.monotonic()
+    answers = serve(engine, load, least_steps)
+    after = engine.status()
+    texts: list[tuple[list[int], list[int]]] = []
+    if keeps_texts:
+        prompts = [job.prompt for job in itertools.islice(load.jobs(), len(answers))]
+        texts = list(zip(engine.tokens_of(prompts), answers, strict=True))
+    return Run(
+        key=key,
+        steps=engine.recorder.take(),
+        sums=[checksum(tokens) for tokens in answers],
+        texts=texts,
+        modes=_growth(before, after, "steps_by_mode"),
+        faults=sum(_growth(before, after, "fail_opens").values()),
+        learned=learned,
+        wall=round(time.monotonic() - began, 2),
+    )
+
+
+def checksum(tokens: list[int]) -> int:
+    """Return a checksum of an answer."""
+    return zlib.crc32(b"".join(token.to_bytes(4, "little") for token in tokens))
+
+
+def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
+    counted = before.get(name, {})
+    grown = {key: count - counted.get(key, 0) for key, count in after.get(name, {}).items()}
+    return {key: count for key, count in grown.items() if count}
+
+
+def main() -> None:
+    """Build the engine, then do one task after the other."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what the engine prints goes to the log
+    lines = iter(sys.stdin.buffer)
+    engine = VllmEngine(msgspec.json.decode(next(lines), type=Setup))
+    answers.write(b'{"ready": true}\n')
+    for line in lines:
+        task = msgspec.json.decode(line, type=Task)
+        # All runs of a task or none: a warm policy goes on from what it learned in the first.
+        answers.write(msgspec.json.encode(list(runs(engine, task))) + b"\n")
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Numbers behind the present decision of a planned policy, for `adaptive_spec.operation.why`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.step import Mode
+
+
+def explanation(forecast: StepForecast, missing: list[int]) -> dict[str, Any]:
+    """Return the numbers of a step's best plan and of one draft more, JSON-compatible.
+
+    Args:
+        forecast: of the step.
+        missing: K that steps of this load have not been timed with.
+
+    Returns:
+        ``batch``: requests of the step. ``k``, ``most_k``: mean and largest K of the best plan.
+        ``accepted``: probability that draft 1, 2, ... is accepted once those before it were, mean
+        over the requests, as far as the plan verifies. ``step_ms``, ``tokens``: duration and
+        emitted tokens of the best plan. ``of_none``: its goodput over that of no speculation.
+        ``next``: position, acceptance, cost (ms per step) and tokens (per step) of one draft more
+        for every request; absent at the largest K. ``untimed_k``: `missing`.
+    """
+    best, batch = forecast.best, forecast.context.batch_size
+    mean = forecast.survival.mean(axis=1)
+    hazard = mean / np.maximum(np.concatenate((np.ones(1), mean[:-1])), 1e-12)
+    k = round(float(best.verify.mean()))
+    numbers: dict[str, Any] = {
+        "batch": batch,
+        "k": round(float(best.verify.mean()), 2),
+        "most_k": int(best.verify.max(initial=0)),
+        "accepted": [round(float(each), 3) for each in hazard[:k]],
+        "step_ms": round(1e3 * best.seconds, 3),
+        "tokens": round(forecast.best_tokens, 2),
+        "of_none": round(1.0 + forecast.advantage, 3),
+        "untimed_k": missing,
+    }
+    if k < len(mean):
+        numbers["next"] = {
+            "position": k + 1,
+            "accepted": round(float(hazard[k]), 3),
+            "ms": round(1e3 * (_seconds(forecast, k + 1) - _seconds(forecast, k)), 3),
+            "tokens": round(float(batch * mean[k]), 2),
+        }
+    return numbers
+
+
+def best_uniform(forecast: StepForecast) -> dict[str, Any]:
+    """Return the best K >= 1 for all requests, and its goodput over that of no speculation."""
+    batch = forecast.context.batch_size
+    off = batch / forecast.off_seconds
+    gains = [
+        (batch + batch * float(forecast.survival[:k].mean(axis=1).sum()))
+        / _seconds(forecast, k)
+        / off
+        for k in range(1, len(forecast.survival) + 1)
+    ]
+    best = int(np.argmax(gains))
+    return {"k": best + 1, "of_none": round(gains[best], 3)}
+
+
+def _seconds(forecast: StepForecast, k: int) -> float:
+    """Duration of a step that verifies K drafts of each request and drafts as deep."""
+    drafts = min(k * forecast.context.batch_size, len(forecast.verify_seconds) - 1)
+    return forecast.seconds_of(drafts, k, Mode.ON if k else Mode.OFF_WARM)

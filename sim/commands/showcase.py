@@ -1,0 +1,112 @@
+"""`adaptive-spec replay` without arguments: what no fixed K can do, on one screen."""
+
+from __future__ import annotations
+
+from concurrent.futures import as_completed
+from typing import NamedTuple
+
+from adaptive_spec.sim.commands.printing import progress_bar, standard_output, table
+
+LOADS = (1, 16, 64)
+"""Requests at a time; the profile was validated up to 64."""
+FIXED = (1, 2, 3, 5)
+KMAX = 5
+HARDWARE, ACCEPTANCE = "a100-llama-8b", "model:mixed"
+"""A measured profile, and a synthetic model of easy and hard passages."""
+STEPS, WARM_UP_STEPS = 400, 300
+WITHIN = 0.05
+
+
+class Cell(NamedTuple):
+    """One run: policy and requests at a time."""
+
+    policy: str
+    clients: int
+
+
+def run(cell: Cell) -> float:
+    """Return tokens per second, the first `WARM_UP_STEPS` steps left out."""
+    from adaptive_spec.sim.engine.options import EngineOptions
+    from adaptive_spec.sim.policy_choice import parse_policy
+    from adaptive_spec.sim.scenario import Scenario, simulate
+
+    scenario = Scenario(
+        load=f"closed:{cell.clients}",
+        acceptance=(ACCEPTANCE,),
+        drafter="eagle",
+        hardware=HARDWARE,
+        engine=EngineOptions(max_draft_tokens=KMAX),
+        tokens=STEPS * 2 * cell.clients,
+        warmup_steps=WARM_UP_STEPS,
+    )
+    return simulate(scenario, parse_policy(cell.policy)).throughput_tok_s
+
+
+def showcase() -> None:
+    """Run all cells, in parallel processes, and print them."""
+    import os
+
+    from adaptive_spec.sim.sweep.process_pool import WorkerPool
+
+    policies = ["off", *(f"static:k={k}" for k in FIXED), "goodput"]
+    cells = [Cell(policy, clients) for policy in policies for clients in LOADS]
+    found: dict[Cell, float] = {}
+    with progress_bar() as bar:
+        task = bar.add_task("simulating", total=len(cells))
+        with WorkerPool(os.cpu_count() or 1) as pool:
+            order = sorted(cells, key=lambda cell: (cell.policy != "goodput", -cell.clients))
+            futures = {pool.submit(run, cell): cell for cell in order}
+            for future in as_completed(futures):
+                found[futures[future]] = future.result()
+                bar.advance(task)
+    console = standard_output()
+    printed = table(
+        f"simulated tokens/s over no speculation; EAGLE, {ACCEPTANCE}, {HARDWARE}",
+        "at a time",
+        *map(str, LOADS),
+        "at worst",
+        least=15,
+    )
+    names = {f"static:k={k}": f"fixed K = {k}" for k in FIXED}
+    worst = {policy: _worst(found, policy, policies) for policy in policies}
+    for policy in policies:
+        none = [found[Cell("off", clients)] for clients in LOADS]
+        own = [found[Cell(policy, clients)] for clients in LOADS]
+        ratios = [f"{a / b:.2f}" for a, b in zip(own, none, strict=True)]
+        if policy == "off":
+            ratios = [f"{value:,.0f} tok/s" for value in own]
+        name = names.get(policy, {"off": "no speculation"}.get(policy, policy))
+        style = "bold" if policy == "goodput" else ""
+        printed.add_row(name, *ratios, f"{worst[policy][0] - 1:+.0%}", style=style)
+    console.print(printed)
+    console.print(closing_sentence({names[each]: worst[each] for each in names}, worst["goodput"]))
+    console.print(
+        "Your load, traces and hardware: adaptive-spec replay --help. "
+        "Your server: adaptive-spec advise.",
+        highlight=False,
+    )
+
+
+def _worst(found: dict[Cell, float], policy: str, policies: list[str]) -> tuple[float, int]:
+    """Return the least ratio to the best of a load, and the load."""
+    ratios = [
+        (found[Cell(policy, n)] / max(found[Cell(each, n)] for each in policies), n) for n in LOADS
+    ]
+    return min(ratios)
+
+
+def closing_sentence(fixed: dict[str, tuple[float, int]], ours: tuple[float, int]) -> str:
+    """Say what no fixed K can do, or that one can.
+
+    Args:
+        fixed: worst ratio to the best of a load and that load, by fixed K.
+        ours: the same of goodput.
+    """
+    good = [name for name, (least, _) in fixed.items() if least >= 1.0 - WITHIN]
+    mine = f"goodput loses at most {1 - ours[0]:.0%} (at {ours[1]})"
+    if good:
+        return f"{' and '.join(good)}: within {WITHIN:.0%} of the best at every load; {mine}."
+    lost = ", ".join(
+        f"{name} loses {1 - least:.0%} at {load}" for name, (least, load) in fixed.items()
+    )
+    return f"No fixed K is within {WITHIN:.0%} of the best at every load: {lost}; {mine}."

@@ -1,0 +1,122 @@
+"""A real vLLM on the clock of a modelled H100, as small as it can be and still tell."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.bench_pair.build import build
+from benchmarks.virtual_device.cells import Curve
+from benchmarks.virtual_device.device import DEVICES
+from benchmarks.virtual_device.main import work_off
+from benchmarks.virtual_device.runs import Run, RunFile, RunKey
+from benchmarks.virtual_device.sweep import Group
+from benchmarks.virtual_device.traffic import Load
+from benchmarks.virtual_device.vllm_engine import Setup
+from benchmarks.virtual_device.worker import Task
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is not installed"),
+]
+
+DEVICE = DEVICES["h100-8b"]
+METHODS = "draft_model", "ngram"
+LOADS = Load(name="4", pieces=((4, 24),)), Load(name="32", pieces=((32, 96),))
+STATIC = "k1", "k2", "k3", "k5"
+Runs = dict[tuple[str, str, str], Run]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Runs by drafter, arm and load; `again` is a second policy that begins with nothing."""
+    folder = tmp_path_factory.mktemp("virtual_device")
+    models = build(folder / "models", ("target", "draft"))["target"].parent
+    wanted = []
+    for method in METHODS:
+        setup = Setup(
+            models=str(models),
+            engine="vllm-v1",
+            method=method,
+            device=DEVICE,
+            config={},
+            most_requests=32,
+        )
+        tasks = [
+            Task(key=RunKey(method=method, arm=arm, load=load.name), load=load)
+            for arm in ("k0", *STATIC)
+            for load in LOADS
+        ]
+        for load in LOADS:
+            key = RunKey(method=method, arm="goodput", load=load.name)
+            tasks.append(Task(key=key, load=load, warm="goodput-warm"))
+        again = RunKey(method=method, arm="goodput", load=LOADS[0].name, device="again")
+        tasks.append(Task(key=again, load=LOADS[0], warm="goodput-warm"))
+        wanted.append(Group(setup, tasks))
+    file = RunFile(folder / "runs.jsonl")
+    assert work_off(wanted, file, folder, workers=2) == []
+    return {(r.key.method, r.key.arm + r.key.device, r.key.load): r for r in file.read()}
+
+
+def steady(run: Run) -> float:
+    """Tokens per second on the device."""
+    return Curve(run.steps, DEVICE.charge(run.key.method)).steady
+
+
+def unspeculated(run: Run) -> float:
+    """The same of a run at K = 0, without the passes that keep the drafter in step."""
+    steps = [msgspec.structs.replace(work, passes=0) for work in run.steps]
+    return Curve(steps, DEVICE.charge("none")).steady
+
+
+@pytest.mark.parametrize("load", [load.name for load in LOADS])
+@pytest.mark.parametrize("method", METHODS)
+def test_goodput_is_as_fast_as_the_best_static_k(runs: Runs, method: str, load: str) -> None:
+    ours = steady(runs[method, "goodput-warm", load])
+    best = max(steady(runs[method, arm, load]) for arm in STATIC)
+    assert ours >= 0.99 * best
+
+
+@pytest.mark.parametrize("load", [load.name for load in LOADS])
+@pytest.mark.parametrize("method", METHODS)
+def test_goodput_is_as_fast_as_no_speculation(runs: Runs, method: str, load: str) -> None:
+    ours = steady(runs[method, "goodput-warm", load])
+    assert ours >= 0.99 * unspeculated(runs[method, "k0", load])
+
+
+@pytest.mark.parametrize("load", [load.name for load in LOADS])
+def test_every_arm_emits_the_same_tokens(runs: Runs, load: str) -> None:
+    expected = runs["ngram", "k0", load].sums
+    for (_, _, name), run in runs.items():
+        if name == load:
+            assert run.sums[: len(expected)] == expected, run.key
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_runs_the_same_steps(runs: Runs, method: str) -> None:
+    load = LOADS[0].name
+    for arm in ("goodput", "goodput-warm"):
+        assert runs[method, arm, load].steps == runs[method, f"{arm}again", load].steps
+
+
+def test_passes_are_charged_as_they_ran(runs: Runs) -> None:
+    decoding = [work for work in runs["draft_model", "k3", "4"].steps if work.requests]
+    assert {work.passes for work in decoding} == {3}
+    kept_in_step = [work for work in runs["draft_model", "k0", "4"].steps if work.requests]
+    assert {work.passes for work in kept_in_step} == {1}
+
+
+def test_nothing_of_ours_failed(runs: Runs) -> None:
+    assert {run.faults for run in runs.values()} == {0}
+
+
+def test_a_run_file_goes_on_after_a_kill(runs: Runs, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    file = RunFile(path)
+    whole, cut = list(runs.values())[:2]
+    file.add(whole)
+    path.write_bytes(path.read_bytes() + msgspec.json.encode(cut)[:50])
+    assert RunFile(path).keys == {whole.key}

@@ -1,0 +1,116 @@
+"""Why a decision is as it is, in words, and the history of ten minutes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from adaptive_spec.operation.history import COLUMNS, History
+from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.why import group, sentence
+from adaptive_spec.sim.engine.loop import Engine
+from tests.sim.small_server import PlainDrafter, PlainHardware, closed_load, independent, server
+
+NUMBERS: dict[str, Any] = {
+    "batch": 16,
+    "k": 2.0,
+    "most_k": 2,
+    "accepted": [0.82, 0.61],
+    "step_ms": 88.0,
+    "tokens": 36.8,
+    "of_none": 1.18,
+    "untimed_k": [],
+    "next": {"position": 3, "accepted": 0.44, "ms": 3.1, "tokens": 0.4},
+}
+
+
+def test_an_on_decision_names_what_is_accepted_and_what_one_more_costs():
+    assert sentence("on", "planned", NUMBERS, 0.0) == (
+        "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44%) would cost 3.1 ms a step for 0.4 "
+        "tokens, where a token takes 2.4 ms now"
+    )
+
+
+def test_an_off_decision_names_since_when_and_the_next_probe():
+    off = NUMBERS | {
+        "off_seconds": 71.0,
+        "best": {"k": 1, "of_none": 0.94},
+        "probing": False,
+        "next_probe_seconds": 12.4,
+    }
+    assert sentence("off_cold", "speculation does not pay", off, 1_000_071.0) == (
+        "OFF since 13:46:40 UTC, 16 requests: the best K = 1 would give 0.94 of no speculation; "
+        "next probe in 12 s"
+    )
+
+
+def test_a_policy_without_numbers_keeps_its_own_words():
+    assert sentence("on", "static 3", {}, 0.0) == "static 3"
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason", "kind"),
+    [
+        ("on", "planned", "planned"),
+        ("on", "measuring K = 3", "measuring"),
+        ("off_warm", "probing", "measuring"),
+        ("off_cold", "speculation does not pay", "off"),
+        ("shadow", "engine's own K", "engine"),
+    ],
+)
+def test_steps_are_of_four_kinds(mode, reason, kind):
+    assert group(mode, reason) == kind
+
+
+def ran(hazard: float, pass_seconds: float, clients: int = 4, **options: Any) -> Engine:
+    engine = server(
+        closed_load(clients),
+        data=independent(hazard, 5000, depth=4),
+        hardware=PlainHardware(token=3e-4),
+        drafter=PlainDrafter(pass_=pass_seconds),
+        max_draft_tokens=4,
+        counts=True,
+        **options,
+    )
+    engine.run(max_tokens=20_000)
+    return engine
+
+
+def test_goodput_explains_the_k_that_runs_with_what_it_has_learned(tmp_path):
+    engine = ran(0.7, 0.5e-3, trace_directory=str(tmp_path))
+    status = engine.controller.status()
+    numbers = status["explanation"]
+    assert numbers["batch"] == 4
+    assert numbers["accepted"][0] == pytest.approx(0.7, abs=0.05)
+    # One token more for each request: 4 times .3 ms, and a pass of the drafter.
+    assert numbers["next"]["ms"] == pytest.approx(4 * 0.3 + 0.5, rel=0.2)
+    assert re.search(r"K = [\d.]+", status["why"])
+    engine.controller.close()
+    told = [record["why"] for record in read_trace(tmp_path) if "why" in record]
+    assert len(told) > 10
+    assert any("are accepted" in each or "is accepted" in each for each in told)
+
+
+def test_goodput_that_is_off_says_what_the_best_k_would_give():
+    status = ran(0.05, 5e-3).controller.status()
+    assert status["last_mode"].startswith("off")
+    assert 0.0 < status["explanation"]["best"]["of_none"] < 1.0
+    assert status["why"].startswith("OFF since")
+
+
+def test_history_keeps_ten_minutes_of_seconds():
+    engine = ran(0.7, 0.5e-3)
+    history, status = History(), engine.controller.status()
+    for second in range(1, 1001):
+        assert history.due(1.01 * second)
+        history.add(1.01 * second, status)
+        assert not history.due(1.01 * second + 0.5)
+    kept = history.snapshot()
+    assert kept["columns"] == list(COLUMNS)
+    assert len(kept["rows"]) == 600
+    row = dict(zip(COLUMNS, kept["rows"][-1], strict=True))
+    assert row["emitted"] == status["emitted_tokens"] > 0
+    assert row["requests"] == sum(status["requests_by_k"].values())
+    assert len(engine.controller.history()["rows"]) >= 1

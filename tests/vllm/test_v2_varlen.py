@@ -1,0 +1,58 @@
+"""K per request on model runner V2 at the level of a GPU: padded batches, captured depths.
+
+The kernels run in Triton's interpreter. vLLM's own dispatch decides which steps run in full graphs.
+Instead of a replay the model runs eagerly on what the graph would read (support/v2_varlen.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import v2_varlen
+from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def as_on_a_gpu(models: dict[str, Any]) -> Any:
+    engines = V2Engines(models)
+    yield engines
+    engines.close()
+
+
+@pytest.fixture(scope="module")
+def unspeculated(as_on_a_gpu: V2Engines) -> Observed:
+    return as_on_a_gpu.run(small_crowd(), **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("method", "asynchronous"),
+    [("eagle", True), ("draft_model", False), pytest.param("eagle", False, marks=pytest.mark.long)],
+)
+def test_tokens_are_those_without_speculation_in_padded_batches_of_mixed_k(
+    as_on_a_gpu: V2Engines,
+    unspeculated: Observed,
+    random_policy: dict[str, Any],
+    method: str,
+    asynchronous: bool,
+) -> None:
+    as_on_a_gpu.call(v2_varlen.plant)
+    adaptive = random_policy | {"fail_open": PATIENT}
+    observed = as_on_a_gpu.run(
+        small_crowd(), method, adaptive=adaptive, asynchronous=asynchronous, **SMALL
+    )
+    graphs = as_on_a_gpu.call(v2_varlen.dispatched)
+    for name, expected in unspeculated.answers.items():
+        assert observed.answers[name].tokens == expected.tokens, name
+        assert observed.answers[name].reasons == expected.reasons, name
+    assert observed.failures == {}
+    assert observed.left == 0
+    assert observed.accepted > 0
+    assert observed.preemptions > 0
+    assert observed.capability[0] == ("FULL" if method == "eagle" else "VERIFY")
+    assert graphs["FULL mixed"] > 5
+    assert "PIECEWISE mixed" not in graphs
+    assert "FULL prompts" not in graphs
+    assert graphs["padding"] > 0
