@@ -119,10 +119,9 @@ SECTIONS = {
         ),
         Section(
             "graphs",
-            ("draft_model", "eagle3"),
+            ("draft_model",),
             {n: REQUESTS[n] for n in (16, 64, 256)},
             (NONE, *STATIC, GOODPUT, "one-k", "ladder"),
-            TWO_DEVICES,
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
         Section(
