@@ -216,9 +216,9 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
     if cells := [cell for cell in found if warm("ladder") in cell.arms]:
         yield "## K per request in full graphs\n"
         yield (
-            "adaptive-spec with K per request (varlen graphs) over one K per batch, of all K from 0 "
-            "to Kmax, and of the ladder that is captured where attention refuses varlen graphs. "
-            "Every batch is padded to a captured size.\n"
+            "adaptive-spec with K per request (varlen graphs) over one K per batch: of the ladder "
+            "that is captured where attention refuses varlen graphs, and of any K up to Kmax. Every "
+            "batch is padded to a captured size.\n"
         )
         pairs = [(GOODPUT, "ladder"), (WARM, warm("ladder"))]
         pairs += [(GOODPUT, "one-k"), (WARM, warm("one-k"))]
