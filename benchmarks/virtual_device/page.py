@@ -217,8 +217,8 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         yield "## K per request in full graphs\n"
         yield (
             "adaptive-spec with K per request (varlen graphs) over one K per batch: of the ladder "
-            "that is captured where attention refuses varlen graphs, and of any K up to Kmax. Every "
-            "batch is padded to a captured size.\n"
+            "that is captured where attention refuses varlen graphs, and of any K up to Kmax. All "
+            "batches are padded to a captured size.\n"
         )
         pairs = [(GOODPUT, "ladder"), (WARM, warm("ladder"))]
         pairs += [(GOODPUT, "one-k"), (WARM, warm("one-k"))]
