@@ -15,7 +15,8 @@ rental). Coming back from OFF_COLD costs a probe and the gain missed until the p
 requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
 staked, because a drafter that has just failed rarely revives within seconds. While the last
 lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
-(`acceptance_changed`).
+(`acceptance_changed`). Nor is it while the planner has expected a gain of its plans for some time:
+a few requests that are hard to draft for, all at once, say little about those that follow.
 
 **Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
 planner finds a plan that pays. Otherwise probes are made at the times of `probe_schedule`. A probe
@@ -54,7 +55,8 @@ _REFRESH_STEPS = 32
 """Steps between evaluations of the forecast's prospect."""
 _ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
 _LEAST_ADVANTAGE = 0.03
-"""Mean advantage of the planner's plans that ends a probe early, and what it is a mean of."""
+"""Mean advantage of the planner's plans that ends a probe early, and from which speculation does
+not stop; and what it is a mean of."""
 _ASKING_COSTS = 0.01
 """Share of a step charged for a drafter without a state whose drafts nobody takes."""
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
@@ -141,6 +143,7 @@ class ModeMachine:
         if not self._can_stop:
             return self.mode
         if self.mode is Mode.ON:
+            self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
             if ready:
                 self._consider_stopping(forecast, batch_size)
             else:
@@ -221,6 +224,7 @@ class ModeMachine:
     def acceptance_changed(self) -> None:
         """Drop the credit: past gains tell nothing about what comes."""
         self._lost.credit = min(self._lost.credit, 0.0)
+        self._advantage = min(self._advantage, 0.0)
 
     def costs_changed(self) -> None:
         """Speculate until step times are known again: whether it pays is open."""
@@ -246,7 +250,8 @@ class ModeMachine:
             # The cost of passes that always run shows only once they are left out.
             going_warm = going_warm or lost.cold >= least
         going_cold = lost.cold >= self._cost_of_coming_back()
-        if (going_warm or going_cold) and lost.credit > 0.0:
+        expected = self._has_state and self._advantage > _LEAST_ADVANTAGE
+        if (going_warm or going_cold) and (lost.credit > 0.0 or expected):
             # Requests and passages differ: better ones were here before and may come again.
             lost.clear()
             return

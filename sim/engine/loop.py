@@ -329,7 +329,11 @@ class Engine:
                 member.slot = self.controller.slots.assign(member.request.id)
                 joining.append(member)
         if joining:
-            tasks = [self._tasks.setdefault(m.request.task, len(self._tasks) - 1) for m in joining]
+            for label in (member.request.task for member in joining):  # in order: numbers repeat
+                if label not in self._tasks:
+                    self._tasks[label] = len(self._tasks) - 1
+                    self.controller.counters.name_task(self._tasks[label], label)
+            tasks = [self._tasks[member.request.task] for member in joining]
             batch.join(joining, tasks, depth)
         return ended
 

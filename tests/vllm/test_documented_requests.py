@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from documented_commands import all_commands
-from server import API_KEY, Server
+from server import ADMIN_KEY, API_KEY, Server
 
 pytestmark = pytest.mark.http
 
@@ -19,6 +19,7 @@ ADDRESS = "localhost:8000"
 SHOWN = [
     command for command in all_commands(Path(__file__).resolve().parents[2]) if ADDRESS in command
 ]
+OPERATOR = f"X-Adaptive-Spec-Key: {ADMIN_KEY}"
 JSON = "content-type:application/json"
 
 
@@ -26,7 +27,8 @@ def arguments_of(command: str, server: Server) -> list[str]:
     """Words of a command, for this server and its model."""
     text = command.replace(f"http://{ADDRESS}", ADDRESS).replace(ADDRESS, server.url)
     return [
-        word.replace("$json", JSON) for word in shlex.split(text.replace("TARGET_MODEL", "bench"))
+        word.replace("$json", JSON).replace("$key", OPERATOR)
+        for word in shlex.split(text.replace("TARGET_MODEL", "bench"))
     ]
 
 

@@ -18,7 +18,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.operation.trace import StepTrace, read_trace
+from adaptive_spec.operation.trace import StepTrace, read_segment, read_trace
 from adaptive_spec.step import StepContext, StepOutcome
 from tests.core.controller.answers import context, outcome
 
@@ -45,6 +45,21 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     assert records[0]["k"] == [3, 2, 0]
     assert records[0]["seconds"] == 0.01
     assert records[0]["predicted_seconds"] is None
+
+
+def test_each_segment_names_the_task_labels_it_holds(tmp_path: Path) -> None:
+    counters = Counters()
+    trace = StepTrace(Trace(directory=str(tmp_path), segment_mb=0.01), counters, LOG)
+    labels = msgspec.structs.replace(context(0), task=np.array([0, 1, -1]))
+    counters.name_task(0, "code")
+    for step in range(64):
+        write_step(trace, msgspec.structs.replace(labels, step=step), outcome(step))
+    trace.close(0.0)
+    segments = sorted(tmp_path.iterdir())
+    assert len(segments) > 1
+    for segment in segments:
+        named = [record["task_names"] for record in read_segment(segment) if "task_names" in record]
+        assert named == [{"0": "code"}]
 
 
 def test_what_drafts_showed_is_written_in_time_or_late(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Server:
         self.hazard, self.outlook = 0.03, OUTLOOK
         self.fresh = np.ones(batch, dtype=bool)
         self.age = self.random.integers(0, lifetime, batch)
+        self.advantage = 0.0
         self.seconds_lost = 0.0
         self.probing_began: list[float] = []
 
@@ -56,7 +57,11 @@ class Server:
         machine.ended(int(ending.sum()))
         was_probing = machine.probing
         mode = machine.step(
-            Forecast(self.outlook, warm_seconds=PASS if self.has_state else 0.0),
+            Forecast(
+                self.outlook,
+                warm_seconds=PASS if self.has_state else 0.0,
+                advantage=self.advantage,
+            ),
             batch_size=self.batch,
             prompts=bool(ending.any()),
             now=self.now,
@@ -105,6 +110,24 @@ def test_a_gain_that_comes_and_goes_does_not_switch_it_off() -> None:
     for n in range(4000):
         server.step(gain=0.3 if n % 4 == 0 else -0.05)
     assert server.machine.mode is Mode.ON
+
+
+def test_a_few_hard_requests_do_not_stop_what_the_planner_expects_to_gain() -> None:
+    """As in four requests of a real vLLM, all hard to draft for, among others that are not."""
+    server = Server(capability(), batch=4, lifetime=30)
+    server.advantage = 0.08
+    server.run(2.0, gain=0.0)
+    server.run(1.0, gain=-0.2)
+    assert server.machine.switches == 0
+
+
+def test_an_expected_gain_is_forgotten_once_acceptance_has_changed() -> None:
+    server = Server(capability(), batch=4, lifetime=30)
+    server.advantage = 0.08
+    server.run(2.0, gain=0.01)
+    server.machine.acceptance_changed()
+    server.advantage = -0.05
+    assert server.until(Mode.OFF_COLD, gain=-0.2) < 3.0
 
 
 def test_what_going_cold_at_once_would_have_saved_is_at_most_the_cost_of_coming_back() -> None:
