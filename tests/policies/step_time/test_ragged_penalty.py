@@ -10,7 +10,7 @@ from adaptive_spec.policies.step_time.ragged_penalty import RaggedPenalty
 from adaptive_spec.step import Capability, Level, StepOutcome
 
 
-def learned(true: float, *, prior: float, steps: int = 200, bias: float = 0.0) -> float:
+def learned(true: float, *, prior: float, steps: int = 900, bias: float = 0.0) -> float:
     """What is learned where ragged steps take `true` longer, and all steps `bias`."""
     draw = np.random.default_rng(3)
     penalty = RaggedPenalty(prior)
