@@ -247,7 +247,6 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         "async": "Asynchronous scheduling",
         "kinds": "One kind of text at a time, 16 clients",
         "devices": "Other devices",
-        "v2": "Model runner V2",
     }
     for section, title in titles.items():
         if cells := _of(found, section):

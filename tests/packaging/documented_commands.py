@@ -34,15 +34,15 @@ NOT_EXECUTED = {
     r"((PYTHONPATH|VLLM_PLUGINS)=\S+ )*vllm serve |--speculative-config ": "needs a GPU and a "
     "downloaded model; tests/vllm serves small models with the same options; test_docs.py reads "
     "the configuration",
-    r"python -m sglang\.launch_server |export (SGLANG_PLUGINS|ADAPTIVE_SPEC_ADMIN_KEY)=|cat > ": "needs "
-    "a GPU and a model; tests/sglang launches the same algorithms on a CPU",
+    r"python -m sglang\.launch_server |export (SGLANG_PLUGINS|ADAPTIVE_SPEC_ADMIN_KEY)=|cat > ": ""
+    "needs a GPU and a model; tests/sglang launches the same algorithms on a CPU",
     r"TLLM_ADAPTIVE_SPEC=|adaptive-spec trtllm |python benchmarks/tensorrt_llm_gpu": "needs a GPU "
     "with TensorRT-LLM; tests/tensorrt_llm installs the hook into a copy",
     r"curl .*localhost:30000": "needs a running SGLang; tests/sglang sends the same requests",
     r"guidellm |vllm bench ": "needs a running server, and on this machine there is no GPU",
     r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
-    r"make (check|demo(-quick)?|gpu|site|test|test-trtllm .*)$": "takes minutes, or needs a GPU; "
-    "tests/demo, tests/bench_gpu and test_docs.py test the parts",
+    r"make (bench|check|demo(-quick)?|gpu|site|test|test-trtllm .*)$": "takes minutes, or needs "
+    "a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",
     r"git checkout ": "describes how a figure was made at an earlier commit",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
