@@ -215,6 +215,24 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
             for cell in cells
         ]
         yield _table(["drafter", "clients", "K per request", "history", "one K"], rows) + "\n"
+    if cells := [cell for cell in found if warm("ladder") in cell.arms]:
+        yield "## K per request in full graphs\n"
+        yield (
+            "adaptive-spec with K per request (varlen graphs) over one K per batch, out of the "
+            "ladder that is captured where attention refuses varlen graphs. Both pad to captured "
+            "sizes.\n"
+        )
+        pairs = [("varlen", "ladder"), (warm("varlen"), warm("ladder"))]
+        rows = [
+            [
+                NAMES[cell.key.method],
+                cell.device,
+                cell.key.load,
+                *(_number(_over(ours, other)(cell)) for ours, other in pairs),
+            ]
+            for cell in cells
+        ]
+        yield _table(["drafter", "device", "clients", "cold", "warm"], rows) + "\n"
     if cells := _of(found, "ramp"):
         yield "## A load that changes: 1, 16, 256, 16, 1 clients\n"
         yield "From a cold start, over the whole load.\n"

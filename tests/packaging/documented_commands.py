@@ -34,8 +34,9 @@ NOT_EXECUTED = {
     r"((PYTHONPATH|VLLM_PLUGINS)=\S+ )*vllm serve |--speculative-config ": "needs a GPU and a "
     "downloaded model; tests/vllm serves small models with the same options; test_docs.py reads "
     "the configuration",
-    r"python -m sglang\.launch_server |export (SGLANG_PLUGINS|ADAPTIVE_SPEC_ADMIN_KEY)=|cat > ": ""
-    "needs a GPU and a model; tests/sglang launches the same algorithms on a CPU",
+    r"python -m sglang\.launch_server |export (SGLANG_PLUGINS|ADAPTIVE_SPEC_ADMIN_KEY)=|cat > ": (
+        "needs a GPU and a model; tests/sglang launches the same algorithms on a CPU"
+    ),
     r"TLLM_ADAPTIVE_SPEC=|adaptive-spec trtllm |python benchmarks/tensorrt_llm_gpu": "needs a GPU "
     "with TensorRT-LLM; tests/tensorrt_llm installs the hook into a copy",
     r"curl .*localhost:30000": "needs a running SGLang; tests/sglang sends the same requests",
