@@ -13,7 +13,7 @@ Layout::
     traffic     clients in a closed loop, a number of clients that changes, arrivals in time
     arms        what is compared
     runs        one run, and the file that holds all of them
-    vllm_engine vLLM, model runner V1 or V2, in this process
+    vllm_engine vLLM with model runner V1, in this process
     worker      the program of an engine's process
     sweep       which runs a page needs, in the order of their value
     main        the command line: workers, progress, time left

@@ -29,7 +29,7 @@ from .page import readme_table, terminal_table, write_page
 from .runs import Run, RunFile, RunKey
 from .simulated_rows import SimulatedRow
 from .sweep import QUICK, SECTIONS, Group, Section, groups
-from .vllm_engine import environment
+from .vllm_engine import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
@@ -116,7 +116,7 @@ def run_group(
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=ROOT,
-            env={**os.environ, **environment(group.setup)},
+            env={**os.environ, **ENVIRONMENT},
         ) as process,
     ):
         assert process.stdin is not None

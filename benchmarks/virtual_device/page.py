@@ -63,9 +63,11 @@ make demo
 ```
 
 starts real servers on your own machine, one after the other under the same load, and prints
-tokens per second by the clock ([demo/README.md](../demo/README.md)). Steps of a CPU take a tenth
-of a second and repeats differ by several per cent, so it shows that speculation follows the load,
+tokens per second by the clock (an earlier run: `benchmarks/results/demo.json`). Steps of a CPU take a
+tenth of a second and repeats differ by several per cent, so it shows that speculation follows the load,
 and not what adaptive-spec is worth on a GPU.
+
+Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_simulated.json`.
 """
 
 
@@ -265,7 +267,6 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         "async": "Asynchronous scheduling",
         "kinds": "One kind of text at a time, 16 clients",
         "devices": "Other devices",
-        "v2": "Model runner V2",
     }
     for section, title in titles.items():
         if cells := _of(found, section):

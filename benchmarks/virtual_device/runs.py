@@ -16,7 +16,7 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was of.
 
     Attributes:
-        engine: ``vllm-v1``, ``vllm-v1-async``, ``vllm-v2``.
+        engine: ``vllm-v1``, ``vllm-v1-async``.
         method: of drafting, ``none`` without a drafter.
         arm: its name.
         device: on whose clock; empty where the steps do not depend on the clock.

@@ -167,7 +167,6 @@ SECTIONS = {
         ),
         Section("two-sources", ("mtp",), {}, (GOODPUT, "both"), others=ASKED_AGAIN),
         Section("suffix-alone", ("suffix",), {}, (GOODPUT,), others=ASKED_AGAIN),
-        Section("v2", ("draft_model",), {1: 8, 16: 64}, (NONE, *STATIC, GOODPUT), engine="vllm-v2"),
     )
 }
 QUICK = Section(

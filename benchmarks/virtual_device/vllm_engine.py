@@ -46,7 +46,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: folder of the bench models.
-        engine: ``vllm-v1``, ``vllm-v1-async`` or ``vllm-v2``.
+        engine: ``vllm-v1`` or ``vllm-v1-async``.
         method: of drafting.
         device: on whose clock it runs.
         sampled: drafts are sampled, for a target that samples.
@@ -61,14 +61,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     sampled: bool = False
     config: dict[str, Any] | None = None
     most_requests: int = 256
-
-
-def environment(setup: Setup) -> dict[str, str]:
-    """Return the environment variables of the process that `setup` runs in."""
-    found = dict(ENVIRONMENT)
-    if setup.engine == "vllm-v2":
-        found |= {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
-    return found
 
 
 class VllmEngine:

@@ -25,8 +25,8 @@ pytestmark = [
 
 DEVICE = DEVICES["h100-8b"]
 METHODS = "draft_model", "ngram"
-LOADS = Load(name="4", pieces=((4, 24),)), Load(name="32", pieces=((32, 96),))
-STATIC = "k1", "k2", "k3", "k5"
+LOADS = Load(name="4", pieces=((4, 16),)), Load(name="32", pieces=((32, 64),))
+STATIC = "k1", "k3", "k6"
 Runs = dict[tuple[str, str, str], Run]
 
 
