@@ -36,6 +36,7 @@ _PANELS = {
     "advise": SERVE,
     "evaluate": SIMULATE,
     "explain": SERVE,
+    "explain": SERVE,
     "fit": SIMULATE,
     "profile": SIMULATE,
     "replay": SIMULATE,

@@ -63,11 +63,12 @@ make demo
 ```
 
 starts real servers on your own machine, one after the other under the same load, and prints
-tokens per second by the clock (an earlier run: `benchmarks/results/demo.json`). Steps of a CPU take a
-tenth of a second and repeats differ by several per cent, so it shows that speculation follows the load,
-and not what adaptive-spec is worth on a GPU.
+tokens per second by the clock (an earlier run: `benchmarks/results/demo.json`). Steps of a CPU
+take a tenth of a second and repeats differ by several per cent, so it shows that speculation
+follows the load, and not what adaptive-spec is worth on a GPU.
 
-Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_simulated.json`.
+Files: `benchmarks/results/virtual_device.json`,
+`benchmarks/results/virtual_device_simulated.json`.
 """
 
 
