@@ -36,7 +36,6 @@ _PANELS = {
     "advise": SERVE,
     "evaluate": SIMULATE,
     "explain": SERVE,
-    "explain": SERVE,
     "fit": SIMULATE,
     "profile": SIMULATE,
     "replay": SIMULATE,
