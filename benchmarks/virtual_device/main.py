@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from .runs import Run, RunFile, RunKey
 from .simulated_rows import SimulatedRow
 from .sweep import QUICK, SECTIONS, Group, Section, groups
 from .vllm_engine import ENVIRONMENT
+from .worker import Task
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
@@ -42,11 +44,10 @@ START_SECONDS = 30.0
 class Progress:
     """How much is done, and the time left."""
 
-    def __init__(self, wanted: Sequence[Group], workers: int) -> None:
+    def __init__(self, wanted: Sequence[Group]) -> None:
         self._began = time.monotonic()
         self._weight = sum(weight(group) for group in wanted)
         self._done = 0.0
-        self._workers = workers
         self._lock = threading.Lock()
 
     def done(self, part: float, what: str) -> None:
@@ -64,20 +65,20 @@ def weight(group: Group) -> float:
     return START_SECONDS + sum(map(task_weight, group.tasks))
 
 
-def task_weight(task: object) -> float:
+def task_weight(task: Task) -> float:
     """Expected seconds of a task: a step takes about 6 ms and .5 ms for each of its requests."""
-    load = task.load  # type: ignore[attr-defined]
+    load = task.load
     seconds = 0.0
     for clients, requests in load.pieces or ((16, len(load.arrivals)),):
         steps = requests * load.tokens / clients / 2.3
-        more = max(300.0, steps) if task.warm else 0.0  # type: ignore[attr-defined]
+        more = max(300.0, steps) if task.warm else 0.0
         seconds += (steps + more) * (0.006 + 0.0005 * clients)
     return seconds
 
 
 def work_off(wanted: list[Group], file: RunFile, out: Path, workers: int) -> list[str]:
     """Run the groups, so many at a time; the failures."""
-    progress, lock = Progress(wanted, workers), threading.Lock()
+    progress, lock = Progress(wanted), threading.Lock()
     queue, failures = list(wanted), list[str]()
 
     def work() -> None:
@@ -208,8 +209,6 @@ def read_simulated(path: Path = SIMULATED) -> list[SimulatedRow]:
 
 
 def _sections(given: argparse.Namespace, own: dict[str, Device]) -> list[Section]:
-    from dataclasses import replace
-
     if given.quick:
         chosen = [QUICK]
     else:
