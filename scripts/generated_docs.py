@@ -49,7 +49,7 @@ def tables() -> dict[str, dict[str, str]]:
             "policies": policy_table(),
         },
         "docs/sglang.md": {"versions": sglang_versions.VERSIONS.markdown()},
-        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
+        "docs/tensorrt_llm_versions.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
         "docs/validation.md": validation_tables.sections(),
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
