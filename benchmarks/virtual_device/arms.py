@@ -16,10 +16,13 @@ _WARM = "-warm"
 Table = list[tuple[int, int, int]]
 """Ranges of batch sizes, both ends included, and their K."""
 
+PADDED = ("varlen", "ladder")
+"""Arms whose graphs are of the kind of that name, with captured sizes."""
 _PLUGIN: dict[str, tuple[str, dict[str, Any]]] = {
     GOODPUT: ("adaptive-spec", {}),
     "history": ("adaptive-spec, without confidence", {"confidence": False}),
     "one-k": ("adaptive-spec, one K per batch", {}),
+    "varlen": ("adaptive-spec, K per request in padded graphs", {}),
     "ladder": ("adaptive-spec, one K per batch, of the ladder", {}),
     "both": ("adaptive-spec, two sources", {"second_source": {"other_requests": True}}),
 }
@@ -37,7 +40,8 @@ class Arm:
         table: vLLM's `num_speculative_tokens_per_batch_size`.
         config: configuration of adaptive-spec; None where it is not installed.
         graphs: kind of the target's graphs, where an arm has others than its device: ``uniform``
-            and ``ladder`` give all requests of a batch one K. Empty: the device's.
+            and ``ladder`` give all requests of a batch one K, ``varlen`` each its own. Empty: the
+            device's.
         warm: the policy has learned at this load before.
     """
 
@@ -59,7 +63,8 @@ def parse_arm(name: str) -> Arm:
     """Return the arm of this name.
 
     ``none``, ``k0`` to ``k6`` (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
-    ``goodput``, ``history``, ``one-k``, ``ladder``, ``both``, and ``policy:NAME`` or
+    ``goodput``, ``history``, ``one-k``, ``varlen``,
+    ``ladder``, ``both``, and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``. Those with our plugin begin with nothing learned; ``-warm``
     behind one of them: with what it has learned at the load.
 
@@ -76,7 +81,7 @@ def parse_arm(name: str) -> Arm:
     learned = plain != name
     if plain in _PLUGIN:
         title, config = _PLUGIN[plain]
-        graphs = {"one-k": "uniform", "ladder": "ladder"}.get(plain, "")
+        graphs = {"one-k": "uniform"}.get(plain, plain if plain in PADDED else "")
         return Arm(name, title, config=config, graphs=graphs, warm=learned)
     if match := re.fullmatch(r"policy:([\w.:]+)(?:=(\{.*\}))?", plain):
         config = {"policy": match[1], "options": json.loads(match[2] or "{}")}

@@ -24,8 +24,11 @@ V1 = "vllm-v1"
 LADDER = rungs(KMAX, (), most=MOST_CLIENTS)
 LARGEST_CAPTURED = 512
 """Tokens; vLLM's default on Hopper."""
+VLLM_SIZES = (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_CAPTURED + 1, 16))
+"""Captured sizes as vLLM chooses them, in tokens."""
 GRAPHS = {
     "uniform": Graphs(kind="uniform"),
+    "varlen": Graphs(kind="varlen", sizes=VLLM_SIZES),
     "ladder": Graphs(
         kind="ladder",
         ladder=LADDER,
@@ -119,10 +122,9 @@ SECTIONS = {
         ),
         Section(
             "graphs",
-            ("draft_model", "eagle3"),
+            ("draft_model",),
             {n: REQUESTS[n] for n in (16, 64, 256)},
-            (NONE, *STATIC, GOODPUT, "one-k", "ladder"),
-            TWO_DEVICES,
+            (NONE, *STATIC, "varlen", "ladder"),
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
         Section(

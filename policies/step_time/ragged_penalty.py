@@ -11,9 +11,9 @@ true value is small (0 to 3 percent), as both kinds of steps replay the same gra
 
 from __future__ import annotations
 
-_MEMORY = 64.0
+_MEMORY = 64
 """Steps of each kind that the means remember."""
-_PRIOR_STEPS = 16.0
+_PRIOR_STEPS = 16
 """Weight of the prior, in steps of the rarer kind."""
 _LARGEST_RESIDUAL = 0.5
 """Bound of one step's T / T^ - 1, so that a stalled step moves little."""
@@ -31,7 +31,7 @@ class RaggedPenalty:
     def __init__(self, prior: float) -> None:
         self._prior = prior
         self._means = [0.0, 0.0]
-        self._counts = [0.0, 0.0]
+        self._counts = [0, 0]
 
     @property
     def value(self) -> float:
@@ -55,5 +55,6 @@ class RaggedPenalty:
             return
         residual = seconds / expected - 1.0
         residual = max(-_LARGEST_RESIDUAL, min(residual, _LARGEST_RESIDUAL))
-        count = self._counts[ragged] = min(self._counts[ragged] + 1.0, _MEMORY)
-        self._means[ragged] += (residual - self._means[ragged]) / count
+        self._counts[ragged] += 1
+        steps = min(self._counts[ragged], _MEMORY)
+        self._means[ragged] += (residual - self._means[ragged]) / steps

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import v2_varlen
+from engines import KMAX
+from switchable_policies import ColdForAWhile, UniformPolicy
 from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
 
 pytestmark = pytest.mark.engine
@@ -56,3 +58,42 @@ def test_tokens_are_those_without_speculation_in_padded_batches_of_mixed_k(
     assert "PIECEWISE mixed" not in graphs
     assert "FULL prompts" not in graphs
     assert graphs["padding"] > 0
+
+
+def test_tokens_are_the_same_around_a_cold_time(
+    as_on_a_gpu: V2Engines, unspeculated: Observed, random_policy: dict[str, Any]
+) -> None:
+    as_on_a_gpu.call(v2_varlen.plant)
+    observed = as_on_a_gpu.run(
+        small_crowd(),
+        "eagle",
+        policy=ColdForAWhile(KMAX, 4, 9),
+        adaptive=random_policy | {"fail_open": PATIENT},
+        asynchronous=True,
+        **SMALL,
+    )
+    for name, expected in unspeculated.answers.items():
+        assert observed.answers[name].tokens == expected.tokens, name
+    assert observed.failures == {}
+    assert observed.left == 0
+    assert observed.accepted > 0
+    assert {0, KMAX} <= set(observed.verified)
+    assert "PIECEWISE mixed" not in as_on_a_gpu.call(v2_varlen.dispatched)
+
+
+def test_a_backend_that_refuses_leaves_one_k_per_batch(
+    as_on_a_gpu: V2Engines, unspeculated: Observed, random_policy: dict[str, Any]
+) -> None:
+    """The gate expects varlen graphs, and the worker finds that its backend has none."""
+    as_on_a_gpu.call(v2_varlen.plant, "UNIFORM_BATCH")
+    observed = as_on_a_gpu.run(
+        small_crowd(),
+        "eagle",
+        policy=UniformPolicy(),
+        adaptive=random_policy | {"fail_open": PATIENT, "seed": 6},
+        **SMALL,
+    )
+    for name, expected in unspeculated.answers.items():
+        assert observed.answers[name].tokens == expected.tokens, name
+    assert observed.capability[0] == "UNIFORM"
+    assert observed.failures == {}

@@ -120,6 +120,68 @@ class TestDecodeBatches:
         assert len(manager._capture_descs[full]) <= len(plain._capture_descs[full]) + 5
 
 
+class TestDataParallelism:
+    """vLLM's own agreement between two ranks, each with its own manager of varlen graphs."""
+
+    def agreed(
+        self, managers: list[Any], batches: list[list[int]], prompts: bool = False
+    ) -> list[Any]:
+        """What each rank runs; all_reduce adds up what the ranks have put in."""
+        from vllm.v1.worker.gpu import dp_utils
+
+        put_in: list[Any] = []
+        found = []
+        for collecting in (True, False):
+            for rank, (manager, lengths) in enumerate(zip(managers, batches, strict=True)):
+
+                def all_reduce(tensor: Any, group: Any, collecting: bool = collecting) -> None:
+                    if collecting:
+                        put_in.append(tensor.clone())
+                    else:
+                        tensor.copy_(sum(put_in))
+
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(dp_utils.dist, "all_reduce", all_reduce)
+                    patch.setattr(dp_utils, "get_dp_group", lambda: SimpleNamespace(cpu_group=None))
+                    patch.setattr(dp_utils, "should_skip_dp_coordination", lambda: False)
+                    desc, _ = dp_utils.dispatch_cg_and_sync_dp(
+                        manager,
+                        len(lengths),
+                        sum(lengths),
+                        lengths[0] if len(set(lengths)) == 1 else None,
+                        2,
+                        rank,
+                        max_query_len=None if prompts and rank else max(lengths),
+                    )
+                if not collecting:
+                    found.append(desc)
+        return found
+
+    def managers(self, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        config = configure(kmax=4)
+        return [graphs_of(config, monkeypatch, varlen_decode=True) for _ in range(2)]
+
+    def test_ranks_with_different_k_run_one_size_in_full_graphs(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        managers = self.managers(configure, monkeypatch)
+        draw = random.Random(3)
+        for _ in range(200):
+            batches = [[draw.randint(1, 5) for _ in range(draw.randint(1, 64))] for _ in range(2)]
+            one, other = self.agreed(managers, batches)
+            assert one.cg_mode.name == other.cg_mode.name == "FULL"
+            assert one.num_tokens == other.num_tokens >= max(map(sum, batches))
+            assert one.num_reqs >= max(map(len, batches))
+
+    def test_a_prompt_on_one_rank_keeps_both_out_of_such_graphs(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        managers = self.managers(configure, monkeypatch)
+        one, other = self.agreed(managers, [[1, 4, 2], [3, 3, 5]], prompts=True)
+        assert one.cg_mode.name == other.cg_mode.name == "PIECEWISE"
+        assert one.num_tokens == other.num_tokens
+
+
 def backends_of_vllm() -> dict[str, Any]:
     """Every attention backend of vLLM that can be imported here."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, MambaAttentionBackendEnum
@@ -545,6 +607,49 @@ class TestConfiguration:
         support = start_engine(config, workers, monkeypatch)
         assert workers.runners[0].initialize_kv_cache is own
         assert support.capability.level is Level.UNIFORM
+
+
+class TestDoctor:
+    """What `doctor --recipe` says before the start."""
+
+    @pytest.mark.parametrize(
+        ("changes", "level", "says"),
+        [
+            ({}, "ALWAYS", "K per request"),
+            ({}, "UNIFORM_BATCH", "one K per batch (attention backend UniformBatchBackend)"),
+            ({"runner": "V1"}, "ALWAYS", "one K per batch (model runner V1"),
+            ({"graphs": "PIECEWISE"}, "NEVER", "none (cudagraph_mode=PIECEWISE)"),
+            ({"graphs": "NONE"}, "NEVER", "no graphs are captured"),
+        ],
+    )
+    def test_it_says_what_full_graphs_leave_and_why(
+        self,
+        configure: Configure,
+        monkeypatch: pytest.MonkeyPatch,
+        changes: dict[str, Any],
+        level: str,
+        says: str,
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+        from adaptive_spec.adapters.vllm.recipe import full_graphs
+
+        config = configure(**changes)
+        expect(monkeypatch, backend_of(level))
+        assert full_graphs(config).startswith(says)
+        one_k = says.startswith("one K")
+        assert (detect(config, expected=True).capability.level is Level.UNIFORM) == one_k
+
+    def test_unknown_backends_are_a_refusal(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from vllm.v1.attention import selector
+
+        def fail(**_: Any) -> None:
+            raise ValueError("no valid attention backend")
+
+        config = configure()
+        monkeypatch.setattr(selector, "get_attn_backend", fail)
+        assert "no valid attention backend" in varlen_graphs.expected_refusal(config)
 
 
 class TestModelRunnerV1:

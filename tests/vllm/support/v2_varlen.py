@@ -17,7 +17,7 @@ DISPATCHED: Counter[str] = Counter()
 """Steps by the kind of graph they ran in, and whether the K of their requests differed."""
 
 
-def plant(*, backend_level: str = "ALWAYS") -> None:
+def plant(backend_level: str = "ALWAYS") -> None:
     """From the next engine on, give the runner graphs as on a GPU.
 
     Args:

@@ -1,0 +1,51 @@
+"""All ranks capture varlen graphs, or none does: a real vote over gloo, in two processes."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing import get_context
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+
+def _vote(rank: int, file: str, agrees: bool, answers: Any) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    # In place of vLLM's module, which takes a minute to import: the world's group and its size.
+    state = ModuleType("vllm.distributed.parallel_state")
+    world = SimpleNamespace(world_size=2, cpu_group=dist.group.WORLD)
+    state.get_world_group = lambda: world  # type: ignore[attr-defined]
+    for name in ("vllm", "vllm.distributed"):
+        sys.modules[name] = ModuleType(name)
+    sys.modules["vllm.distributed.parallel_state"] = state
+    from adaptive_spec.adapters.vllm.varlen_capture import _all_ranks_agree
+
+    answers.put((rank, _all_ranks_agree(agrees)))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("votes", "outcome"), [((True, True), True), ((True, False), False), ((False, False), False)]
+)
+def test_one_refusing_rank_is_enough(
+    tmp_path: Path, votes: tuple[bool, bool], outcome: bool
+) -> None:
+    context = get_context("spawn")
+    answers = context.Queue()
+    ranks = [
+        context.Process(target=_vote, args=(rank, str(tmp_path / "store"), vote, answers))
+        for rank, vote in enumerate(votes)
+    ]
+    for process in ranks:
+        process.start()
+    found = dict(answers.get(timeout=120) for _ in ranks)
+    for process in ranks:
+        process.join(60)
+        assert process.exitcode == 0
+    assert found == {0: outcome, 1: outcome}
