@@ -50,6 +50,8 @@ def scheduler_with(*requests: Request, **changes: Any) -> Any:
         "max_num_running_reqs": 8,
         "max_num_scheduled_tokens": 256,
         "dynamic_sd_lookup": None,
+        # Model runner V2 drafts for each request alone, whatever the others' length.
+        "vllm_config": SimpleNamespace(use_v2_model_runner=True),
     }
     return SimpleNamespace(**(values | changes))
 
