@@ -346,6 +346,11 @@ class PlannedPolicy:
         """Return expected tokens per second of no speculation, the engine's own K and the plan."""
         return self._worth.snapshot()
 
+    @property
+    def last_forecast(self) -> StepForecast | None:
+        """Forecast of the last step that was forecast, for `adaptive-spec explain`."""
+        return self._explained
+
     def explanation(self) -> dict[str, Any]:
         """Return the numbers behind the last decision; empty before the first forecast."""
         forecast = self._explained
@@ -353,6 +358,7 @@ class PlannedPolicy:
             return {}
         missing = self._cost.missing_depths(forecast.context.batch_size)
         numbers = explanation(forecast, missing)
+        numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
             numbers["best"] = best_uniform(forecast)

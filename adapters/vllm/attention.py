@@ -17,7 +17,9 @@ def mixed_lengths_refusal(vllm_config: Any) -> str:
         return ""
     if hasattr(model.hf_text_config, "compress_ratios"):
         return ""  # DeepSeek-V4 has backends of its own, which take rows of any length
-    way_out = "asynchronous scheduling (--no-async-scheduling lets the plugin steer)"
+    way_out = "asynchronous scheduling"
+    if vllm_config.parallel_config.pipeline_parallel_size == 1:  # else wrong output: vllm#52071
+        way_out += " (--no-async-scheduling lets the plugin steer)"
     try:
         backend = _mla_backend(vllm_config)
         builder = backend.get_builder_cls()

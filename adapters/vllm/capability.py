@@ -41,6 +41,12 @@ _READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
 """The worker that reads what the drafter shows, and needs not wait for a device to do so."""
 
 
+_OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
+"""Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""
+
+_OTHER_PLUGINS = ("dynamic_spec_config",)
+"""Keys of `additional_config` by which other plugins set K (vllm-ascend)."""
+
 MISSING = "adaptive_spec_missing"
 """Name under which the gate leaves on `SchedulerConfig` which features this vLLM's source lacks."""
 
@@ -158,6 +164,8 @@ def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
     without = _OF_RUNNER["V1" if runner == "V2" else "V2"]
     if not _has_state(model):
         without |= {facts.RECURRENT}
+    if not hasattr(model.hf_text_config, "index_topk"):
+        without |= {facts.SPARSE_MLA}
     own = getattr(vllm_config.scheduler_config, KEY, None)
     if own is None or own.second_source is None:
         without |= {COPIES, V2_COPIES}
@@ -178,6 +186,8 @@ def _fixed_depth_reason(
     reason = ""
     if method not in DEPTH_FOLLOWS[runner]:
         reason = f"{method} on model runner {runner}"
+    elif facts.ALONE in missing:
+        reason = "another controller of the draft length in this vLLM"
     elif facts.V2_DEPTH in missing:
         reason = "model runner V2 of this vLLM"
     elif speculation.parallel_drafting:
@@ -284,6 +294,21 @@ def _shadow_reasons(
         reasons.append(f"rejection_sample_method={speculation.rejection_sample_method}")
     if getattr(speculation, "enable_adaptive_verification", False):
         reasons.append("enable_adaptive_verification already trims")
+    if facts.SPARSE_MLA in missing:
+        reasons.append("sparse MLA, whose indexer fails on different K in one batch")
+    pipeline = vllm_config.parallel_config.pipeline_parallel_size > 1
+    if pipeline and not vllm_config.scheduler_config.async_scheduling:
+        reasons.append("pipeline parallelism with synchronous scheduling (vllm#52071)")
+    reasons += _other_controllers(vllm_config)
     if refusal := mixed_lengths_refusal(vllm_config):
         reasons.append(refusal)
     return reasons
+
+
+def _other_controllers(vllm_config: Any) -> list[str]:
+    """Configured features of vLLM and of other plugins that set the number of drafts themselves."""
+    speculation, added = vllm_config.speculative_config, vllm_config.additional_config
+    found = [name for name in _OTHER_SETTINGS if getattr(speculation, name, None)]
+    if isinstance(added, Mapping):
+        found += [name for name in _OTHER_PLUGINS if added.get(name)]
+    return [f"{name} already sets the number of drafts" for name in found]

@@ -53,6 +53,19 @@ class _Rows(NamedTuple):
     temperature: FloatArray
 
 
+def drafter_limit(vllm_config: Any) -> int | None:
+    """Return the longest context with which model runner V1 drafts; None where nothing limits it.
+
+    With one longer request in the batch, V1 drafts for nobody in it and hands out zeros as drafts
+    (vllm#52762).
+    """
+    if vllm_config.use_v2_model_runner:
+        return None
+    model = vllm_config.speculative_config.draft_model_config
+    limit = None if model is None else model.max_model_len
+    return int(vllm_config.model_config.max_model_len if limit is None else limit)
+
+
 class ContextBuilder:
     """Reads one scheduler. Use from its thread."""
 
@@ -75,6 +88,12 @@ class ContextBuilder:
         self._blocks = BlockBudget(scheduler, self._kmax)
         self.block_pool = scheduler.kv_cache_manager.block_pool
         self._rows: _Rows | None = None
+        self.drafter_limit: int | None = None
+        """Longest context with which the drafter runs; None: any."""
+        self.near_limit = False
+        """Whether a running request of the last batch may exceed `drafter_limit` in its step."""
+        self.running = 0
+        """Requests that ran when the last batch was built."""
 
     def build(
         self, step: int, now: float, signals: SignalArrivals | None, under_way: int | None = None
@@ -140,6 +159,14 @@ class ContextBuilder:
                 room = np.minimum(rows.copied_cap, least - 1)
                 available = np.maximum(np.minimum(rows.cap, least - 1), 0)
                 possible = np.maximum(np.minimum(rows.cap, least - 2), 0)
+        if self.drafter_limit is not None:
+            longest = max(tokens, default=0)
+            if self.beyond_drafter(longest):
+                possible = np.zeros_like(rows.cap)
+            if prefilling:
+                longest = max(longest, *(r.num_tokens for r in running if r.is_prefill_chunk))
+            self.near_limit = self.beyond_drafter(longest + kmax + 2)
+        self.running = len(running)
         if under_way is None:
             available = np.minimum(available, self._drafts_of(requests, structured))
         elif under_way < kmax:
@@ -205,6 +232,10 @@ class ContextBuilder:
                 for slot, name, request in zip(slots, ids, requests, strict=True)
             ]
         return np.array(slots, dtype=np.int64)
+
+    def beyond_drafter(self, longest: int) -> bool:
+        """Return whether nobody is drafted for in a step whose longest context this is."""
+        return self.drafter_limit is not None and longest + self._kmax > self.drafter_limit
 
     @staticmethod
     def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:

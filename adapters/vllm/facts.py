@@ -13,7 +13,7 @@ from adaptive_spec.adapters.vllm.worker_facts import (
     WORKER_FACTS,
 )
 from adaptive_spec.engines.source_check import EngineSource
-from adaptive_spec.engines.source_facts import AnyOf, Fact, function, names, order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, absent, function, names, order
 
 BASE = "K per request and step"
 V2_DEPTH = "draft depth on model runner V2"
@@ -22,6 +22,8 @@ VARLEN = "K per request in full graphs"
 COLD = "OFF-cold"
 V2_COLD = "OFF-cold on model runner V2"
 AHEAD = "planning while the device works"
+ALONE = "no other controller of the draft length"
+SPARSE_MLA = "different K in one batch on sparse MLA models"
 RECURRENT = "K = 0 on models with recurrent state"
 SWITCH = "run-time switch by endpoint"
 WEIGHTS = "news of reloaded weights"
@@ -157,6 +159,22 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "GPUModelRunner",
             "zero_draft_decode_mask",
             "a step without drafts reads the state that accepted drafts have left",
+        ),
+    ),
+    ALONE: (
+        absent(
+            "v1/worker/gpu_model_runner.py",
+            "",
+            "DynamicSDDraftingManager",
+            "a manager in the worker that sets the number of drafts itself",
+        ),
+    ),
+    SPARSE_MLA: (
+        names(
+            "v1/attention/backends/mla/indexer.py",
+            "",
+            "block_table_width",
+            "the indexer's block table is as wide as the runner's (vllm#46074, vllm#50825)",
         ),
     ),
     V2_DEPTH: (

@@ -17,7 +17,7 @@ from typing import Any
 from adaptive_spec.adapters.vllm import KEY, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
-from adaptive_spec.adapters.vllm.facts import BASE, LADDER, SOURCE, VARLEN
+from adaptive_spec.adapters.vllm.facts import ALONE, BASE, LADDER, SOURCE, VARLEN
 from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
 from adaptive_spec.adapters.vllm.spans import annotate_spans
@@ -97,7 +97,7 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
             "scheduler; remove --scheduler-cls or the `adaptive_spec` configuration"
         )
     acts = config.mode == "on" or config.shadow_share > 0.0
-    if acts and not support.shadow:
+    if acts and not support.shadow and ALONE not in support.missing:
         try:
             _prepare_graphs(vllm_config, config, support, own_sizes)
         except Exception as error:

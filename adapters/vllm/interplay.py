@@ -105,6 +105,37 @@ INTERPLAY: tuple[Interplay, ...] = (
         "test_start_up, test_context_and_outcome; test_v2_model_runner: requests take turns",
     ),
     Interplay(
+        "pipeline parallelism with --no-async-scheduling",
+        SHADOW,
+        "vLLM's output is wrong there with speculation (vllm#52071)",
+        "test_start_up",
+    ),
+    Interplay(
+        "draft_confidence_threshold, skip_draft_when_k0, vllm-ascend's dynamic_spec_config",
+        SHADOW,
+        "vLLM or another plugin sets the number of drafts",
+        "test_start_up",
+    ),
+    Interplay(
+        "sparse MLA (DeepSeek-V3.2) before vLLM 0.27",
+        SHADOW,
+        "the indexer fails on rows of different lengths (vllm#46074); told by the source",
+        "test_start_up",
+    ),
+    Interplay(
+        "max_num_batched_tokens that leaves running requests out of a step",
+        SUPPORTED,
+        "drafts that the worker has forgotten by then are dropped, not verified as -1 (vllm#46899)",
+        "test_upstream_reports: 16 tokens a step",
+    ),
+    Interplay(
+        "a request longer than the drafter's max_model_len",
+        SUPPORTED,
+        "vLLM drafts for nobody in such a batch (vllm#52762): K = 0 for its steps, no labels, and "
+        "drafts again once the request has ended",
+        "test_upstream_reports",
+    ),
+    Interplay(
         "hybrid and state-space models",
         SUPPORTED,
         "K = 0 and prefix caching included; executed on a CPU whose operators the tests mend",

@@ -3,13 +3,16 @@
 Labels count what really ran: K from `SchedulerOutput`, without the placeholders that fill up
 drafts a grammar rejected, and only for requests that were decoding when the step was planned (an
 admitted request may be padded with placeholder drafts; that is not speculation). Output of a
-request that was preempted or has ended since is left out.
+request that was preempted or has ended since is left out. Two kinds of drafts are no labels:
+
+* drafts that no drafter has made for the request: `PlannedStep.not_drafted`;
+* drafts behind a stop, which vLLM verifies and counts as accepted, but does not emit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +22,16 @@ from adaptive_spec.adapters.vllm.copied_drafts import Copied
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
 from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
+
+
+class _Everybody(Container[str]):
+    """All requests."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERYBODY = _Everybody()
 
 
 class PlannedStep:
@@ -43,6 +56,7 @@ class PlannedStep:
         "lost",
         "not_before",
         "not_copied",
+        "not_drafted",
         "output",
         "passes",
         "plan",
@@ -74,6 +88,10 @@ class PlannedStep:
         """What the drafter showed of these drafts, if it came after the step was planned."""
         self.not_before = -math.inf
         """Earliest time its duration is counted from; see `StepClock`."""
+        self.passes: int | None = None
+        """Passes of the drafter that ran, where vLLM left them out; else as many as planned."""
+        self.not_drafted: Container[str] = ()
+        """Requests whose drafts in this step no drafter has made: placeholders and zeros."""
         self.lost: set[str] = set()
         """Requests that ended or were preempted while the step was under way: vLLM drops their
         output."""
@@ -143,10 +161,16 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         if rows is not None:
             copies = [copies[row] for row in rows]
         agreed = agreement(copies, [sampled[place] for place in places])
+    sent = [len(sampled[place]) for place in places]
+    if step.not_drafted:
+        verified = [
+            0 if name in step.not_drafted else k for k, name in zip(verified, names, strict=True)
+        ]
+    if sent != counts:  # a stop cuts off what follows
+        cut = zip(verified, sent, counts, strict=True)
+        verified = [min(k, kept) if kept < count else k for k, kept, count in cut]
     right = [k if count > k else count - 1 for count, k in zip(counts, verified, strict=True)]
-    columns: IntArray = np.array(
-        (verified, right, [len(sampled[place]) for place in places]), dtype=np.int64
-    )
+    columns: IntArray = np.array((verified, right, sent), dtype=np.int64)
     k_i, accepted, emitted = columns
     copies_of = step.plan.from_lookup
     if agreed is not None and copies_of is not None:
@@ -167,7 +191,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         context_tokens=context_tokens,
         prefill_tokens=output.total_num_scheduled_tokens - batch_tokens,
         # A plain number, also after OFF-cold.
-        draft_depth=int(output.num_spec_tokens_to_schedule),
+        draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
         ragged=ragged,
         seconds=arrived.seconds,
         now=arrived.now,

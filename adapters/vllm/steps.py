@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder
+from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder, drafter_limit
 from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE, ONE_HOT, Copied
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
@@ -31,7 +31,7 @@ from adaptive_spec.adapters.vllm.drafter_state import LEAVE_OUT, DrafterState
 from adaptive_spec.adapters.vllm.graph_ladder import Unpadded
 from adaptive_spec.adapters.vllm.lookup import LookUp, Placement
 from adaptive_spec.adapters.vllm.metrics import Metrics
-from adaptive_spec.adapters.vllm.outcome import Arrived, PlannedStep, build_outcome
+from adaptive_spec.adapters.vllm.outcome import EVERYBODY, Arrived, PlannedStep, build_outcome
 from adaptive_spec.adapters.vllm.planned_ahead import PlannedAhead, cut
 from adaptive_spec.adapters.vllm.requests import RequestReader
 from adaptive_spec.controller.controller import Controller
@@ -66,6 +66,7 @@ class StepDriver(Guarded):
         table = RequestTable(slots, reader.read)
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
+        self._builder.drafter_limit = drafter_limit(scheduler.vllm_config)
         self._drafter = DrafterState(table, counters)
         self._by_scheduler = lookup is None or lookup.placement is Placement.SCHEDULER
         # Then the worker must know which drafts were copied; it says with each round that it does.
@@ -85,6 +86,8 @@ class StepDriver(Guarded):
         self._launched: Any = None
         """vLLM's SchedulerOutput of the last step, until `think`."""
         self._pending = PendingSteps[PlannedStep]()
+        self._not_drafted: Container[str] = ()
+        """Requests whose drafts at hand no drafter has made."""
         self._arrived: list[Arrived] = []
         """Results that have not been learned from."""
         self._ended: list[str] = []
@@ -114,6 +117,11 @@ class StepDriver(Guarded):
             )
             cut(planned.cuts)
             self._copy(planned)
+        planned.not_drafted, self._not_drafted = self._not_drafted, ()
+        if planned.not_drafted and planned.plan.acts:
+            for request in scheduler.running:
+                if request.request_id in planned.not_drafted:
+                    request.spec_token_ids = []
         if planned.cuts and self._engine_table is None:
             scheduler.dynamic_sd_lookup = self._unpadded
             self.table_replaced = True
@@ -178,12 +186,16 @@ class StepDriver(Guarded):
         if preempted:
             for pending in self._pending:
                 pending.lost |= preempted
+        if not output.total_num_scheduled_tokens:
+            self._planned = None
+            return
+        self._not_drafted = self._without_drafts(output)
         if planned is None:
             return
         self._planned = None
-        if not output.total_num_scheduled_tokens:
-            return
         planned.output = output
+        if self._not_drafted is EVERYBODY:
+            planned.passes = 0
         self._launched = output
         planned.not_before = self._clock.launched(self.clock(), under_way=len(self._pending))
         self._pending.append(planned)
@@ -195,6 +207,31 @@ class StepDriver(Guarded):
         cold = plan.mode is Mode.OFF_COLD and plan.draft_depth == 0
         if cold and self._goes_cold and plan.acts:
             output.num_spec_tokens_to_schedule = LEAVE_OUT
+
+    def _without_drafts(self, output: Any) -> Container[str]:
+        """Return the requests for which the drafter does not run at the end of this step.
+
+        Placeholders of a running request that a step leaves out (an exhausted token budget) stand
+        for drafts that the worker has forgotten by then: V1 would verify -1 (vllm#46899).
+        """
+        builder, scheduled = self._builder, output.num_scheduled_tokens
+        if builder.drafter_limit is None:  # model runner V2 drafts for each request alone
+            return ()
+        if builder.near_limit or output.scheduled_new_reqs or len(scheduled) > builder.running:
+            requests = self._scheduler.requests
+            longest = max(requests[name].num_computed_tokens + n for name, n in scheduled.items())
+            if builder.beyond_drafter(longest):
+                return EVERYBODY
+        running = self._scheduler.running
+        if len(running) <= len(scheduled):
+            return ()
+        return {
+            request.request_id
+            for request in running
+            if request.request_id not in scheduled
+            and request.spec_token_ids
+            and request.spec_token_ids[0] < 0
+        }
 
     def _take_back(self, copying: Sequence[str], scheduled: Mapping[str, int]) -> None:
         """Requests that found no room in the step must not keep copied drafts for the next."""
@@ -225,6 +262,8 @@ class StepDriver(Guarded):
             return
         depth = output.num_spec_tokens_to_schedule
         depth = self._kmax if depth is None else int(depth)
+        if self._not_drafted is EVERYBODY:
+            depth = 0
         batch = self._builder.build(self._next_step(), now, None, under_way=depth)
         since = self.controller.decides_since
         blocks = self._builder.blocks_wanted(batch.context.prefill_tokens)

@@ -35,6 +35,7 @@ SERVE, SIMULATE, EXTEND = "Serve", "Simulate", "Extend"
 _PANELS = {
     "advise": SERVE,
     "evaluate": SIMULATE,
+    "explain": SERVE,
     "fit": SIMULATE,
     "profile": SIMULATE,
     "replay": SIMULATE,

@@ -7,13 +7,13 @@ import re
 import time
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
 
-from adaptive_spec.bounded_read import read_small_file
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import DataError
 
 PATH = "/v1/adaptive_spec"
@@ -22,10 +22,20 @@ ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
 """With the admin key the server also names its files, such as the folder of the trace."""
 _TIMEOUT_SECONDS = 5.0
 _MOST_BYTES = 1 << 24
+_MOST_CHARACTERS = 300
+
+MOST_DRAFT_TOKENS = 1024
+"""Largest Kmax that is shown: a row for each K."""
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+(/[\w./-]*)?")
 
 Status = dict[str, Any]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+def printable(text: object) -> str:
+    """Return a text without control characters, which a terminal would obey, in at most a line."""
+    return "".join(each if each.isprintable() else "�" for each in str(text)[:_MOST_CHARACTERS])
 
 
 class StatusSource:
@@ -79,14 +89,16 @@ class StatusSource:
             hint = {
                 401: f"wrong or missing API key: --key or ${KEY_VARIABLE}",
                 404: "no such route: start the server with VLLM_PLUGINS=adaptive_spec",
-            }.get(error.code) or error.read(500).decode(errors="replace")
+            }.get(error.code) or printable(error.read(500).decode(errors="replace"))
             raise DataError(f"{self._url}: HTTP {error.code}: {hint}") from error
         except (HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise DataError(f"{self._url}: no answer: {reason}") from error
         engines = _decoded(body, self._url).get("engines")
         try:
-            return {str(each["engine"]): dict(each["status"]) for each in engines or ()}
+            return {
+                str(each["engine"]): _checked(each["status"], self._url) for each in engines or ()
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
 
@@ -99,11 +111,44 @@ class StatusSource:
             raise DataError(f"{self._file}: {error.strerror}") from error
         if age > 10.0:
             self.note = f"{self.note or self._file}: last written {age:.0f} s ago"
-        return {"0": _decoded(body, str(self._file))}
+        place = str(self._file)
+        return {"0": _checked(_decoded(body, place), place)}
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a status that are shown, with their types and limits."""
+
+    mode: str = ""
+    policy: str = ""
+    steps: _Count = 0
+    verified_tokens: _Count = 0
+    accepted_tokens: _Count = 0
+    emitted_tokens: _Count = 0
+    requests_by_k: dict[str, _Count] = {}
+    steps_by_mode: dict[str, _Count] = {}
+    drafts_by_task: dict[str, tuple[_Count, _Count]] = {}
+    max_draft_tokens: Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFT_TOKENS)] = 0
+    live_requests: _Count = 0
+    last_depth: _Count = 0
+    last_reason: str = ""
+    goodput: dict[str, float | None] = {}
+    estimates: dict[str, float] = {}
+    fail_opens: dict[str, _Count] = {}
+    output_failures: dict[str, _Count] = {}
+    benched: bool = False
+
+
+def _checked(status: Any, place: str) -> Status:
+    """Return a status whose parts have the types and sizes that readers rely on."""
+    try:
+        msgspec.convert(status, _Shown)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DataError(f"{place}: not a status of adaptive-spec") from error
+    return dict(status)
 
 
 def _decoded(body: bytes, place: str) -> Status:
     try:
-        return msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return decode_json(body, Status)  # type: ignore[no-any-return]
+    except ValueError as error:
         raise DataError(f"{place}: not a status of adaptive-spec") from error

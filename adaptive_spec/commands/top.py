@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_spec.commands.status_source import Status, StatusSource
+from adaptive_spec.commands.status_source import Status, StatusSource, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,15 +77,16 @@ def screen(
     from rich.table import Table
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(note, style="yellow")] if note else []
+    parts: list[RenderableType] = [Text(printable(note), style="yellow")] if note else []
     for engine, status in now.items():
         recent = _since(status, before.get(engine, {}))
         both = Table.grid(padding=(0, 3))
         facts = Table.grid(padding=(0, 2))
         for name, text in _facts(status, recent, seconds):
-            facts.add_row(name, Text(text, style="bold"))
+            facts.add_row(Text(printable(name)), Text(printable(text), style="bold"))
         both.add_row(facts, _bars(status, recent))
-        title = f"engine {engine}: {status.get('policy')}, {status.get('mode')}"
+        name = f"engine {engine}: {status.get('policy')}, {status.get('mode')}"
+        title = Text(printable(name))
         parts.append(Panel(both, title=title, title_align="left", expand=False))
     return Group(*parts)
 
@@ -119,7 +120,8 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     )
     planned = estimates.get("planned")
     for name, title in (("no_speculation", "no speculation"), ("engine_k", "engine's own K")):
-        worth = f"{planned / estimates[name] - 1.0:+.0%}" if planned else "–"
+        other = estimates.get(name)
+        worth = f"{planned / other - 1.0:+.0%}" if planned and other else "–"
         yield f"estimated gain over {title}", worth
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))

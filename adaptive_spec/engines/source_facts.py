@@ -70,6 +70,22 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Absent(msgspec.Struct, frozen=True, kw_only=True):
+    """Names that a file's code must not have; a missing file has none.
+
+    Attributes:
+        file: the file.
+        names: the names.
+        within: ``Class`` or ``Class.method`` that must not have them; empty for the whole file.
+        why: what the names would stand for.
+    """
+
+    file: str
+    names: tuple[str, ...]
+    within: str = ""
+    why: str
+
+
 class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
     """Alternatives of a fact, for code that versions write differently.
 
@@ -82,7 +98,7 @@ class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-Fact: TypeAlias = Function | Names | Order | AnyOf
+Fact: TypeAlias = Function | Names | Order | Absent | AnyOf
 
 
 def function(files: str, signature: str, why: str) -> Function:
@@ -118,6 +134,11 @@ def order(file: str, function: str, calls: str, why: str) -> Order:
     return Order(file=file, function=function, calls=tuple(calls.split()), why=why)
 
 
+def absent(file: str, within: str, listed: str, why: str) -> Absent:
+    """Return the fact that names, separated by blanks, are not there; arguments as of `names`."""
+    return Absent(file=file, within=within, names=tuple(listed.split()), why=why)
+
+
 class Found(NamedTuple):
     """Result of looking up a fact: first fields of a `source_check.Finding`."""
 
@@ -137,6 +158,11 @@ def look_up(fact: Fact, package: Path) -> Found:
     if isinstance(fact, Function):
         what = f"{fact.name}({', '.join(fact.parameters)})"
         return Found(what, *_function_problem(fact, package))
+    if isinstance(fact, Absent):
+        place = fact.within or Path(fact.file).name
+        there = sorted(set(fact.names) & _names_in(package / fact.file, fact.within))
+        problem = f"has {', '.join(there)}" if there else ""
+        return Found(f"no {', '.join(fact.names)} in {place}", fact.file, problem)
     if isinstance(fact, Names):
         place = fact.within or Path(fact.files[0]).name
         what = f"{len(fact.names)} names in {place}"

@@ -197,7 +197,10 @@ def cells(
                     for arm, as_run in arms.items()
                     if (key := section.key(method, as_run, name, load)) in runs
                 }
-                if not at_hand:
+                adapting = {arm for arm in section.arms if parse_arm(arm).adapts}
+                if not at_hand.keys() >= set(section.arms) - adapting or not adapting & set(
+                    at_hand
+                ):
                     continue
                 for run in at_hand.values():
                     if run.faults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -73,7 +74,7 @@ def write_page(path: Path, found: Sequence[Cell], simulated: Sequence[SimulatedR
     parts = [HEAD.format(cold=COLD_STEPS), *_main(found), *_sections(found)]
     if simulated:
         parts += _simulated(simulated)
-    path.write_text("\n".join([*parts, TAIL]), encoding="utf-8")
+    path.write_text("\n".join([*map(_wrapped, parts), TAIL]), encoding="utf-8")
 
 
 def readme_table(found: Sequence[Cell]) -> str:
@@ -200,7 +201,8 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         ]
         heads = ["clients", "best static K: over none", "cold / none", "warm / none", "OFF-cold"]
         yield _table(heads, rows) + "\n"
-    if cells := _of(found, "granularity"):
+    cells = [cell for cell in _of(found, "granularity") if warm("history") in cell.arms]
+    if cells:
         yield "## Without confidence, and with one K per batch\n"
         yield (
             "Warm, over the best static K. *History*: the drafter's confidence is not read. *One "
@@ -234,15 +236,18 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
     if cells := _of(found, "ramp"):
         yield "## A load that changes: 1, 16, 256, 16, 1 clients\n"
         yield "From a cold start, over the whole load.\n"
-        rows = [
-            [
-                NAMES[cell.key.method],
-                f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
-                _number(_over_best(GOODPUT)(cell)),
-                _number(_over(GOODPUT, NONE)(cell)),
-            ]
-            for cell in cells
-        ]
+        rows = []
+        for cell in cells:
+            whole = {arm: figures.cold for arm, figures in cell.arms.items()}
+            best = max((arm for arm in STATIC if arm in whole), key=whole.__getitem__)
+            rows.append(
+                [
+                    NAMES[cell.key.method],
+                    f"{best}: {_number(whole[best] / whole[NONE])}",
+                    _number(_over_best(GOODPUT)(cell)),
+                    _number(_over(GOODPUT, NONE)(cell)),
+                ]
+            )
         heads = ["drafter", "best static K: over none", "cold / best", "cold / none"]
         yield _table(heads, rows) + "\n"
     if cells := _of(found, "policies"):
@@ -340,6 +345,13 @@ def _of(found: Sequence[Cell], section: str) -> list[Cell]:
     """Cells of a section whose arms have been run so far that there is something to show."""
     cells = [cell for cell in found if cell.section == section]
     return [cell for cell in cells if any(arm in cell.arms for arm in STATIC)]
+
+
+def _wrapped(part: str) -> str:
+    """Prose of one line, wrapped; tables and headings as they are."""
+    if part.startswith(("#", "|")) or len(part) <= 100 or "\n" in part.strip():
+        return part
+    return textwrap.fill(part, 100, break_on_hyphens=False) + "\n"
 
 
 def _ratios(cells: Sequence[Cell], ratio: Ratio) -> list[float]:

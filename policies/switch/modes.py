@@ -41,6 +41,7 @@ and `prompts_only` in a step without decoding requests. The drafter's pass must 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from adaptive_spec.policies.switch.break_even import Prospect, SpeculationForecast
 from adaptive_spec.policies.switch.lost_seconds import LostSeconds, with_margin
@@ -236,6 +237,23 @@ class ModeMachine:
     def ended(self, requests: int) -> None:
         """Take up the number of requests that have ended."""
         self._lifetime.ended(requests)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the numbers that speculation is switched by, JSON-compatible; seconds.
+
+        ``lost_cold``, ``lost_warm``: lost by not being in OFF_COLD or OFF_WARM; ``credit``: gained
+        in the last lifetimes of a request; ``cost_of_coming_back``: losses from which speculation
+        stops; ``probe_cost``; ``expected_gain``: of speculation over none when it comes back.
+        """
+        return {
+            "lost_cold": round(self._lost.cold, 4),
+            "lost_warm": round(self._lost.warm, 4),
+            "credit": round(self._lost.credit, 4),
+            "cost_of_coming_back": round(self._cost_of_coming_back(), 4),
+            "probe_cost": round(self._schedule.probe_cost, 4),
+            "expected_gain": round(self._prospect.gain, 4),
+            "on_trial": self._lost.on_trial,
+        }
 
     # ------------------------------------------------------------------ stopping
 

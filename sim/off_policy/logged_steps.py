@@ -33,12 +33,14 @@ class LoggedStep:
         propensity: [B] of the K that ran; nan where it was not planned so; None if the step was
             not randomised or the policy's K did not run.
         ended: slots whose last step this is.
+        record: the step as it was written.
     """
 
     context: StepContext
     outcome: StepOutcome
     propensity: FloatArray | None
     ended: IntArray
+    record: RecordedStep
 
 
 class LoggedTrace:
@@ -165,7 +167,7 @@ def _logged(record: RecordedStep, context: StepContext, ended: IntArray) -> Logg
         propensity = np.array(record.propensity, dtype=np.float64)
         if record.planned_k is not None:
             propensity[_integers(record.planned_k) != verified] = np.nan
-    return LoggedStep(context, outcome, propensity, ended)
+    return LoggedStep(context, outcome, propensity, ended, record)
 
 
 def _integers(values: list[int]) -> IntArray:

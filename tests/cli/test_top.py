@@ -107,6 +107,49 @@ def test_a_damaged_status_file_is_said_in_one_line(tmp_path):
         StatusSource(str(file)).read()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": "many"},
+        {"requests_by_k": [1]},
+        {"drafts_by_task": {"0": [1]}},
+        {"max_draft_tokens": 300_000},
+        {"estimates": {"planned": "x"}},
+        {"goodput": 7},
+        {"fail_opens": {"plan": None}},
+        {"last_reason": ["a"]},
+        {"policy": None},
+    ],
+    ids=str,
+)
+def test_a_status_of_other_types_or_sizes_is_refused_in_one_line(change, tmp_path):
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps(STATUS | change))
+    with pytest.raises(DataError, match="not a status of adaptive-spec") as caught:
+        StatusSource(str(file)).read()
+    assert "\n" not in str(caught.value)
+
+
+def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
+    hostile = "\x1b]0;t\x07\x1b[2J[/nope][red]\u202e"
+    status = STATUS | {
+        "policy": hostile,
+        "mode": hostile,
+        "last_reason": hostile,
+        "steps_by_mode": {hostile: 3},
+        "fail_opens": {hostile: 1},
+        "drafts_by_task": {hostile: [4, 2]},
+    }
+    text = shown(screen({hostile: status}, {}, 0.0, hostile))
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert "[/nope]" in text
+
+
+def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
+    estimates = {"planned": 3.0, "no_speculation": 0.0}
+    assert "estimated gain" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
+
+
 def test_the_view_shows_rates_since_the_last_reading():
     text = shown(screen({"0": LATER}, {"0": STATUS}, 2.0))
     assert "30" in next(line for line in text.splitlines() if "tokens/s" in line)

@@ -14,7 +14,14 @@ import pytest
 
 from adaptive_spec import Capability, Config, Level
 from adaptive_spec.adapters.vllm import doctor
-from adaptive_spec.adapters.vllm.facts import AHEAD, COLD, RECURRENT, V2_DEPTH
+from adaptive_spec.adapters.vllm.facts import (
+    AHEAD,
+    ALONE,
+    COLD,
+    RECURRENT,
+    SPARSE_MLA,
+    V2_DEPTH,
+)
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 
@@ -254,6 +261,60 @@ class TestGate:
         config = self.configure(models, method="draft_model")
         config.speculative_config.rejection_sample_method = "synthetic"
         assert "synthetic" in " ".join(detect(config).shadow)
+
+    @pytest.mark.parametrize("name", ["draft_confidence_threshold", "skip_draft_when_k0"])
+    def test_beside_another_controller_of_vllms_it_only_watches(
+        self, models: dict[str, Path], name: str
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        config = self.configure(models, method="draft_model")
+        assert not detect(config).shadow
+        object.__setattr__(config.speculative_config, name, 0.5)
+        assert name in " ".join(detect(config).shadow)
+
+    def test_beside_another_plugins_controller_it_only_watches(
+        self, models: dict[str, Path]
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        added = {"dynamic_spec_config": {"policy": "hardware_aware"}}
+        config = self.configure(models, method="draft_model", additional_config=added)
+        assert "dynamic_spec_config" in " ".join(detect(config).shadow)
+
+    def test_a_manager_of_draft_length_in_vllm_leaves_trimming_only(
+        self, models: dict[str, Path]
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import MISSING, detect
+
+        config = self.configure(models, method="draft_model")
+        setattr(config.scheduler_config, MISSING, {ALONE: "has DynamicSDDraftingManager"})
+        found = detect(config)
+        assert found.capability is not None
+        assert found.capability.level is Level.VERIFY
+        assert "another controller" in " ".join(found.notes)
+
+    def test_sparse_mla_without_the_mended_indexer_is_not_given_different_k(
+        self, models: dict[str, Path]
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import MISSING, detect
+
+        config = self.configure(models, method="draft_model")
+        setattr(config.scheduler_config, MISSING, {SPARSE_MLA: "lack block_table_width"})
+        assert not detect(config).shadow, "no sparse MLA model"
+        config.model_config.hf_text_config.index_topk = 2048
+        assert "indexer" in " ".join(detect(config).shadow)
+
+    def test_pipeline_parallelism_with_synchronous_scheduling_only_watches(
+        self, models: dict[str, Path]
+    ) -> None:
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        config = self.configure(models, method="draft_model")
+        config.parallel_config.pipeline_parallel_size = 2
+        assert "vllm#52071" in " ".join(detect(config).shadow)
+        config.scheduler_config.async_scheduling = True
+        assert "vllm#52071" not in " ".join(detect(config).shadow)
 
     @pytest.mark.parametrize("lengths", ["SINGLE_ONLY", "UNIFORM", "VARLEN"])
     def test_mla_is_steered_where_its_attention_takes_requests_with_different_k(

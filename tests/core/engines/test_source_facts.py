@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.engines.source_facts import AnyOf, Fact, function, look_up, names, order
+from adaptive_spec.engines.source_facts import AnyOf, Fact, absent, function, look_up, names, order
 from adaptive_spec.errors import DataError
 
 
@@ -87,6 +87,22 @@ def test_a_changed_order_of_calls_is_noticed(tmp_path: Path) -> None:
     text = "def run():\n  second()\n  first()"
     assert problem_of(tmp_path, text, fact) == "differs: second is not called after first"
     assert "function is missing" in problem_of(tmp_path, "def walk(): ...", fact)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", ""),
+        ("# Manager\nx = 'Manager'", ""),
+        ("from elsewhere import Manager", "has Manager"),
+        ("class Manager: pass", "has Manager"),
+        ("def f(self): self.Manager = 1", "has Manager"),
+    ],
+)
+def test_names_that_must_not_be_there_are_noticed(tmp_path: Path, text: str, problem: str) -> None:
+    fact = absent("scheduler.py", "", "Manager", "another controller")
+    assert problem_of(tmp_path, text, fact) == problem
+    assert not look_up(absent("none.py", "", "Manager", "no such file"), tmp_path).problem
 
 
 def test_one_of_several_alternatives_is_enough(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""`adaptive-spec explain`: why speculation was off, or K was odd, at a step of a recorded trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptive_spec.sim.commands.printing import print_json, standard_output, table
+
+if TYPE_CHECKING:
+    from adaptive_spec.sim.explain import Belief, Explained
+
+
+def explain(
+    trace: Annotated[Path, typer.Argument(help="Folder with steps-*.jsonl of a server.")],
+    step: Annotated[int | None, typer.Option(min=0, help="Step to explain.")] = None,
+    around: Annotated[
+        float | None, typer.Option(min=0, help="Instead: seconds after the first step.")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Policy of the server.")] = "goodput",
+    window: Annotated[
+        int, typer.Option(min=5, help="Steps before it that its beliefs are held against.")
+    ] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the policy.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say why a recorded server decided as it did, and which of its beliefs were wrong.
+
+    Without --step and --around: every switch of speculation.
+    """
+    from adaptive_spec.errors import ConfigError
+    from adaptive_spec.sim.explain import explain as explain_step
+    from adaptive_spec.sim.explain import switches
+    from adaptive_spec.sim.policy_choice import parse_policy
+
+    if step is not None and around is not None:
+        raise ConfigError("give --step or --around, not both")
+    choice = parse_policy(policy)
+    if step is None and around is None:
+        found = list(switches(trace, choice, seed))
+    else:
+        found = [explain_step(trace, choice, step=step, around=around, seed=seed, window=window)]
+    if json:
+        print_json(found)
+    elif step is None and around is None:
+        _print_switches(found)
+    else:
+        _print_step(found[0], window)
+
+
+def _print_switches(found: list[Explained]) -> None:
+    console = standard_output()
+    for one in found:
+        console.print(_heading(one), highlight=False, markup=False)
+        console.print(f"  {one.why}", highlight=False, markup=False)
+        for belief in one.beliefs:
+            if belief.wrong:
+                console.print(f"  wrong: {_in_words(belief)}", highlight=False, markup=False)
+    if not found:
+        console.print("Speculation was never switched.")
+
+
+def _print_step(one: Explained, window: int) -> None:
+    console = standard_output()
+    console.print(_heading(one), highlight=False, markup=False)
+    console.print(one.why, highlight=False, markup=False)
+    if one.switch:
+        text = ", ".join(f"{name} {value}" for name, value in one.switch.items())
+        console.print(f"switch (seconds): {text}", highlight=False, markup=False)
+    printed = table(
+        f"beliefs, and the {window} steps before", "belief", "believed", "measured", "samples", ""
+    )
+    for belief in one.beliefs:
+        verdict = "WRONG" if belief.wrong else "fits"
+        printed.add_row(belief.name, *_values(belief), f"{belief.samples:,}", verdict)
+    console.print(printed)
+    wrong = [_in_words(belief) for belief in one.beliefs if belief.wrong]
+    closing = "; ".join(wrong) if wrong else "no belief was wrong"
+    console.print(f"Verdict: {closing}.", highlight=False, markup=False)
+
+
+def _heading(one: Explained) -> str:
+    modes = f"recorded {one.recorded.value}"
+    if one.replayed is not one.recorded:
+        modes += f", replayed {one.replayed.value}"
+    return f"step {one.step:,}, {one.at:.1f} s, {one.batch} requests: {modes}"
+
+
+def _values(belief: Belief) -> tuple[str, str]:
+    if belief.seconds:
+        return f"{1e3 * belief.believed:.2f} ms", f"{1e3 * belief.measured:.2f} ms"
+    return f"{belief.believed:.0%}", f"{belief.measured:.0%}"
+
+
+def _in_words(belief: Belief) -> str:
+    believed, measured = _values(belief)
+    return f"{belief.name}: {believed} believed, {measured} measured"
