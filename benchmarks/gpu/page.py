@@ -58,7 +58,7 @@ minutes each.
 
 | stage | what it measures |
 | --- | --- |
-| smoke | libraries, graphs of every rung of the ladder, greedy answers while K changes |
+| smoke | libraries; varlen against uniform graphs: capture, step times, full graphs; greedy text |
 | sweep | tokens per second of every arm, 1 to 256 clients of mixed kinds |
 | step_costs | decode steps by batch, K, depth and context; a hardware profile for the simulator |
 | overhead | step times with and without adaptive-spec, and the time of its own code |

@@ -47,12 +47,23 @@ def write_tree(folder: Path, wanted: list[Fact]) -> Path:
     (folder / "v1/core").mkdir(parents=True)
     for file, classes in bodies.items():
         text = []
-        for owner, lines in classes.items():
+        for owner, lines in within_methods(classes).items():
             text += [f"class {owner}:", *(f"    {line}" for line in lines)] if owner else lines
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(text))
     return folder
+
+
+def within_methods(bodies: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Lines by class, those of ``Class.method`` in a method of the class."""
+    classes = {owner: [*lines] for owner, lines in bodies.items() if "." not in owner}
+    for owner, lines in bodies.items():
+        if "." in owner:
+            name, _, method = owner.partition(".")
+            classes.setdefault(name, [])
+            classes[name] += [f"def {method}(self):", *(f"    {line}" for line in lines)]
+    return classes
 
 
 def test_a_tree_that_keeps_them_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adaptive_spec.adapters.vllm import graph_ladder
+from adaptive_spec.adapters.vllm import graph_ladder, varlen_graphs
 from adaptive_spec.step import Level
 
 pytestmark = pytest.mark.engine
@@ -17,6 +17,7 @@ def as_with_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     from adaptive_spec.adapters.vllm import capability
 
     monkeypatch.setattr(capability, "_graphs_at_all", lambda _: True)
+    monkeypatch.setattr(varlen_graphs, "has_full_decode_graphs", lambda _: True)
     monkeypatch.setattr(graph_ladder, "can_capture", lambda _: True)
     monkeypatch.setattr(graph_ladder, "capture_sizes", lambda *_: [])
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gpu_graphs import Configure, configuration_maker, graph_mode, graphs_of, switched_on
-from varlen_workers import Workers, backend_of, start_engine
+from varlen_workers import Workers, attention_spec, backend_of, start_engine
 
 from adaptive_spec.adapters.vllm import graph_ladder, varlen_capture, varlen_graphs
 from adaptive_spec.adapters.vllm.varlen_graphs import Asked, Varlen
@@ -33,9 +33,9 @@ def configure(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Confi
 
 def expect(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
     """Have vLLM choose this backend for attention."""
-    from vllm.v1.attention import selector
-
-    monkeypatch.setattr(selector, "get_attn_backend", lambda **_: backend)
+    monkeypatch.setattr(
+        varlen_graphs, "_chosen_backends", lambda config: [(backend, attention_spec(config))]
+    )
 
 
 def started(
@@ -639,16 +639,19 @@ class TestDoctor:
         one_k = says.startswith("one K")
         assert (detect(config, expected=True).capability.level is Level.UNIFORM) == one_k
 
+    def test_vllm_itself_is_asked_for_its_backend(self, configure: Configure) -> None:
+        assert varlen_graphs.expected_refusal(configure()) == (
+            "attention backend CPUAttentionBackend"
+        )
+
     def test_unknown_backends_are_a_refusal(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from vllm.v1.attention import selector
-
-        def fail(**_: Any) -> None:
+        def fail(_: Any) -> None:
             raise ValueError("no valid attention backend")
 
         config = configure()
-        monkeypatch.setattr(selector, "get_attn_backend", fail)
+        monkeypatch.setattr(varlen_graphs, "_chosen_backends", fail)
         assert "no valid attention backend" in varlen_graphs.expected_refusal(config)
 
 

@@ -63,6 +63,7 @@ def planned(
     )
     survival = np.cumprod(random.uniform(0.01, 0.99, (kmax, batch)), axis=0)
     costs: Any = Costs(random, batch, kmax)
+    costs.ragged_penalty = penalty
     forecast = forecast_step(step, survival, costs)
     best = forecast.best
     return forecast, forecast.plan(best.verify, best.draft_depth, Mode.ON, "planned"), random
