@@ -359,6 +359,7 @@ class TestGate:
 
         config = self.configure(models, method="draft_model")
         config.parallel_config.pipeline_parallel_size = 2
+        config.scheduler_config.async_scheduling = True  # else vllm#52071
         found = detect(config)
         assert found.capability is not None
         assert found.capability.level is Level.VERIFY
