@@ -67,8 +67,8 @@ def by_the_neighbour(confidence: FloatArray) -> IntArray:
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
-        ("goodput", "drafting stops"),
-        ("regression", "drafting stops"),
+        ("goodput", "K and depth free"),
+        ("regression", "K and depth free"),
         ("dspark", "K per request"),
         ("llama_p_min", "K per request"),
     ],
@@ -99,7 +99,7 @@ def test_a_bias_that_only_pairs_of_requests_have_is_caught_by_pairs() -> None:
     assert found.pairs < FALSE_ALARM
 
 
-@pytest.mark.parametrize("engine", ["K per request", "drafting stops"])
+@pytest.mark.parametrize("engine", ["K per request", "K and depth free"])
 def test_two_sources_draw_what_the_target_draws(engine: str) -> None:
     draws, found = drawn(shipped("goodput"), engines(2)[engine], copies="one-hot", draws=FEWER)
     assert min(found) > FALSE_ALARM

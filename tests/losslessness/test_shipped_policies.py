@@ -24,7 +24,7 @@ ROUNDS, MOST_ROUNDS = 3, 60
 where it should: the check would be empty otherwise."""
 DRAFTS = {"specdec_plus_plus": 4}
 """3 for all others; this one judges a draft one pass late."""
-DRAFTS_ALL = {("regression", "drafting stops")}
+DRAFTS_ALL = {("regression", "K and depth free")}
 """Here they make and verify all drafts; the draws of a big batch have `regression` at work."""
 
 
@@ -58,8 +58,8 @@ def test_many_rounds_are_exact(name: str, engine: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", FOR_SAMPLED_DRAFTS)
-def test_two_rounds_of_two_drafts_are_exact_where_drafting_stops(name: str) -> None:
-    text = experienced(shipped(name), engines(2)["drafting stops"], LEARNING_ROUNDS)
+def test_two_rounds_of_two_drafts_are_exact_with_k_and_depth_free(name: str) -> None:
+    text = experienced(shipped(name), engines(2)["K and depth free"], LEARNING_ROUNDS)
     assert enumerate_batch(text.server, text.requests, rounds=2).bias < EXACT
 
 

@@ -94,7 +94,7 @@ def test_looked_up_drafts_must_not_be_judged_as_if_the_drafter_had_drawn_them() 
 
 
 @pytest.mark.parametrize(("name", "options"), [("goodput", {}), ("lookup_rule", {"match": 5})])
-@pytest.mark.parametrize("engine", ["K per request", "drafting stops"])
+@pytest.mark.parametrize("engine", ["K per request", "K and depth free"])
 def test_what_ships_keeps_the_joint_law_with_two_sources(
     name: str, options: dict[str, int], engine: str
 ) -> None:

@@ -60,7 +60,7 @@ def test_configurations_it_shows_are_valid() -> None:
 
 
 def test_requests_it_shows_are_valid() -> None:
-    shown = re.findall(r"adaptive_spec -H \S+ -d '(.*?)'", PAGE)
+    shown = re.findall(r"adaptive_spec(?: -H \S+)+ -d '(.*?)'", PAGE)
     shown += [text for text in re.findall(r"`(\{.*?\})`", PAGE) if "NAME" not in text]
     assert len(shown) >= 5
     for text in shown:

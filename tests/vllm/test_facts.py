@@ -16,7 +16,7 @@ from adaptive_spec.adapters.vllm import facts
 from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.engines.source_check import SourceReport
-from adaptive_spec.engines.source_facts import AnyOf, Fact, Function, Names, Order
+from adaptive_spec.engines.source_facts import Absent, AnyOf, Fact, Function, Names, Order
 from adaptive_spec.engines.versions import release
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
@@ -37,7 +37,7 @@ def write_tree(folder: Path, wanted: list[Fact]) -> Path:
             parameters[fact.files[0], fact.name] = fact.parameters
         elif isinstance(fact, Order):
             calls[fact.file, fact.function] = fact.calls
-        else:
+        elif isinstance(fact, Names):
             bodies[fact.files[0]][fact.within] += [f"{name} = 0" for name in fact.names]
     for file, name in {**parameters, **calls}:
         owner, _, function = name.rpartition(".")
@@ -78,11 +78,14 @@ def test_a_tree_that_keeps_them_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", range(len(ALL)))
 def test_each_fact_is_missed_and_named(tmp_path: Path, number: int) -> None:
     feature, lost = ALL[number]
-    package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL if fact is not lost])
+    kept: list[Fact] = [fact for _, fact in ALL if fact is not lost]
+    if isinstance(lost, Absent):
+        kept.append(Names(files=(lost.file,), within=lost.within, names=lost.names[:1], why=""))
+    package = write_tree(tmp_path / "vllm", kept)
     with pytest.raises(UnsupportedEngineError) as caught:
         SOURCE.require([feature], package)
     named = lost.function if isinstance(lost, Order) else getattr(lost, "name", "")
-    if isinstance(lost, Names):
+    if isinstance(lost, Names | Absent):
         named = lost.names[0]
     assert named in str(caught.value)
     report = SOURCE.check_tree(tmp_path)

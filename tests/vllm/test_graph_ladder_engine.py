@@ -49,7 +49,9 @@ def test_one_k_per_batch_out_of_the_ladder_and_the_users_own_when_we_fail(
         assert controller.counters.failures == {}
         outcomes = [outcome for _, _, outcome in record if outcome is not None]
         ragged = [outcome.step for outcome in outcomes if outcome.ragged]
-        assert len({int(outcome.verified.max(initial=0)) for outcome in outcomes}) == 4
+        # A lone request that stops among its drafts counts fewer of them than the batch's K.
+        assert {int(outcome.verified.max(initial=0)) for outcome in outcomes} >= {0, 1, 3, 4}
+        assert {plan.draft_depth for _, plan, _ in record} <= {0, 1, 3, 4}
         # Only where a request has no drafts yet: it comes back from a preemption.
         assert len(ragged) < 0.1 * len(outcomes), ragged
 

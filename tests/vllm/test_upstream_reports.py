@@ -9,6 +9,8 @@ import pytest
 from engines import Job
 from scenarios import prompts
 
+pytestmark = pytest.mark.engine
+
 PATIENT = {"max_decision_ms": 60_000}
 GOODPUT = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
 RANDOM = {

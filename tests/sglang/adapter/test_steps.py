@@ -231,14 +231,15 @@ def test_a_fault_of_a_hook_never_gets_out(broken: str) -> None:
     delattr(loop.waiting_queue[0], broken)
     batch = Batch([loop.waiting_queue.pop(0)])
     driver.before_run(batch)
-    assert driver.decided_k(1) is None
+    # Constants that cannot be read have defaults; a request without a name has no place at all.
+    assert (driver.decided_k(1) is None) == (broken == "rid")
     driver.read(Result([1], 0), batch)
     driver.read(object(), batch)
     driver.applied(batch)
     driver.applied(object())
     loop.run(200)
     assert driver.controller is not None
-    assert sum(driver.controller.counters.failures.values()) >= 2
+    assert driver.controller.counters.failures
     assert driver.controller.counters.steps > 100
 
 
