@@ -26,10 +26,18 @@ JSON = "content-type:application/json"
 def arguments_of(command: str, server: Server) -> list[str]:
     """Words of a command, for this server and its model."""
     text = command.replace(f"http://{ADDRESS}", ADDRESS).replace(ADDRESS, server.url)
-    return [
-        word.replace("$json", JSON).replace("$key", OPERATOR)
-        for word in shlex.split(text.replace("TARGET_MODEL", "bench"))
-    ]
+    values = {
+        "TARGET_MODEL": "bench",
+        "CHOOSE_ONE": ADMIN_KEY,
+        "$ADAPTIVE_SPEC_ADMIN_KEY": ADMIN_KEY,
+        "$INFERENCE_KEY": API_KEY,
+        "$json": JSON,
+        "$key": OPERATOR,
+    }
+    words = shlex.split(text)
+    for name, value in values.items():
+        words = [word.replace(name, value) for word in words]
+    return words
 
 
 def test_the_documentation_shows_requests() -> None:

@@ -190,7 +190,7 @@ def selectors_of(query: str) -> list[tuple[str, dict[str, str]]]:
 
 def dashboard_queries() -> list[str]:
     dashboard = json.loads((DASHBOARDS / "adaptive_spec.json").read_text())
-    found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    found = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             found.append(variable["query"]["query"])
