@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from adaptive_spec.adapters.vllm.facts import RECURRENT, V2_COLD, V2_DEPTH, VARLEN, WEIGHTS
+from adaptive_spec.adapters.vllm.facts import (
+    RECURRENT,
+    SPARSE_MLA,
+    V2_COLD,
+    V2_DEPTH,
+    VARLEN,
+    WEIGHTS,
+)
 from adaptive_spec.adapters.vllm.worker_facts import V2_SIGNAL
 from adaptive_spec.engines.versions import KnownVersion, VersionTable
 
@@ -36,7 +43,7 @@ VERSIONS = VersionTable(
     engine="vLLM",
     go_on="remove the `adaptive_spec` configuration",
     rows=(
-        _row("0.26.0", (*_BEFORE_0_30, WEIGHTS), _HYBRID.format("0.27.1"), _METHODS),
+        _row("0.26.0", (*_BEFORE_0_30, SPARSE_MLA, WEIGHTS), _HYBRID.format("0.27.1"), _METHODS),
         _row("0.27.1", _BEFORE_0_30),
         _row("0.28.0", _BEFORE_0_30, _OVERLAY, _METHODS),
         _row("0.29.0", _BEFORE_0_30),

@@ -14,7 +14,7 @@ from adaptive_spec.adapters.vllm import facts, worker_facts
 from adaptive_spec.adapters.vllm.capability import detect
 from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.engines.source_check import EngineSource
-from adaptive_spec.engines.source_facts import AnyOf, Order
+from adaptive_spec.engines.source_facts import Absent, AnyOf, Order
 from adaptive_spec.errors import UnsupportedEngineError
 
 pytestmark = pytest.mark.engine
@@ -86,7 +86,7 @@ def tree(tmp_path: Path) -> Path:
     for some in facts.FACTS.values():
         for one in some:
             for fact in one.facts if isinstance(one, AnyOf) else (one,):
-                for file in (fact.file,) if isinstance(fact, Order) else fact.files:
+                for file in (fact.file,) if isinstance(fact, Order | Absent) else fact.files:
                     if (installed / file).exists():
                         (copy / file).parent.mkdir(parents=True, exist_ok=True)
                         shutil.copy(installed / file, copy / file)
