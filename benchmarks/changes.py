@@ -15,7 +15,7 @@
 * table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
   from step 1,000 to 4,000, and that over the score of a table tuned on the same run. The last
   column leaves out a load's first 200 steps, whenever they come.
-* told: the same where the policy is told the step times and times no K but 0. What `table` lacks
+* told: the same where the policy is told the step times. What `table` lacks
   beyond this, learning step times has cost.
 """
 
@@ -38,9 +38,9 @@ if not __package__:  # run as a file
 
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
-from adaptive_spec.policies.planning.cost_probes import CostProbes
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring
+from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.step_time.coverage import load_bin
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policy import Policy, build_policy
@@ -79,7 +79,7 @@ def goodput(seed: int) -> Policy:
 
 
 class TrueTimes(CostModel):
-    """Step times of a world, so that no K is missing."""
+    """Step times of a world, so that none is worth a trial."""
 
     def __init__(self, capability: Capability, world: World) -> None:
         super().__init__(capability)
@@ -98,13 +98,15 @@ class TrueTimes(CostModel):
         seconds: FloatArray = self._world.draft * np.maximum(np.arange(KMAX + 1.0), 1.0)
         return seconds
 
-    def missing_depths(self, batch_size: int) -> list[int]:
-        """No K."""
-        return []
-
-    def missing_beside(self, batch_size: int, k: float, wanted: int) -> list[int]:
-        """No K."""
-        return []
+    def goodput_covariance(
+        self, batch_size: int, context_tokens: int, drafts: list[int], depths: list[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Seconds [A] of these steps; nothing about them is uncertain."""
+        seconds = [
+            self._world.seconds(batch_size + verified, depth)
+            for verified, depth in zip(drafts, depths, strict=True)
+        ]
+        return np.array(seconds), np.zeros((len(drafts), len(drafts)))
 
 
 class Told(GoodputPolicy):
@@ -117,7 +119,7 @@ class Told(GoodputPolicy):
     def _start(self, capability: Capability) -> None:
         super()._start(capability)
         self._cost = TrueTimes(capability, self._world)
-        self._exploring = Exploring(Explorer(capability, self._seed), CostProbes(self._cost))
+        self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
 
 
 def changes(seeds: int, quick: bool) -> list[dict[str, Any]]:

@@ -25,13 +25,14 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
-from adaptive_spec.policies.planning.cost_probes import CostProbes
 from adaptive_spec.policies.planning.explanation import best_uniform, explanation
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
+from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.planning.worth import Worth
+from adaptive_spec.policies.step_time.belief import SavedBelief
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
 from adaptive_spec.policies.switch.modes import ModeMachine
@@ -47,10 +48,9 @@ from adaptive_spec.step import (
     StepContext,
 )
 
-_LEAST_STEPS, _ENOUGH_STEPS = 60, 200
-"""Steps measured before speculation may stop: with every K of the load timed, and without."""
-_LEAST_STATELESS = 24
-"""The first of both for a drafter without a state, which comes back at no cost."""
+_LEAST_STEPS, _LEAST_STATELESS = 60, 24
+"""Steps measured before speculation may stop; of a drafter without a state, which comes back at no
+cost."""
 
 _WRONG = 0.2
 """Relative error of the predicted time of all steps of a probe that is no noise."""
@@ -175,6 +175,7 @@ class PlannedPolicy:
     ) -> None:
         self._acceptance = acceptance
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
+        self._saved_belief: SavedBelief | None = None
         self._seed = seed
         self._tpot = TpotTargets(tpot_allowance)
         load_kernels()
@@ -201,8 +202,7 @@ class PlannedPolicy:
             plan = self._plan_forecast(drafts)
         else:
             depth, reason = context.engine_k, "no step measured yet"
-            timed = self._exploring.timed(context, None)
-            plan = timed or unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
+            plan = unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
         return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
@@ -241,19 +241,24 @@ class PlannedPolicy:
         choice = self._acceptance.choose(forecast, drafts, self._exploring.probe_depth)
         verify, depth, reason = choice.verify, choice.draft_depth, choice.reason
         self._last_depth = depth
-        observations, propensity = self._acceptance.observations, None
-        if observations is not None:
-            explored = self._exploring.extended(forecast, verify, depth, observations)
+        propensity = None
+        if self._acceptance.observations is not None:
+            explored = self._exploring.extended(forecast, verify, depth)
             verify, depth, propensity = explored.verify, explored.depth, explored.propensity
             if explored.extended:
                 reason = "exploring one deeper"
-        return forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=choice.tokens)
+        plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=choice.tokens)
+        if choice.tokens:
+            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            better = choice.tokens / forecast.best_tokens * forecast.best.seconds / seconds
+            self._exploring.value.ran(math.log(better))
+        return plan
 
     def _timed(self, forecast: StepForecast) -> SpecPlan | None:
-        """A step to time a K, or no drafter, if one is due."""
+        """A step that measures a K, or no drafter, if one is worth it."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
-        return self._exploring.timed(forecast.context, forecast)
+        return self._exploring.tried(forecast, self._acceptance.observations)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
@@ -264,7 +269,8 @@ class PlannedPolicy:
             batch_size=context.batch_size,
             prompts=context.prefill_tokens > 0,
             now=context.now,
-            ready=self._knows_enough(forecast) and not self._cold_trial.recovering(context),
+            ready=self._knows_enough(context.capability)
+            and not self._cold_trial.recovering(context),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             self._acceptance.widen()  # what is known of acceptance is from before it went off
@@ -276,22 +282,11 @@ class PlannedPolicy:
             self._probe_error = math.inf
         return mode
 
-    def _knows_enough(self, forecast: StepForecast) -> bool:
+    def _knows_enough(self, capability: Capability) -> bool:
         """Step times are known well enough to stop speculating because of them."""
         cost = self._cost
-        if (self._profile is not None and not cost.changes) or cost.samples >= _ENOUGH_STEPS:
-            return True
-        context = forecast.context
-        missing = cost.missing_depths(context.batch_size)
-        if context.capability.off_pass:
-            return cost.samples >= _LEAST_STEPS and not missing
-        # Waiting would be in vain for a K that looks hopeless, which is not timed at all, and for
-        # one that needs more drafts than such a drafter finds.
-        found = float(context.draft_available.mean())
-        if context.capability.steers_depth:
-            found = context.capability.max_draft_tokens
-        waits = [k for k in missing if k <= round(found) and not forecast.hopeless(k)]
-        return cost.samples >= _LEAST_STATELESS and not waits
+        least = _LEAST_STEPS if capability.off_pass else _LEAST_STATELESS
+        return (self._profile is not None and not cost.changes) or cost.samples >= least
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Requests whose prompt ends in this step are drafted for as the others were."""
@@ -372,11 +367,15 @@ class PlannedPolicy:
         if self._capability is None:
             return self._restored or {}
         profile = self._cost.profile()
-        return {
+        state: State = {
             "schema": 1,
             self._acceptance.saved_as: self._acceptance.state(),
-            "profile": None if profile is None else msgspec.to_builtins(profile),
+            "profile": None,
         }
+        if profile is not None:
+            state["profile"] = msgspec.to_builtins(profile)
+            state["step_times"] = msgspec.to_builtins(self._cost.belief.saved())
+        return state
 
     def restore(self, state: State) -> None:
         """Start from a saved state; its Kmax must be the engine's."""
@@ -386,24 +385,27 @@ class PlannedPolicy:
         if state.get("schema") != 1 or key not in state:
             needed = f"schema 1 with `{key}` and `profile`"
             raise PolicyError(f"{self.name} state: {needed} expected")
-        profile = self._profile
+        profile, saved = self._profile, self._saved_belief
         try:
             if state.get("profile") is not None:
-                profile = msgspec.convert(state["profile"], CostProfile)
+                profile, saved = msgspec.convert(state["profile"], CostProfile), None
+                if state.get("step_times") is not None:
+                    saved = msgspec.convert(state["step_times"], SavedBelief)
+                    saved.check()
         except (msgspec.ValidationError, ValueError) as error:
-            raise PolicyError(f"{self.name} state: profile: {error}") from error
+            raise PolicyError(f"{self.name} state: step times: {error}") from error
         self._acceptance.check_state(state[key])
-        self._profile, self._restored = profile, state
+        self._profile, self._saved_belief, self._restored = profile, saved, state
         if self._capability is not None:
             self._start(self._capability)
 
     def _start(self, capability: Capability) -> None:
         self._capability = capability
         self._acceptance.start(capability)
-        self._cost = CostModel(capability, self._profile)
+        self._cost = CostModel(capability, self._profile, self._saved_belief)
         self._modes = ModeMachine(capability)
         self._cold_trial = ColdTrial(capability, self._cost)
-        self._exploring = Exploring(Explorer(capability, self._seed), CostProbes(self._cost))
+        self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:

@@ -1,77 +1,33 @@
-"""Exploration against lock-in, and against a cost model that has only seen one K.
+"""Requests drawn at random: for a trial of acceptance, for a probe, and to fill padding.
 
-A K that has shrunk stops observing deeper positions and would stay small for ever. So one request
-in eight verifies one draft more, every eighth step until that position is well known and every
-64th afterwards. It is rarer where the deeper pass costs more than a share of the gain that the
-observations leave open, and every 64th step where they leave none open. Drafts that fill padding
-are free and come first.
-Where nobody speculates, the first draft in a step is dear (see `policies.step_time.model`) and the
-others are cheap: then half of the requests explore together, and a new position less often. (Half,
-because steps with K = 1 for all do not tell the price of the first draft from that of the others.)
-Requests are drawn at random, independently of anything about their drafts, and the probability is
-recorded.
+Requests are drawn independently of anything about their drafts, and the probability of what was
+drawn is returned as a propensity.
 """
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
 
 import numpy as np
 
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 FRACTION = 1.0 / 8.0
-"""Of the requests, in a step in which others speculate anyway."""
+"""Share of the requests that verify one draft more in a trial of acceptance."""
 FRACTION_OF_NONE = 1.0 / 2.0
-"""Of the requests, in a step in which nobody else speculates."""
-_EARLY_PERIOD = 8
-LATE_PERIOD = 64
-"""Steps between explorations of a position that is well known."""
-_KNOWN_AFTER = 500
-_WORTH = 4.0
-"""Times that the gain left open exceeds the cost of explorations, spread over their period."""
+"""The same where nobody else speculates: the first draft in a step is dear and the others are
+cheap."""
 
 
 class Explorer:
-    """Decides which requests verify one draft more than the planner wants."""
+    """Draws requests that verify other drafts than the planner wants.
+
+    Args:
+        capability: of the engine.
+        seed: of the draws.
+    """
 
     def __init__(self, capability: Capability, seed: int) -> None:
         self._capability = capability
         self._random = np.random.default_rng(seed)
-
-    def due(
-        self,
-        step: int,
-        depth: int,
-        observations: IntArray,
-        *,
-        nobody: bool,
-        may_gain: Callable[[], float] = lambda: math.inf,
-    ) -> bool:
-        """Should the position after `depth` be explored in the step after this one?
-
-        Args:
-            step: number of the step.
-            depth: draft depth that is planned.
-            observations: [Kmax] times each position has been seen.
-            nobody: no request is to speculate.
-            may_gain: what it may gain at most, by all that is known, over what it costs.
-        """
-        if depth >= self._capability.max_draft_tokens or step % _EARLY_PERIOD:
-            return False
-        period = LATE_PERIOD
-        if observations[depth] < _KNOWN_AFTER:
-            # Where nobody speculates nothing else tells whether it pays.
-            gain, least, period = may_gain(), 0.0 if nobody else _WORTH, _EARLY_PERIOD
-            while period < LATE_PERIOD and gain * period <= least:
-                period *= 2
-        # As often per request, whatever the fraction; a uniform engine explores with all.
-        if self._capability.level is Level.UNIFORM:
-            period = int(period / FRACTION)
-        elif nobody:
-            period = min(int(period * FRACTION_OF_NONE / FRACTION), LATE_PERIOD)
-        return step % period == 0
 
     def deeper(self, depth: int) -> int:
         """The next depth the engine can run."""

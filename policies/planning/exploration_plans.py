@@ -1,7 +1,7 @@
-"""Exploration plans: one draft deeper, timing of untimed K, probes while off.
+"""Steps that measure something: trials, steps without drafting, probes while off.
 
-`policies.planning.exploration` chooses depth and requests, `CostProbes` chooses the K to time;
-here the choices become plans. A step verifies what the step before has drafted, so each takes two
+`policies.planning.value` chooses the trial, `policies.planning.exploration` draws requests; here
+the choices become plans. A step verifies what the step before has drafted, so a trial takes two
 steps.
 """
 
@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.policies.planning.cost_probes import CostProbes
-from adaptive_spec.policies.planning.exploration import (
-    FRACTION,
-    FRACTION_OF_NONE,
-    Explorer,
-)
+from adaptive_spec.policies.planning.exploration import FRACTION, FRACTION_OF_NONE, Explorer
 from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.value import DEEPER, Value
+from adaptive_spec.policies.step_time.coverage import load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
-from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+
+_WITHOUT_DRAFTING, _WITHOUT_DRAFTING_PERIOD = 3, 4
+"""Steps of a load without drafting, and the steps between them, where the depth is fixed: the time
+of passes that run in every step cannot be told from that of the rest."""
 
 
 class Explored(NamedTuple):
@@ -39,92 +40,96 @@ class Explored(NamedTuple):
 
 
 class Exploring:
-    """Exploration of one policy.
+    """Measuring steps of one policy.
 
     Args:
         explorer: draws requests.
-        cost_probes: names K to time.
+        value: chooses trials.
     """
 
-    def __init__(self, explorer: Explorer, cost_probes: CostProbes) -> None:
-        self._explorer = explorer
-        self._cost_probes = cost_probes
-        self._extend_next = False
+    def __init__(self, explorer: Explorer, value: Value) -> None:
+        self._explorer, self.value = explorer, value
+        self._k: int | None = None
+        """K that was drafted for, to be tried in this step."""
+        self._deeper = self._deeper_next = False
+        self._without_drafting: dict[int, int] = {}
 
     def costs_changed(self) -> None:
-        """Step times have changed: time everything anew."""
-        self._cost_probes.start_again()
+        """Step times have changed."""
+        self._without_drafting.clear()
 
-    def extended(
-        self, forecast: StepForecast, verify: IntArray, depth: int, observations: IntArray
-    ) -> Explored:
-        """The plan with padding filled and, now and then, one draft more for some requests.
+    def extended(self, forecast: StepForecast, verify: IntArray, depth: int) -> Explored:
+        """The plan with padding filled and, in a trial of acceptance, one draft more for some.
 
         Args:
             forecast: of the step.
             verify: [B] K_i as planned.
             depth: D as planned.
-            observations: [Kmax] times each position has been observed.
         """
-        context, explorer = forecast.context, self._explorer
-        planned = verify
-        extends, available = self._extend_next, context.draft_available
-        propensity: FloatArray | None = None
-        verify = explorer.fill_padding(verify, available)
-        if extends:
+        available = forecast.context.draft_available
+        verify, propensity = self._explorer.fill_padding(verify, available), None
+        if self._deeper:
             fraction = FRACTION if verify.any() else FRACTION_OF_NONE
-            verify, propensity = explorer.extend(verify, available, fraction)
-        self._extend_next = explorer.due(
-            context.step,
-            depth,
-            observations,
-            nobody=not any(verify.tolist()),
-            may_gain=lambda: forecast.deeper_may_gain(
-                planned, depth, explorer.deeper(depth), int(observations[depth])
-            ),
-        )
-        if self._extend_next:
-            depth = explorer.deeper(depth)
-        return Explored(verify, depth, extends, propensity)
+            verify, propensity = self._explorer.extend(verify, available, fraction)
+        if self._deeper_next:
+            depth = self._explorer.deeper(depth)
+        return Explored(verify, depth, self._deeper, propensity)
 
-    def timed(self, context: StepContext, forecast: StepForecast | None) -> SpecPlan | None:
-        """Run a K that this load has not been timed with, if there is one that may be worth it.
+    def tried(self, forecast: StepForecast, observations: IntArray | None) -> SpecPlan | None:
+        """Verify the K that was drafted for to be tried, or draft for the next trial.
+
+        None where the step runs as planned. Asked once in each step that speculates.
 
         Args:
-            context: the step.
-            forecast: of it; None while no step time is known.
+            forecast: of the step.
+            observations: [Kmax] times each position has been observed; None: acceptance is not to
+                be tried.
         """
-        timed = self._cost_probes.to_verify(context)
-        if timed is not None:
-            depth = context.engine_k if forecast is None else forecast.best.draft_depth
-            reason = f"measuring K = {int(timed.max(initial=0))}"
-            return unpredicted(context, timed, depth, Mode.ON, reason)
-        if forecast is not None and self._cost_probes.leaves_drafting_out(context):
+        context, best = forecast.context, forecast.best
+        if self._leaves_drafting_out(context):
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
             return unpredicted(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
-        k = self._cost_probes.to_draft(context, forecast)
-        if k is None:
+        now, trial = self._k, self.value.best_trial(forecast, observations)
+        self._deeper, self._deeper_next = self._deeper_next, trial == DEEPER
+        self._k = None if trial == DEEPER else trial
+        if now is None and self._k is None:
             return None
-        verify = engine_verify(context) if forecast is None else forecast.best.verify
-        return unpredicted(context, verify, k, Mode.ON, f"drafting {k} to measure it")
+        depth = best.draft_depth if self._k is None else self._k
+        if now is None:
+            return unpredicted(context, best.verify, depth, Mode.ON, f"drafting {depth} to try it")
+        verify = np.minimum(context.draft_available, now)
+        return unpredicted(context, verify, depth, Mode.ON, f"trying K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:
-        """Neither drafts nor the pass that keeps the drafter's state; nothing else is timed."""
-        self._cost_probes.drop()
-        self._extend_next = False
+        """Neither drafts nor the pass that keeps the drafter's state."""
+        self._drop()
         none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
         return unpredicted(context, none, 0, Mode.OFF_COLD, "measuring a step without the drafter")
 
     def while_off(self, forecast: StepForecast, modes: ModeMachine) -> SpecPlan:
         """K = 0 for all; while probing, one draft for a few."""
         context = forecast.context
-        self._cost_probes.drop()
-        self._extend_next = False
+        self._drop()
         if not modes.probing:
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
             return forecast.plan(none, 0, modes.plan_mode, "speculation does not pay")
         verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
         return forecast.plan(verify, self.probe_depth, modes.plan_mode, "probing", propensity)
+
+    def _drop(self) -> None:
+        self._k, self._deeper_next = None, False
+
+    def _leaves_drafting_out(self, context: StepContext) -> bool:
+        capability = context.capability
+        if capability.level is Level.UNIFORM or capability.steers_depth or self._k is not None:
+            return False
+        load = load_bin(context.batch_size)
+        made = self._without_drafting.get(load, 0)
+        due = context.step % _WITHOUT_DRAFTING_PERIOD == 0 and made < _WITHOUT_DRAFTING
+        if not due or self.value.measures_prompts(context):
+            return False
+        self._without_drafting[load] = made + 1
+        return True
 
     @property
     def probe_depth(self) -> int:

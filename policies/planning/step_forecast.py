@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,13 +15,6 @@ from adaptive_spec.policies.planning.throughput_weights import token_worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
-
-_HOPELESS, _HOPELESS_AGAIN = 0.7, 0.8
-"""Goodput, relative to the best plan's, below which a K is not worth timing, or timing again."""
-_ERRORS = 1.0
-"""Errors of a hazard by which it may be better than predicted: two of sqrt(.25 / observations)."""
-_LEAST_COST = 1e-6
-"""Of a draft pass, relative to a step; looked-up drafts have none."""
 
 
 class Ahead(NamedTuple):
@@ -226,49 +218,6 @@ class StepForecast(NamedTuple):
             self.off_seconds,
             mean[1:] / mean[:-1],
         )
-
-    def hopeless(self, k: int, *, timed: bool = False) -> bool:
-        """K = k for all would be far worse than the best plan, by all that is known."""
-        least = _HOPELESS_AGAIN if timed else _HOPELESS
-        return k > 0 and self.of_best(k) < least
-
-    def of_best(self, k: int) -> float:
-        """Goodput of K = k for all, relative to the best plan's."""
-        verify = np.minimum(self.context.draft_possible, k)
-        goodput = self.tokens_of(verify) / self.seconds_of(int(verify.sum()), k)
-        return goodput * self.best.seconds / self.best_tokens
-
-    def deeper_may_gain(
-        self, verify: IntArray, depth: int, deeper: int, observations: int
-    ) -> float:
-        """Most goodput that drafts to `deeper` may add, over the cost of drafting to it.
-
-        Both relative, to the goodput and to the seconds of the step; 0 where they cannot pay.
-
-        Args:
-            verify: [B] K_i.
-            depth: D < Kmax.
-            deeper: what it would be instead.
-            observations: times the position after `depth` has been observed; the fewer, the better
-                it may be than is predicted.
-        """
-        batch, more = np.arange(len(verify)), deeper - depth
-        reached = np.where(verify > 0, self.survival[np.maximum(verify, 1) - 1, batch], 1.0)
-        before = np.where(depth > 0, self.survival[max(depth, 1) - 1], 1.0)
-        predicted = self.survival[depth] / np.maximum(before, 1e-12)
-        hazard = np.minimum(predicted + _ERRORS / math.sqrt(1.0 + observations), 1.0)
-        room = np.clip(self.context.draft_possible - verify, 0, more)
-        won = reached * hazard * room
-        order = np.argsort(-won, kind="stable")
-        tokens = self.tokens_of(verify)
-        drafts = int(verify.sum())
-        verifying = self.verify_seconds[drafts + np.cumsum(room[order])]
-        drafting = self.drafting_seconds(deeper)
-        goodput = (tokens + np.cumsum(won[order])) / (verifying + drafting)
-        seconds = self.seconds_of(drafts, depth)
-        gain = float(goodput.max(initial=0.0)) * seconds / tokens - 1.0
-        cost = (drafting - self.drafting_seconds(depth)) / seconds
-        return max(gain, 0.0) / max(cost, _LEAST_COST)
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.planning.exploration import FRACTION, Explorer
+from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.step import Capability, Level
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)
@@ -37,45 +37,12 @@ def test_nobody_verifies_more_than_is_at_hand() -> None:
         assert ((propensity > 0) & (propensity <= 1)).all()
 
 
-def test_it_slows_down_once_a_position_is_known() -> None:
-    explorer = Explorer(FULL, seed=0)
-    new, known = np.zeros(4, dtype=np.int64), np.full(4, 10_000)
-    often = sum(explorer.due(step, 2, new, nobody=False) for step in range(640))
-    rarely = sum(explorer.due(step, 2, known, nobody=False) for step in range(640))
-    assert (often, rarely) == (80, 10)
-    assert not any(explorer.due(step, 4, new, nobody=False) for step in range(640))
-
-
-def test_it_costs_no_more_than_a_share_of_what_it_may_gain() -> None:
-    explorer, new = Explorer(FULL, seed=0), np.zeros(4, dtype=np.int64)
-
-    def times(gain: float, *, nobody: bool = False) -> int:
-        return sum(
-            explorer.due(step, 2, new, nobody=nobody, may_gain=lambda: gain) for step in range(640)
-        )
-
-    assert [times(gain) for gain in (1.0, 0.3, 0.1, 0.0)] == [80, 40, 10, 10]
-    assert times(0.1, nobody=True) == times(1.0, nobody=True) == 20
-
-
 def test_a_uniform_engine_explores_with_the_next_rung() -> None:
     uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
     explorer = Explorer(uniform, seed=0)
     available = np.array([4, 4, 1])
     extended, _ = explorer.extend(np.array([0, 0, 0]), available)
     assert extended.tolist() == [2, 2, 1]
-    new = np.zeros(5, dtype=np.int64)
-    often = sum(explorer.due(step, 2, new, nobody=False) for step in range(640))
-    assert often == int(80 * FRACTION)
-
-
-def test_where_nobody_speculates_it_is_rare_because_the_first_draft_is_dear() -> None:
-    explorer = Explorer(FULL, seed=0)
-    new, known = np.zeros(4, dtype=np.int64), np.full(4, 10_000)
-    assert sum(explorer.due(step, 0, new, nobody=True) for step in range(640)) == 20
-    assert sum(explorer.due(step, 0, new, nobody=False) for step in range(640)) == 80
-    # Not rarer than elsewhere: nothing else would tell that drafts are accepted again.
-    assert sum(explorer.due(step, 0, known, nobody=True) for step in range(640)) == 10
 
 
 def test_padding_is_filled_and_never_overfilled() -> None:

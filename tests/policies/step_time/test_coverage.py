@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from adaptive_spec.policies.step_time.coverage import (
-    TimedLoads,
-    exploration_ladder,
-    load_bin,
-    near_bin,
-)
+from adaptive_spec.policies.step_time.coverage import TimedLoads, exploration_ladder
 from adaptive_spec.step import Capability, Level, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=6)
@@ -64,30 +57,13 @@ def test_short_outputs_hide_neither_k_0_nor_kmax() -> None:
 def test_a_mean_between_two_k_tells_neither() -> None:
     half = timed(*(step(128, 64) for _ in range(10)))
     assert half.missing(128, 1) == [0, 1, 3, 6]
-    assert half.missing_beside(128, 0.5, 1) == [0, 1, 2]
     assert timed(step(128, 128 + 30)).missing(128, 1) == [0, 3, 6]
-
-
-def test_beside_the_best_are_its_neighbours_at_about_this_size() -> None:
-    loads = timed(step(16, 32), step(16, 48))
-    assert loads.missing_beside(16, 2.0, 1) == [1]
-    assert loads.missing_beside(16, 2.0, 2) == [1, 2, 3]
-    assert loads.missing_beside(23, 2.4, 1) == [1, 2, 3]
-    assert loads.missing_beside(16, 5.9, 1) == [5, 6]
 
 
 def test_loads_are_complete_with_every_k_of_the_ladder() -> None:
     loads = timed(*(step(4, 4 * k) for k in (0, 1, 3, 6) for _ in range(2)), step(40, 0))
     assert loads.complete(2) == 1
     assert loads.complete(3) == 0
-
-
-@given(st.integers(1, 4096), st.integers(1, 4096))
-def test_sizes_that_share_a_near_bin_are_within_a_factor_of_one_and_a_half(a: int, b: int) -> None:
-    if near_bin(a) == near_bin(b):
-        assert max(a, b) / min(a, b) < 1.5
-    if load_bin(a) == load_bin(b):
-        assert max(a, b) / min(a, b) <= 2.0
 
 
 @pytest.mark.parametrize("ladder", [(0, 2, 4), (1, 5)])

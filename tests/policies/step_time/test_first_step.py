@@ -23,7 +23,7 @@ def test_a_long_prompt_in_the_first_step_makes_no_unmeasured_draft_dear() -> Non
         k = n % 3
         model.learn(step(64, k, k, 0.009 + slope * (64 * (1 + k) + prompt), prompt))
     verify = model.verify_seconds(64, 6400, 0)
-    assert (verify[6 * 64] - verify[3 * 64]) / (3 * 64) < 2.0 * slope
+    assert (verify[6 * 64] - verify[3 * 64]) / (3 * 64) < 3.0 * slope
 
 
 def test_a_first_step_of_prompts_fifteen_times_as_long_makes_no_unmeasured_draft_dear() -> None:
@@ -36,4 +36,4 @@ def test_a_first_step_of_prompts_fifteen_times_as_long_makes_no_unmeasured_draft
         model.learn(step(96, k, 1, 0.0313 + 0.001 * k))
     found = model.verify_seconds(96, 9600, 0)[::96] + model.draft_seconds(96)
     assert found[1] == pytest.approx(0.0323, rel=0.02)
-    assert found[2] < 1.3 * found[1]
+    assert found[2] < 1.4 * found[1]

@@ -234,17 +234,6 @@ def test_after_a_change_loads_that_do_not_run_are_scaled_and_every_k_is_missing(
     assert verify[4] + model.draft_seconds(4)[1] == pytest.approx(10 * truth(4, 1, 1), rel=0.3)
 
 
-def test_k_that_do_not_run_get_faster_with_the_one_that_does_but_not_slower() -> None:
-    for factor, follows in ((0.88, True), (1.1, False)):
-        model = CostModel(FULL)
-        train(model, 16, [0, 1, 3, 6], 200)
-        before = model.predict(step(16, 1, 1, 1.0))
-        for _ in range(40):
-            model.learn(step(16, 3, 3, factor * truth(16, 3, 3)))
-        assert model.changes == 0
-        assert (model.predict(step(16, 1, 1, 1.0)) < 0.93 * before) == follows
-
-
 def test_a_change_is_noticed_though_k_moves_before_it_is() -> None:
     model = CostModel(FULL)
     train(model, 16, [0, 1, 3, 6], 80)

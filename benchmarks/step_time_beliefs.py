@@ -1,0 +1,274 @@
+"""Step times predicted one step ahead: the belief beside the cells and ridge that `goodput` uses.
+
+    python benchmarks/step_time_beliefs.py [--runs RUNS.jsonl] [--traces FOLDER_OR_FILE ...]
+
+Sources: recorded steps of real vLLM (a CPU); runs of the virtual device (`--runs`, the file that
+`python -m benchmarks.virtual_device` writes), with 3 % of noise and one step in a hundred three
+times as long; the worlds of `changes.py`. Half-way through a run of the virtual device the level,
+the price of a token or that of a pass changes.
+
+Columns: log predictive score per step (Student's t with four degrees of freedom on the logarithm
+of the time; higher is better) of the present model and of the belief; share of steps in the
+belief's 90 % interval; the same for the 50 steps after a change. The present model knows no
+spread: it is given that of its own errors in the last 64 steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+if not __package__:  # run as a file
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.policies.kernels import load_kernels, select_kernel
+from adaptive_spec.policies.step_time.belief import Belief
+from adaptive_spec.policies.step_time.coefficients import features_of
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.padding import Padding
+from adaptive_spec.sim.fit.trace_steps import read_traced_steps
+from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
+from benchmarks.changes import GPUS, ISSUE
+from benchmarks.policy_loop import KMAX, NOISE, World, run
+from benchmarks.virtual_device.device import DEVICES, Charge
+from benchmarks.virtual_device.runs import RunFile
+
+HERE = Path(__file__).resolve().parent
+TRACE = HERE / "results" / "vllm_cpu-costs.jsonl.gz"
+NORMAL_90 = 1.645
+AFTER = 50
+FREEDOM = 4.0
+"""Of Student's t: a single outlier costs any model a few nats, not hundreds."""
+_T_CONSTANT = (
+    math.lgamma(0.5 * (FREEDOM + 1.0))
+    - math.lgamma(0.5 * FREEDOM)
+    - 0.5 * math.log(FREEDOM * math.pi)
+)
+WINDOW = 64
+
+
+class Source(NamedTuple):
+    """Steps in order; `change`: number of the first step of a changed device."""
+
+    name: str
+    capability: Capability
+    outcomes: list[StepOutcome]
+    change: int | None = None
+
+
+class Scores(NamedTuple):
+    """Log scores [steps] of both models, and whether the belief's interval held the step."""
+
+    present: list[float]
+    belief: list[float]
+    covered: list[bool]
+    change: int | None
+
+
+def log_score(error: float, scale: float) -> float:
+    """Log density of a relative error under Student's t."""
+    return (
+        _T_CONSTANT
+        - math.log(scale)
+        - 0.5 * (FREEDOM + 1.0) * math.log1p((error / scale) ** 2 / FREEDOM)
+    )
+
+
+def compare(source: Source) -> Scores:
+    """Let both models predict each step, then learn it."""
+    capability = source.capability
+    padding, kmax = Padding(capability), capability.max_draft_tokens
+    present, belief = CostModel(capability), Belief(0.5 * kmax)
+    errors: list[float] = []
+    scores = Scores([], [], [], None)
+    begun = by_prompts = False
+    change: int | None = None
+    for place, outcome in enumerate(source.outcomes):
+        if place == source.change:
+            change = len(scores.belief)
+        if not (outcome.seconds > 0.0 and outcome.batch_size):
+            continue
+        passes = float(outcome.draft_depth or capability.off_pass)
+        features = features_of(outcome, padding.of(outcome.batch_tokens), passes)
+        prompts = outcome.prefill_tokens > outcome.batch_tokens
+        if not begun or (by_prompts and not prompts):
+            belief.begin_with_step(outcome, outcome.seconds)
+            begun, by_prompts = True, prompts
+        else:
+            error = math.log(outcome.seconds / max(present.predict(outcome), 1e-6))
+            usual = sorted(abs(e) for e in errors[-WINDOW:])
+            scale = 1.4826 * usual[len(usual) // 2] if len(usual) > 8 else 0.3
+            scores.present.append(log_score(error, max(scale, 0.003)))
+            errors.append(error)
+            expected = max(float(features @ belief.coefficients), 1e-6)
+            variance = belief.relative_variance(features, expected)
+            deviation = math.sqrt(variance + belief.error_of(outcome, expected))
+            error = math.log(outcome.seconds / expected)
+            scores.belief.append(log_score(error, deviation))
+            scores.covered.append(abs(outcome.seconds / expected - 1.0) < NORMAL_90 * deviation)
+        present.learn(outcome)
+        belief.learn(outcome, features, outcome.seconds)
+    return scores._replace(change=change)
+
+
+def recorded(files: Iterable[Path]) -> Iterator[Source]:
+    """Steps that were measured."""
+    for file in files:
+        outcomes = read_traced_steps(file).times
+        kmax = max(int(o.batch_tokens / max(o.batch_size, 1)) for o in outcomes)
+        depth = max(o.draft_depth for o in outcomes)
+        capability = Capability(level=Level.FULL, max_draft_tokens=max(kmax, depth, 1))
+        yield Source(file.name, capability, outcomes)
+
+
+def noisy(seconds: float, random: np.random.Generator) -> float:
+    """What is measured of a step."""
+    outlier = 3.0 if random.random() < 0.01 else 1.0
+    return seconds * outlier * math.exp(NOISE * random.standard_normal())
+
+
+def virtual(file: Path) -> Iterator[Source]:
+    """Runs of the virtual device, each with a change half-way."""
+    changes: dict[str, tuple[float, float]] = {  # of all, and of what is over a plain step
+        "level x 2": (2.0, 1.0),
+        "level / 2": (0.5, 1.0),
+        "drafts x 5": (1.0, 5.0),
+    }
+    for place, each in enumerate(RunFile(file).read()):
+        key = each.key
+        if key.method in ("none", "ngram") or len(each.steps) < 300:
+            continue
+        if not key.arm.startswith("goodput") and key.load != "1-256-1" and place % 6:
+            continue
+        name = key.device or "h100-8b"
+        charge, random = DEVICES[name].charge(key.method), np.random.default_rng(place)
+        change = len(each.steps) // 2
+        what = list(changes)[place % len(changes)]
+        capability = DEVICES[name].capability(Capability(level=Level.FULL, max_draft_tokens=KMAX))
+        outcomes = []
+        for number, work in enumerate(each.steps):
+            seconds = charge.seconds(work)
+            if number >= change:
+                level, drafts = changes[what]
+                plain = plain_seconds(charge, work)
+                seconds = level * (plain + drafts * (seconds - plain))
+            outcomes.append(outcome_of(number, work, noisy(seconds, random)))
+        yield Source(
+            f"{key.method} {key.arm.split(':')[0]} {name} {key.load}: {what}",
+            capability,
+            outcomes,
+            change,
+        )
+
+
+def plain_seconds(charge: Charge, work: Any) -> float:
+    """Of the same step without drafts."""
+    copy = type(work)(
+        requests=work.requests,
+        tokens=work.requests,
+        context=work.context,
+        prefill=work.prefill,
+        prefill_context=work.prefill_context,
+        emitted=work.emitted,
+    )
+    return charge.seconds(copy)
+
+
+def outcome_of(step: int, work: Any, seconds: float) -> StepOutcome:
+    """As an adapter would report it; who verified what does not matter to step times."""
+    nobody = np.zeros(0, dtype=np.int64)
+    return StepOutcome(
+        step=step,
+        slots=nobody,
+        verified=nobody,
+        accepted=nobody,
+        emitted=nobody,
+        batch_size=work.requests,
+        batch_tokens=work.tokens,
+        context_tokens=work.context,
+        prefill_tokens=work.prefill,
+        draft_depth=work.passes,
+        ragged=work.least_k < work.most_k,
+        seconds=seconds,
+    )
+
+
+class Recorder(GoodputPolicy):
+    """`goodput` that keeps what it is shown."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(GoodputOptions(), seed=seed)
+        self.kept: list[StepOutcome] = []
+
+    def observe(self, step: FinishedStep) -> None:
+        self.kept.append(step.outcome)
+        super().observe(step)
+
+
+def worlds() -> Iterator[Source]:
+    """Worlds of `changes.py` under `goodput`."""
+    capability = Capability(level=Level.FULL, max_draft_tokens=KMAX)
+
+    def of(name: str, world_at: Callable[[int], World], batch: int, change: int | None) -> Source:
+        policy = Recorder(0)
+        run(policy, world_at, lambda _: batch, 800, 0)
+        return Source(f"{name}, batch {batch}", capability, policy.kept, change)
+
+    for batch in (4, 64):
+        for name, world in GPUS.items():
+            yield of(name, lambda _, world=world: world, batch, None)
+        for part in ("fixed", "token", "draft"):
+            for factor in (1 / 30, 1 / 5, 5.0, 30.0):
+                new = ISSUE._replace(**{part: getattr(ISSUE, part) * factor})
+                name = f"{part} x {factor:.3g}"
+                yield of(name, lambda step, new=new: new if step >= 500 else ISSUE, batch, 500)
+
+
+def show(name: str, found: list[Scores]) -> None:
+    """One row of the table: mean over sources of each column."""
+    after = [s for s in found if s.change is not None]
+    spans = [slice(s.change, (s.change or 0) + AFTER) for s in after]
+    rows = [(np.mean(s.present), np.mean(s.belief), np.mean(s.covered)) for s in found]
+    cells = [f"{value:7.3f}" for value in np.mean(rows, axis=0)]
+    if after:
+        late = [
+            (np.mean(s.present[w]), np.mean(s.belief[w]), np.mean(s.covered[w]))
+            for s, w in zip(after, spans, strict=True)
+        ]
+        cells += [f"{value:7.3f}" for value in np.mean(late, axis=0)]
+    worse = sum(belief < present for present, belief, _ in rows)
+    print(f"{name:58s}", *cells, f"  worse on {worse} of {len(found)}")
+
+
+def main() -> None:
+    """Print the table."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, help="runs.jsonl of the virtual device")
+    parser.add_argument("--traces", type=Path, nargs="*", default=[TRACE])
+    parser.add_argument("--each", action="store_true", help="print every source")
+    given = parser.parse_args()
+    select_kernel("auto")
+    load_kernels()
+    groups: dict[str, Iterable[Source]] = {"recorded": recorded(given.traces), "worlds": worlds()}
+    if given.runs:
+        groups["virtual device"] = virtual(given.runs)
+    print(f"{'':58s} present  belief covered | 50 steps after a change: the same")
+    for name, sources in groups.items():
+        found = []
+        for source in sources:
+            found.append(compare(source))
+            if given.each or name == "recorded":
+                show(f"  {source.name}", found[-1:])
+        show(name, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Belief about step times: a dynamic linear model with mean and covariance.
+
+    T = x'c (1 + error),  c >= least,  c ~ N(mean, P)
+
+x are the features of `policies.step_time.coefficients`. The covariance of what may be wrong with c
+is one matrix S, `spread`: independent errors of the fixed part, of the slope over tokens and its
+bends at the knots, of requests, contexts, prompts, passes and any draft, each worth a share of a
+step. One matrix does four things:
+
+* prior: P = share^2 S, around a roofline (`guess_from_scale`), or a profile with a smaller share;
+* drift: in each step P grows by a small part of S, so that what is not run becomes uncertain;
+* jump: three surprising steps in a row add share^2 S, and the surprise squared along the common
+  level;
+* all loads share c, so an observation of one tells of the others as far as S says.
+
+Along the common level c c' the belief drifts by as much as successive surprises are correlated
+(Mehra, IEEE Trans. Automatic Control 15, 1970): where all step times wander, no K becomes doubtful.
+
+The error of an observation grows with its surprise (a Cauchy weight): one odd step moves little
+even while P is wide. Huber's bound is not enough there, as it counts in units of the wide P.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.step_time.belief_kernel import condition
+from adaptive_spec.policies.step_time.coefficients import (
+    ANY_DRAFT,
+    ANY_DRAFT_CONTEXT,
+    ANY_DRAFT_REQUEST,
+    CONTEXT,
+    FALLS,
+    KNEE,
+    LAST,
+    MOST_FALL,
+    PASS,
+    PASS_REQUEST,
+    PREFILL,
+    REQUEST,
+    SIZE,
+    WIDTHS,
+    guess_from_profile,
+    guess_from_scale,
+)
+from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.step import FloatArray, StepOutcome
+
+_SHARE, _SHARE_OF_PROFILE = 0.3, 0.03
+"""Standard deviation of each part, relative to a step: of a roofline and after a jump; of a
+profile."""
+_BEND, _MINOR = 0.5, 0.3
+"""The same relative to `_SHARE`: of a bend of the slope; of contexts and of any draft."""
+_DRIFT, _DRIFT_STEPS = 1e-6, 16
+"""Of a jump's variance, in each step; steps after which it is added."""
+_LEAST_LEVEL, _MOST_LEVEL, _LEVEL_RATE, _LEVEL_DECAY = 1e-7, 1e-2, 0.1, 0.1
+"""Relative variance by which the level drifts in a step, and how fast that is learned."""
+_NOISE, _LEAST_NOISE, _NOISE_RATE, _NOISE_STEPS = 0.03, 0.003, 0.02, 8
+"""Relative standard deviation of a step: beforehand, at least, how fast it is learned, and steps
+that the first value counts for."""
+_DISBELIEF = 0.3
+"""Error of an observation, relative to its surprise."""
+_CLIP, _JUMP, _JUMP_RATE = 3.0, 1.9, 0.3
+"""A mean of surprises (in standard deviations, clipped) beyond which there was a jump: three steps
+in a row. With two, false alarms cost 0.3 % of throughput where nothing changes."""
+_PROMPT_ERROR = 0.15
+"""Relative error of the time of prompts, which is not linear."""
+
+
+class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is believed of step times, for the next start. Seconds.
+
+    Attributes:
+        mean: [P] of the coefficients.
+        covariance: rows [1], [2], ... [P] of the lower triangle.
+        noise: relative variance of a step's time.
+    """
+
+    mean: list[float]
+    covariance: list[list[float]]
+    noise: Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+    def check(self) -> None:
+        """Raise ValueError if this is no belief."""
+        if len(self.mean) != SIZE or [len(row) for row in self.covariance] != [*range(1, SIZE + 1)]:
+            raise ValueError(f"{SIZE} coefficients and the lower triangle of theirs expected")
+        covariance = self.matrix()
+        if not (np.isfinite(self.mean).all() and np.isfinite(covariance).all()):
+            raise ValueError("every number must be finite")
+        scale = np.sqrt(np.diag(covariance).clip(1e-300))
+        if np.linalg.eigvalsh(covariance / scale / scale[:, None]).min() < -1e-6:
+            raise ValueError("`covariance` must be positive semi-definite")
+
+    def matrix(self) -> FloatArray:
+        """Return the covariance [P, P]."""
+        lower = np.zeros((SIZE, SIZE))
+        for number, row in enumerate(self.covariance):
+            lower[number, : number + 1] = row
+        return lower + np.tril(lower, -1).T
+
+
+class Belief:
+    """Gaussian belief about the coefficients of step times. Seconds.
+
+    Attributes:
+        coefficients: [P] the most likely ones within their bounds.
+        noise: relative variance of a step's time.
+        jumps: times that step times have jumped.
+    """
+
+    def __init__(self, passes: float) -> None:
+        """Believe nothing yet; `passes` of the drafter in a typical step."""
+        self._passes = passes
+        self._mean: FloatArray = np.zeros(SIZE)
+        self._covariance: FloatArray = np.zeros((SIZE, SIZE))
+        self._least: FloatArray = np.zeros(SIZE)
+        self._push: FloatArray = np.zeros(SIZE)
+        self.coefficients: FloatArray = np.zeros(SIZE)
+        self.noise = _NOISE**2
+        self._level, self._surprise, self._before = _LEAST_LEVEL, 0.0, 0.0
+        self._steps = self.jumps = 0
+        self._last = 1, 1, 1e-6
+        """Batch size, tokens of context and seconds of the last step."""
+
+    def begin_with_profile(self, profile: CostProfile) -> None:
+        """Believe a profile."""
+        seconds = profile.seconds[0]
+        self._begin(guess_from_profile(profile), _SHARE_OF_PROFILE, 16, 4096, seconds)
+
+    def restore(self, saved: SavedBelief) -> None:
+        """Believe what was saved, after `begin_with_profile`: as the machine may be another one."""
+        self._mean[:] = saved.mean
+        self._covariance += saved.matrix()
+        self.noise = saved.noise
+
+    def saved(self) -> SavedBelief:
+        """Return what is believed."""
+        symmetric = 0.5 * (self._covariance + self._covariance.T)
+        return SavedBelief(
+            mean=self._mean.tolist(),
+            covariance=[symmetric[n, : n + 1].tolist() for n in range(SIZE)],
+            noise=self.noise,
+        )
+
+    def begin_with_step(self, outcome: StepOutcome, seconds: float) -> None:
+        """Believe a roofline of this step's scale."""
+        guess = guess_from_scale(seconds, outcome)
+        plain = max(seconds - float(guess[PREFILL]) * outcome.prefill_tokens, 0.1 * seconds)
+        self._begin(guess, _SHARE, outcome.batch_size, outcome.context_tokens, plain)
+
+    def _begin(
+        self, guess: FloatArray, share: float, batch: int, context: int, seconds: float
+    ) -> None:
+        self._mean[:] = self.coefficients[:] = guess
+        self._least[FALLS] = -MOST_FALL * guess[0]
+        self._covariance[:] = share**2 * self._spread(batch, context, seconds)
+        self._push[:] = 0.0
+
+    def relative_variance(self, features: FloatArray, seconds: float) -> float:
+        """Variance of what is believed of a step's time, relative to `seconds`; without noise."""
+        return max(float(features @ self._covariance @ features), 0.0) / seconds**2
+
+    def covariance(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Seconds [A] of steps with features `rows` [A, P], and relative covariance [A, A]."""
+        seconds = np.maximum(rows @ self.coefficients, 1e-6)
+        scaled = rows / seconds[:, None]
+        return seconds, scaled @ self._covariance @ scaled.T
+
+    def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
+        """Variance of measured times, relative to `seconds`, with prompts of so many seconds."""
+        share = prompts / seconds
+        return self.noise * (1.0 + share) ** 2 + (_PROMPT_ERROR * share) ** 2
+
+    def error_of(self, outcome: StepOutcome, expected: float) -> float:
+        """Relative variance of the measured time of a step, were the coefficients known."""
+        prompts = float(self.coefficients[PREFILL]) * outcome.prefill_tokens / expected
+        return self.noise + (_PROMPT_ERROR * min(prompts, 1.0)) ** 2
+
+    def learn(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
+        """Take up a step's time; True if step times have jumped."""
+        batch, context = outcome.batch_size, outcome.context_tokens
+        c, covariance = self.coefficients, self._covariance
+        expected = max(float(features @ c), 1e-6)
+        plain = max(expected - float(c[PREFILL]) * outcome.prefill_tokens, 1e-6)
+        self._steps += 1
+        covariance += self._level * c[:, None] * c
+        if self._steps % _DRIFT_STEPS == 0:
+            drift = _DRIFT * _DRIFT_STEPS * _SHARE**2
+            covariance += drift * self._spread(batch, context, plain)
+            covariance += covariance.T  # rounding must not add up to a matrix that is no covariance
+            covariance *= 0.5
+        noise = self.error_of(outcome, expected)
+        total = self.relative_variance(features, expected) + noise
+        off = seconds / expected - 1.0
+        z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
+        self._surprise += _JUMP_RATE * (z - self._surprise)
+        jumped = abs(self._surprise) > _JUMP
+        if jumped:
+            self._surprise, self.jumps = 0.0, self.jumps + 1
+            longer = plain * max(seconds / expected, 1.0)
+            covariance += _SHARE**2 * self._spread(batch, context, longer)
+            covariance += off * off * c[:, None] * c
+        elif not outcome.prefill_tokens:
+            heard = min(max(self._before * z - _LEVEL_DECAY, -4.0), 4.0)
+            level = self._level * math.exp(_LEVEL_RATE * heard)
+            self._level = min(max(level, _LEAST_LEVEL), _MOST_LEVEL)
+            # While the belief is wide, a surprise tells little of the noise.
+            more = (min(off * off, _CLIP**2 * total) - total) * (noise / total) ** 2
+            rate = max(_NOISE_RATE, 1.0 / (_NOISE_STEPS + self._steps))
+            self.noise = min(max(self.noise + rate * more, _LEAST_NOISE**2), 1.0)
+        self._before = z
+        self._last = batch, context, plain
+        variance = (noise + (_DISBELIEF * off) ** 2) * expected**2
+        condition(self._mean, covariance, self._push, self._least, c, features, seconds, variance)
+        return jumped
+
+    def widen(self) -> None:
+        """Doubt what is believed, by as much as a jump does."""
+        batch, context, seconds = self._last
+        self._covariance += _SHARE**2 * self._spread(batch, context, seconds)
+
+    def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
+        """S [P, P]: what may be wrong with the coefficients, each part by a step without prompts."""
+        tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
+        sides = np.zeros((LAST + 9, SIZE))
+        sides[0, 0] = 1.0
+        beyond = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST))) / tokens
+        beyond[1:] *= _BEND
+        sides[1 : LAST + 1, 1 : LAST + 1] = beyond
+        sides[1, PREFILL] = 1.0 / tokens
+        for place, size, share in (
+            (REQUEST, batch, 1.0),
+            (CONTEXT, context, _MINOR),
+            (PREFILL, tokens, 0.3),
+            (PASS, self._passes, 1.0),
+            (PASS_REQUEST, self._passes * batch, 1.0),
+            (ANY_DRAFT, 1.0, _MINOR),
+            (ANY_DRAFT_REQUEST, batch, _MINOR),
+            (ANY_DRAFT_CONTEXT, context, _MINOR),
+        ):
+            sides[place, place] = share / size
+        sides *= seconds
+        return sides.T @ sides

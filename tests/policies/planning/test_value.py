@@ -1,0 +1,103 @@
+"""A trial is run where what it tells is worth more than it costs."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.planning.step_forecast import forecast_step
+from adaptive_spec.policies.planning.value import DEEPER, Value
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepOutcome
+from tests.policies.planning.test_step_forecast import FULL, context
+from tests.policies.step_time.measured_steps import step
+
+KNOWN = np.full(4, 10_000)
+BATCH = 8
+
+
+class Engine:
+    """Eight requests whose drafts are accepted with one hazard; steps have 3 % of noise."""
+
+    def __init__(self, ks: list[int], capability: Capability = FULL) -> None:
+        """Time a hundred steps with these K."""
+        self.cost, self.capability = CostModel(capability), capability
+        self.value = Value(capability, self.cost)
+        self._random, self._step = np.random.default_rng(0), 0
+        for n in range(100):
+            self._run(ks[n % len(ks)])
+
+    def _run(self, k: int, more: int = 0) -> None:
+        seconds = 0.01 + 1e-5 * (BATCH * (1 + k) + more) + 5e-4 * max(k + (more > 0), 1)
+        noise = float(np.exp(0.03 * self._random.standard_normal()))
+        ran: StepOutcome = step(BATCH, k, min(k + (more > 0), 4), seconds * noise)
+        self.cost.learn(msgspec.structs.replace(ran, batch_tokens=BATCH * (1 + k) + more))
+
+    def trials(
+        self,
+        steps: int = 100,
+        observations: IntArray | None = KNOWN,
+        hazard: float = 0.8,
+        prompts: int = 0,
+    ) -> list[int]:
+        """Trials in so many steps, each run at once."""
+        survival: FloatArray = np.repeat(hazard ** np.arange(1.0, 5.0)[:, None], BATCH, axis=1)
+        found = []
+        for _ in range(steps):
+            self._step += 1
+            now = context(
+                self._step, [4] * BATCH, capability=self.capability, prefill_tokens=prompts
+            )
+            forecast = forecast_step(now, survival, self.cost)
+            seen = None if observations is None else observations + self._step
+            trial = self.value.best_trial(forecast, seen)
+            best = int(forecast.best.verify.max())
+            if trial is not None:
+                found.append(trial)
+            self._run(best if trial in (None, DEEPER) else trial, 1 if trial == DEEPER else 0)
+        return found
+
+
+def test_hardly_anything_is_tried_where_every_k_is_known() -> None:
+    assert len(Engine([0, 1, 2, 3, 4]).trials(200)) <= 4
+
+
+def test_a_k_whose_time_is_unknown_is_tried_and_then_no_more() -> None:
+    engine = Engine([1])
+    assert len(set(engine.trials(100, hazard=0.6)) - {DEEPER}) >= 1
+    assert len(engine.trials(100, hazard=0.6)) <= 5
+
+
+def test_steps_of_prompts_try_nothing() -> None:
+    assert Engine([1]).trials(hazard=0.6, prompts=4_000) == []
+
+
+def test_what_is_hopeless_is_hardly_tried() -> None:
+    found = Engine([0, 1]).trials(200, hazard=0.001)
+    assert len(found) - found.count(DEEPER) <= 4
+
+
+def test_hazards_that_were_never_seen_are_tried() -> None:
+    unseen = np.array([5000, 0, 0, 0])
+    assert len(Engine([0, 1, 2, 3, 4]).trials(observations=unseen, hazard=0.3)) > 0
+
+
+def test_where_acceptance_is_not_to_be_tried_it_is_known() -> None:
+    assert len(Engine([0, 1, 2, 3, 4]).trials(200, observations=None)) <= 4
+
+
+def test_one_k_for_all_is_never_tried_one_deeper_for_some() -> None:
+    uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4)
+    found = Engine([1], uniform).trials(observations=np.zeros(4, dtype=np.int64), hazard=0.3)
+    assert found
+    assert DEEPER not in found
+
+
+def test_what_confidence_gains_is_part_of_what_a_trial_costs() -> None:
+    def tried(gain: float) -> int:
+        engine = Engine([1])
+        for _ in range(200):
+            engine.value.ran(gain)
+        return sum(each != DEEPER for each in engine.trials(hazard=0.6))
+
+    assert tried(0.0) > tried(1.0)
