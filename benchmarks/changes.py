@@ -100,13 +100,14 @@ class TrueTimes(CostModel):
 
     def goodput_covariance(
         self, batch_size: int, context_tokens: int, drafts: list[int], depths: list[int]
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds [A] of these steps; nothing about them is uncertain."""
         seconds = [
             self._world.seconds(batch_size + verified, depth)
             for verified, depth in zip(drafts, depths, strict=True)
         ]
-        return np.array(seconds), np.zeros((len(drafts), len(drafts)))
+        nothing = np.zeros((len(drafts), len(drafts)))
+        return np.array(seconds), nothing, nothing
 
 
 class Told(GoodputPolicy):

@@ -11,7 +11,8 @@ Computing 21, 2009) is the gain expected of that, in the two-point form, repeate
 s_a is the standard deviation by which n trials change the difference between a and the plan. A
 trial is run if gradient * horizon > n * cost, and the one with the largest difference is. The
 horizon is the number of steps that this load has been run for, up to a bound (Lindy's law): of a
-load that never returns, a trial tells nothing of use.
+load that never returns, a trial tells nothing of use. It is no longer than what is told lasts: the
+steps in which the belief drifts by s_a.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ _LEAST_NET = 0.05
 _PERIOD = 4
 """Steps from one search for a trial to the next."""
 _REPEATS: FloatArray = np.array([1.0, 4.0, 16.0])
-_HAZARD_DRIFT = 1e-4
+_HAZARD_DRIFT = 3e-5
 """Variance per step of a position's logit while the position is not observed."""
 _UNKNOWN = 0.5
 """Share of an outcome that tells of the position, not of its request."""
-_MOST_EVIDENCE = 1000.0
+_LEAST_EVIDENCE, _MOST_EVIDENCE = 20, 1000
+"""Observations of a position that count after acceptance has changed, and at most."""
 _MOSTLY_PROMPTS = 4
 """Prompt tokens over most drafts from which a step tells of prompts alone."""
 _ADMITTED_RATE = 1.0 / 16.0
@@ -61,12 +63,18 @@ class Value:
         self._ks: IntArray = np.array(capability.uniform_values, dtype=np.int64)
         self._age: FloatArray = np.zeros(capability.max_draft_tokens)
         self._seen: IntArray = np.zeros(capability.max_draft_tokens, dtype=np.int64)
+        self._past: IntArray = np.zeros(capability.max_draft_tokens, dtype=np.int64)
+        """Observations that tell of an acceptance that is gone."""
         self._steps: dict[int, int] = {}
         self._admitted = 0.0
 
     def ran(self, gain: float) -> None:
         """Take up ln goodput of a step's plan over the best plan by history."""
         self._admitted += _ADMITTED_RATE * (gain - self._admitted)
+
+    def acceptance_changed(self) -> None:
+        """What was observed of acceptance is out of date."""
+        self._past = np.maximum(self._seen - _LEAST_EVIDENCE, self._past)
 
     def measures_prompts(self, context: StepContext) -> bool:
         """Whether the time of this step would tell of its prompts alone."""
@@ -82,7 +90,8 @@ class Value:
         """
         context = forecast.context
         if observations is None:
-            observations = np.full(len(self._seen), int(_MOST_EVIDENCE))
+            observations = np.full(len(self._seen), _MOST_EVIDENCE)
+            self._past[:] = 0
             self._age[:] = 0.0
         load = load_bin(context.batch_size)
         self._steps[load] = steps = self._steps.get(load, 0) + 1
@@ -94,7 +103,8 @@ class Value:
         if self.measures_prompts(context):
             return None
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
-        return self._search(forecast, np.minimum(observations, _MOST_EVIDENCE), horizon)
+        evidence = np.minimum(observations - self._past, _MOST_EVIDENCE)
+        return self._search(forecast, evidence, horizon)
 
     def _search(self, forecast: StepForecast, evidence: FloatArray, horizon: float) -> int | None:
         context, cost, best = forecast.context, self.cost, forecast.best
@@ -129,7 +139,7 @@ class Value:
             by, shown = np.vstack((by, 0.0 * by[-1])), np.vstack((shown, 0.0 * shown[-1]))
             verified.append(0)
             depths.append(-1)
-        seconds, times = cost.goodput_covariance(
+        seconds, times, drift = cost.goodput_covariance(
             batch, int(sum(context.context_tokens.tolist())), verified, depths
         )
         tokens = batch + by.sum(axis=1)
@@ -151,13 +161,18 @@ class Value:
         change = apart**2 / (np.diag(times) + noise / n)[:, None, :]  # [n, A, E]
         change = change + (slope - slope[star]) ** 2 @ left.transpose(0, 2, 1)
         change = np.sqrt(np.maximum(change, 1e-16))
-        each = change * _unit_loss(gap[:, None] / change)
+        # What a trial tells lasts until the belief has drifted by as much.
+        drifts = np.diag(drift) + drift[star, star] - 2.0 * drift[star]
+        drifts = drifts + _HAZARD_DRIFT * ((slope - slope[star]) ** 2).sum(axis=1)
+        lasts = change**2 / np.maximum(drifts, 1e-12)[:, None]
+        longest = np.full(len(gap), horizon)
         if cold:
-            each[:, -1] *= _LONG
-        gradient = each.max(axis=1)  # [n, E]
+            longest[-1] *= _LONG
+        each = change * _unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
+        gain = each.max(axis=1)  # [n, E]
         lost = seconds / seconds[star] - tokens / tokens[star]
         lost[:star] += max(self._admitted, 0.0)
-        net = horizon * gradient - n * np.maximum(lost, 0.0)
+        net = gain - n * np.maximum(lost, 0.0)
         net[:, star] = 0.0
         if cold:
             net[:, -1] = 0.0

@@ -164,11 +164,16 @@ class Belief:
         """Variance of what is believed of a step's time, relative to `seconds`; without noise."""
         return max(float(features @ self._covariance @ features), 0.0) / seconds**2
 
-    def covariance(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds [A] of steps with features `rows` [A, P], and relative covariance [A, A]."""
+    def covariance(self, rows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Seconds [A] of steps with features `rows` [A, P], and covariances [A, A].
+
+        The first is that of the logarithms of the seconds; the second is by how much the first
+        grows in a step.
+        """
         seconds = np.maximum(rows @ self.coefficients, 1e-6)
         scaled = rows / seconds[:, None]
-        return seconds, scaled @ self._covariance @ scaled.T
+        drift = _DRIFT * _SHARE**2 * (scaled @ self._spread(*self._last) @ scaled.T)
+        return seconds, scaled @ self._covariance @ scaled.T, drift
 
     def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
         """Variance of measured times, relative to `seconds`, with prompts of so many seconds."""
@@ -224,7 +229,7 @@ class Belief:
         self._covariance += _SHARE**2 * self._spread(batch, context, seconds)
 
     def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
-        """S [P, P]: what may be wrong with the coefficients, each part by a step without prompts."""
+        """S [P, P]: what may be wrong with the coefficients, each part by a plain step."""
         tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
         sides = np.zeros((LAST + 9, SIZE))
         sides[0, 0] = 1.0

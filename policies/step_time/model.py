@@ -132,8 +132,10 @@ class CostModel:
 
     def goodput_covariance(
         self, batch_size: int, context_tokens: int, drafts: list[int], depths: list[int]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Seconds [A] of steps without prompts, and covariance [A, A] of their logarithms.
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Seconds [A] of steps without prompts, covariance [A, A] of their logarithms, and drift.
+
+        The drift [A, A] is by how much that covariance grows in a step.
 
         Args:
             batch_size: of all.

@@ -48,7 +48,7 @@ class Observer:
     def error(self, batch: int, k: int, other: int) -> float:
         """Standard deviation of the logarithm of T(k) / T(other)."""
         rows = np.array([self.features(step(batch, each, each, 1.0)) for each in (k, other)])
-        _, covariance = self.belief.covariance(rows)
+        _, covariance, _ = self.belief.covariance(rows)
         return math.sqrt(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
 
 
