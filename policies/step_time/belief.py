@@ -36,6 +36,7 @@ from adaptive_spec.policies.step_time.coefficients import (
     CONTEXT,
     FALLS,
     KNEE,
+    KNOTS,
     LAST,
     MOST_FALL,
     PASS,
@@ -55,6 +56,8 @@ _SHARE, _SHARE_OF_PROFILE = 0.3, 0.03
 profile."""
 _BEND, _MINOR = 0.5, 0.3
 """The same relative to `_SHARE`: of a bend of the slope; of contexts and of any draft."""
+_FAR = KNOTS.index(192)
+"""Bends up to here are part of the slope that a prompt token has as well."""
 _DRIFT, _DRIFT_STEPS = 1e-6, 16
 """Of a jump's variance, in each step; steps after which it is added."""
 _LEAST_LEVEL, _MOST_LEVEL, _LEVEL_RATE, _LEVEL_DECAY = 1e-7, 1e-2, 0.1, 0.1
@@ -236,6 +239,8 @@ class Belief:
         beyond = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST))) / tokens
         beyond[1:] *= _BEND
         sides[1 : LAST + 1, 1 : LAST + 1] = beyond
+        # Past the knee a draft and a prompt token are the same work.
+        sides[1 : _FAR + 1, PREFILL] = _BEND / tokens
         sides[1, PREFILL] = 1.0 / tokens
         for place, size, share in (
             (REQUEST, batch, 1.0),

@@ -94,6 +94,7 @@ def guess_from_scale(seconds: float, outcome: StepOutcome) -> FloatArray:
     roofline *= verify / max((outcome.batch_tokens + outcome.prefill_tokens) / KNEE, 1.0)
     guess[0] = roofline[0]
     guess[1 : LAST + 1] = np.diff(roofline)
+    guess[PREFILL] = guess[LAST] / WIDTHS[-1]
     return guess
 
 
