@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.engines.ladder import round_down
+from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 
@@ -30,4 +30,4 @@ def with_engine_k_that_runs(context: StepContext) -> StepContext:
     ladder = context.capability.uniform_values
     if context.engine_k in ladder:
         return context
-    return msgspec.structs.replace(context, engine_k=round_down(context.engine_k, ladder))
+    return msgspec.structs.replace(context, engine_k=nearest_allowed(context.engine_k, ladder))
