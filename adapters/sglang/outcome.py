@@ -18,6 +18,10 @@ MOST_IN_FLIGHT = 4
 """Steps launched without results; more than that means that some will never come."""
 
 
+FOUND = "adaptive_spec_found"
+"""Attribute of a result: [B] drafts that were found for each request, where the rest is filler."""
+
+
 class RunningStep(Step):
     """A decode step between its launch and its results.
 
@@ -48,9 +52,20 @@ class Reading:
         accepted: [R] accepted drafts.
         emitted: [R] tokens emitted by the step, once SGLang has applied the results.
         k: K that really ran.
+        verified: [R] drafts verified that a drafter has made: no filler.
     """
 
-    __slots__ = ("accepted", "emitted", "k", "now", "requests", "rows", "seconds", "step")
+    __slots__ = (
+        "accepted",
+        "emitted",
+        "k",
+        "now",
+        "requests",
+        "rows",
+        "seconds",
+        "step",
+        "verified",
+    )
 
     def __init__(
         self, step: RunningStep, seconds: float, now: float, result: Any, batch: Any
@@ -68,6 +83,10 @@ class Reading:
         ]
         self.rows = alive
         self.requests = [batch.reqs[row] for row in alive]
+        found = getattr(result, FOUND, None)
+        self.verified: IntArray = np.full(len(alive), self.k, dtype=np.int64)
+        if found is not None:
+            self.verified = np.minimum(self.verified, found[alive])
         self.accepted: IntArray = np.array([lengths[row] - bonus for row in alive], dtype=np.int64)
         self.emitted: IntArray = -self._lengths()
 
@@ -97,8 +116,9 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
     return StepOutcome(
         step=context.step,
         slots=slots,
-        verified=np.full(len(slots), k, dtype=np.int64),
-        accepted=reading.accepted.clip(0, k),
+        verified=reading.verified,
+        # Filler that happened to be right is no credit to the drafter.
+        accepted=reading.accepted.clip(0, reading.verified),
         emitted=reading.emitted,
         batch_size=size,
         batch_tokens=size * (k + 1),

@@ -6,6 +6,7 @@ Read from `VllmConfig` after vLLM has resolved it. The rules and their reasons a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -47,6 +48,15 @@ _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 _OTHER_PLUGINS = ("dynamic_spec_config",)
 """Keys of `additional_config` by which other plugins set K (vllm-ascend)."""
 
+_STEERING = (
+    "__init__",
+    "schedule",
+    "_update_after_schedule",
+    "update_draft_token_ids",
+    "update_from_output",
+)
+"""Methods of vLLM's schedulers that a controller of K replaces; chained-flow replaces one."""
+
 MISSING = "adaptive_spec_missing"
 """Name under which the gate leaves on `SchedulerConfig` which features this vLLM's source lacks."""
 
@@ -65,9 +75,11 @@ class Support(support.Support, frozen=True, kw_only=True):
     Attributes:
         runner: ``V1`` or ``V2`` model runner.
         missing: features of use here that this vLLM's source lacks -> what is missing.
+        graphs: mode of the CUDA graphs, and how many decode graphs a rank captures for K.
     """
 
     runner: str = ""
+    graphs: str = ""
     missing: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -117,6 +129,7 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
         shadow=tuple(_shadow_reasons(vllm_config, method, runner, missing)),
         missing=missing,
+        graphs=_graphs(vllm_config),
         notes=(
             *(note for note in (fixed_depth, uniform) if note),
             *(f"this vLLM lacks {feature} ({why})" for feature, why in missing.items()),
@@ -280,6 +293,13 @@ def _graphs_at_all(vllm_config: Any) -> bool:
     return bool(vllm_config.compilation_config.cudagraph_mode != CUDAGraphMode.NONE)
 
 
+def _graphs(vllm_config: Any) -> str:
+    mode = str(vllm_config.compilation_config.cudagraph_mode.name)
+    ladder = graph_ladder.captured(vllm_config)
+    count = varlen_graphs.captured_count(vllm_config) or (ladder.graphs if ladder else 0)
+    return f"{mode}:{count}" if count else mode
+
+
 def _shadow_reasons(
     vllm_config: Any, method: str, runner: str, missing: Mapping[str, str]
 ) -> list[str]:
@@ -296,13 +316,20 @@ def _shadow_reasons(
         reasons.append("enable_adaptive_verification already trims")
     if facts.SPARSE_MLA in missing:
         reasons.append("sparse MLA, whose indexer fails on different K in one batch")
-    pipeline = vllm_config.parallel_config.pipeline_parallel_size > 1
-    if pipeline and not vllm_config.scheduler_config.async_scheduling:
-        reasons.append("pipeline parallelism with synchronous scheduling (vllm#52071)")
+    if wrong := wrong_output(vllm_config):
+        reasons.append(wrong)
     reasons += _other_controllers(vllm_config)
     if refusal := mixed_lengths_refusal(vllm_config):
         reasons.append(refusal)
     return reasons
+
+
+def wrong_output(vllm_config: Any) -> str:
+    """Why vLLM's own output is wrong with speculation here; empty if no reason is known."""
+    pipeline = vllm_config.parallel_config.pipeline_parallel_size > 1
+    if pipeline and not vllm_config.scheduler_config.async_scheduling:
+        return "pipeline parallelism with synchronous scheduling (vllm#52071)"
+    return ""
 
 
 def _other_controllers(vllm_config: Any) -> list[str]:
@@ -311,4 +338,21 @@ def _other_controllers(vllm_config: Any) -> list[str]:
     found = [name for name in _OTHER_SETTINGS if getattr(speculation, name, None)]
     if isinstance(added, Mapping):
         found += [name for name in _OTHER_PLUGINS if added.get(name)]
-    return [f"{name} already sets the number of drafts" for name in found]
+    reasons = [f"{name} already sets the number of drafts" for name in found]
+    return reasons + [f"{patched} was replaced by another plugin" for patched in _replaced()]
+
+
+def _replaced() -> list[str]:
+    """Methods of vLLM's schedulers whose code is not vLLM's."""
+    import vllm
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    folder = str(Path(vllm.__file__).parent)
+    found = []
+    for scheduler in (Scheduler, AsyncScheduler):
+        for name in _STEERING:
+            code = getattr(vars(scheduler).get(name), "__code__", None)
+            if code is not None and not code.co_filename.startswith(folder):
+                found.append(f"{scheduler.__name__}.{name}")
+    return found

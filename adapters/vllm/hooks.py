@@ -183,6 +183,7 @@ def start_line(
         policy=controller.policy.name,
         details=(
             f"runner={found.runner}",
+            f"graphs={found.graphs}",
             *([f"second_source={second_source}"] if second_source else []),
         ),
         remarks=(*([advice] if advice else []), *unwritable(controller.config)),

@@ -19,6 +19,7 @@ from adaptive_spec.adapters.vllm.capability import (
     advice_on_kmax,
     detect,
     lookup_placement,
+    wrong_output,
 )
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
@@ -64,6 +65,8 @@ def judge(command: str) -> RecipeReport:
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
     device = config.device_config.device_type
     rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
+    if found.capability is not None and (wrong := wrong_output(config)):
+        rows.append(("refused", f"vLLM's output is wrong with {wrong}; change the command"))
     rows.append(("steered", _steered(found)))
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"

@@ -24,6 +24,7 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import highest_of
 from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
+from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
 from adaptive_spec.policies.acceptance.request_effects import DISCOUNT, RequestEffects
 from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
@@ -73,6 +74,8 @@ class HazardModel:
     Args:
         max_draft_tokens: Kmax.
         prior_hazard: hazard assumed at every position before anything is seen.
+        clients_label: clients choose the labels, so requests unlike the others of a label count
+            less.
 
     Attributes:
         position_effect: [Kmax] b_j.
@@ -82,8 +85,11 @@ class HazardModel:
         observed: number of these observations.
     """
 
-    def __init__(self, max_draft_tokens: int, prior_hazard: float) -> None:
+    def __init__(
+        self, max_draft_tokens: int, prior_hazard: float, *, clients_label: bool = False
+    ) -> None:
         self.max_draft_tokens = max_draft_tokens
+        self._outliers = LabelOutliers(max_draft_tokens) if clients_label else None
         self.effects = RequestEffects()
         self.tasks = TaskEffects()
         logit = float(np.log(prior_hazard / (1.0 - prior_hazard)))
@@ -121,6 +127,9 @@ class HazardModel:
     ) -> None:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, highest = self.effects, highest_of(slots)
+        correction = None
+        if self._outliers is not None and task is not None and task.max(initial=-1) >= 0:
+            correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
         self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
             hazard,
             slots,
@@ -135,8 +144,17 @@ class HazardModel:
             DISCOUNT,
         )
         effects.learn_variance(slope, curvature)
+        if correction is not None:
+            self.position_effect += correction.sum(axis=1) / self._position_evidence
+            unknown[0] += correction.sum(axis=0)
         if task is not None:
             self.tasks.learn(task, unknown[0], unknown[1])
+
+    def forget(self, slots: IntArray) -> None:
+        """Clear the rows of ended requests."""
+        self.effects.forget(slots)
+        if self._outliers is not None:
+            self._outliers.forget(slots)
 
     def impute(
         self,
@@ -200,6 +218,26 @@ class HazardModel:
         self.position_effect, self._position_evidence = effect, evidence
         self.observations = observations
         self.effects.prior_variance = variance
+
+    def _correction(
+        self,
+        outliers: LabelOutliers,
+        hazard: FloatArray,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray,
+    ) -> FloatArray:
+        """[Kmax, B] added to the sums of y - h, so that a label's outliers teach less."""
+        step = Observed.of(self.max_draft_tokens, verified, accepted)
+        pooled = logistic(self.position_effect[:, None] + self.tasks.of(task))
+        return outliers.correction(
+            task,
+            slots,
+            step.residual(pooled).sum(axis=0),
+            step.information(pooled).sum(axis=0),
+            step.residual(hazard) * self.effects.unknown(slots),
+        )
 
     def _learn_positions(self, residual: FloatArray, information: FloatArray) -> None:
         evidence = np.minimum(self._position_evidence, EVIDENCE_LIMIT)

@@ -274,6 +274,7 @@ def test_start_line(engine: Any) -> None:
         "capability=FULL",
         "ladder=0,1,2,3,4",
         "runner=V1",
+        "graphs=NONE",
         "scheduling=sync",
     ):
         assert part in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -57,6 +58,28 @@ def test_the_reason_for_watching_only_is_named(models: dict[str, Path]) -> None:
     steered, rows = answers(f"vllm serve {models['target']} --max-model-len 256 {lossy}")
     assert not steered
     assert "rejection_sample_method=synthetic" in rows["steered"]
+
+
+def test_a_pair_with_which_vllms_output_is_wrong_is_refused(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vllm#52071: this machine starts no pipeline, so the parsed configuration gets one."""
+    from adaptive_spec.adapters.vllm import recipe
+
+    command = f"vllm serve {models['target']} --max-model-len 256 {NGRAM}"
+    assert "refused" not in answers(command)[1]
+    made = recipe._configuration
+
+    def in_a_pipeline(given: str) -> Any:
+        config = made(given)
+        config.parallel_config.pipeline_parallel_size = 2
+        return config
+
+    monkeypatch.setattr(recipe, "_configuration", in_a_pipeline)
+    steered, rows = answers(f"{command} --no-async-scheduling")
+    assert not steered
+    assert "vllm#52071" in rows["refused"]
+    assert "wrong" in rows["refused"]
 
 
 def test_it_says_what_a_larger_kmax_would_give(models: dict[str, Path], tmp_path: Path) -> None:
