@@ -352,8 +352,7 @@ class PlannedPolicy:
         forecast = self._explained
         if forecast is None:
             return {}
-        missing = self._cost.missing_depths(forecast.context.batch_size)
-        numbers = explanation(forecast, missing)
+        numbers = explanation(forecast, self._exploring.value.uncertain(forecast))
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now

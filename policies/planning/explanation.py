@@ -10,12 +10,12 @@ from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import Mode
 
 
-def explanation(forecast: StepForecast, missing: list[int]) -> dict[str, Any]:
+def explanation(forecast: StepForecast, uncertain: list[int]) -> dict[str, Any]:
     """Return the numbers of a step's best plan and of one draft more, JSON-compatible.
 
     Args:
         forecast: of the step.
-        missing: K that steps of this load have not been timed with.
+        uncertain: K of whose step time little is known.
 
     Returns:
         ``batch``: requests of the step. ``k``, ``most_k``: mean and largest K of the best plan.
@@ -23,7 +23,7 @@ def explanation(forecast: StepForecast, missing: list[int]) -> dict[str, Any]:
         over the requests, as far as the plan verifies. ``step_ms``, ``tokens``: duration and
         emitted tokens of the best plan. ``of_none``: its goodput over that of no speculation.
         ``next``: position, acceptance, cost (ms per step) and tokens (per step) of one draft more
-        for every request; absent at the largest K. ``untimed_k``: `missing`.
+        for every request; absent at the largest K. ``untimed_k``: `uncertain`.
     """
     best, batch = forecast.best, forecast.context.batch_size
     mean = forecast.survival.mean(axis=1)
@@ -37,7 +37,7 @@ def explanation(forecast: StepForecast, missing: list[int]) -> dict[str, Any]:
         "step_ms": round(1e3 * best.seconds, 3),
         "tokens": round(forecast.best_tokens, 2),
         "of_none": round(1.0 + forecast.advantage, 3),
-        "untimed_k": missing,
+        "untimed_k": uncertain,
     }
     if k < len(mean):
         numbers["next"] = {

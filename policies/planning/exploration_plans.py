@@ -96,9 +96,11 @@ class Exploring:
             return None
         depth = best.draft_depth if self._k is None else self._k
         if now is None:
-            return unpredicted(context, best.verify, depth, Mode.ON, f"drafting {depth} to try it")
+            return unpredicted(
+                context, best.verify, depth, Mode.ON, f"drafting {depth} to measure it"
+            )
         verify = np.minimum(context.draft_available, now)
-        return unpredicted(context, verify, depth, Mode.ON, f"trying K = {now}")
+        return unpredicted(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:
         """Neither drafts nor the pass that keeps the drafter's state."""

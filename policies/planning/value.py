@@ -44,6 +44,8 @@ _LEAST_EVIDENCE, _MOST_EVIDENCE = 20, 1000
 """Observations of a position that count after acceptance has changed, and at most."""
 _MOSTLY_PROMPTS = 4
 """Prompt tokens over most drafts from which a step tells of prompts alone."""
+_UNCERTAIN = 0.05
+"""Standard deviation of a step time, relative to another, from where it counts as unknown."""
 _ADMITTED_RATE = 1.0 / 16.0
 
 DEEPER = -1
@@ -105,6 +107,22 @@ class Value:
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
         evidence = np.minimum(observations - self._past, _MOST_EVIDENCE)
         return self._search(forecast, evidence, horizon)
+
+    def uncertain(self, forecast: StepForecast) -> list[int]:
+        """K of whose step time, relative to the best plan's, little is known."""
+        context, best = forecast.context, forecast.best
+        batch, kmax = context.batch_size, self._capability.max_draft_tokens
+        steers, ks = self._capability.steers_depth, self._ks.tolist()
+        drafts = [int(np.minimum(context.draft_possible, k).sum()) for k in ks]
+        depths = [k if steers else kmax for k in ks]
+        _, times, _ = self.cost.goodput_covariance(
+            batch,
+            int(context.context_tokens.sum()),
+            [*drafts, int(best.verify.sum())],
+            [*depths, best.draft_depth if steers else kmax],
+        )
+        variance = np.diag(times) + times[-1, -1] - 2.0 * times[-1]
+        return [k for k, each in zip(ks, variance, strict=False) if each > _UNCERTAIN**2]
 
     def _search(self, forecast: StepForecast, evidence: FloatArray, horizon: float) -> int | None:
         context, cost, best = forecast.context, self.cost, forecast.best
