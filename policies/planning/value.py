@@ -105,7 +105,7 @@ class Value:
         if self.measures_prompts(context):
             return None
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
-        evidence = np.minimum(observations - self._past, _MOST_EVIDENCE)
+        evidence = np.clip(observations - self._past, 0, _MOST_EVIDENCE)
         return self._search(forecast, evidence, horizon)
 
     def uncertain(self, forecast: StepForecast) -> list[int]:
