@@ -100,6 +100,8 @@ class Exploring:
                 context, best.verify, depth, Mode.ON, f"drafting {depth} to measure it"
             )
         verify = np.minimum(context.draft_available, now)
+        wanted = int(np.minimum(context.draft_possible, now).sum())
+        self.value.tried(now, int(verify.sum()) / max(wanted, 1))
         return unpredicted(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:

@@ -69,6 +69,12 @@ class Value:
         """Observations that tell of an acceptance that is gone."""
         self._steps: dict[int, int] = {}
         self._admitted = 0.0
+        self._found: FloatArray = np.ones(len(self._ks))
+        """Share of the drafts of each K that the drafter finds; one that copies finds few."""
+
+    def tried(self, k: int, share: float) -> None:
+        """Take up the share of the drafts that a trial of K wanted, and had."""
+        self._found[self._ks == k] = share
 
     def ran(self, gain: float) -> None:
         """Take up ln goodput of a step's plan over the best plan by history."""
@@ -104,6 +110,7 @@ class Value:
             return None
         if self.measures_prompts(context):
             return None
+        self._found += (1.0 - self._found) * _PERIOD / _HORIZON
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
         evidence = np.clip(observations - self._past, 0, _MOST_EVIDENCE)
         return self._search(forecast, evidence, horizon)
@@ -137,11 +144,11 @@ class Value:
         gained = np.sum(forecast.survival, axis=1, where=possible)
         tried = np.sum(reached, axis=1, where=possible)
         drafts = np.cumsum(np.concatenate(([0], possible.sum(axis=1))))
-        use = np.arange(kmax) < ks[:, None]
+        use = (np.arange(kmax) < ks[:, None]) * self._found[:, None]
         by = np.vstack((use * gained, np.sum(forecast.survival, axis=1, where=ours)))
         shown = np.vstack((use * tried, np.sum(reached, axis=1, where=ours)))
         depth = best.draft_depth if steers else kmax
-        verified = [int(n) for n in drafts[ks]] + [int(best.verify.sum())]
+        verified = [int(n) for n in self._found * drafts[ks]] + [int(best.verify.sum())]
         depths = [int(k) if steers else kmax for k in ks] + [depth]
         deeper = depth if steers else round(float(best.verify.mean()))
         star = len(ks)
