@@ -1,16 +1,15 @@
-"""Step times predicted one step ahead: the belief beside the cells and ridge that `goodput` uses.
+"""Is the belief about step times calibrated? Each step is predicted, then learned.
 
-    python benchmarks/step_time_beliefs.py [--runs RUNS.jsonl] [--traces FOLDER_OR_FILE ...]
+    python benchmarks/step_time_beliefs.py [--runs RUNS.jsonl] [--traces FILE ...] [--each]
 
-Sources: recorded steps of real vLLM (a CPU); runs of the virtual device (`--runs`, the file that
-`python -m benchmarks.virtual_device` writes), with 3 % of noise and one step in a hundred three
-times as long; the worlds of `changes.py`. Half-way through a run of the virtual device the level,
-the price of a token or that of a pass changes.
+Sources: recorded steps of a real vLLM on a CPU; the worlds of `changes.py`; runs of the virtual
+device (`--runs`, the file that `python -m benchmarks.virtual_device` writes), with 3 % of noise and
+one step in a hundred three times as long. Half-way through a run of the virtual device the level or
+the price of drafts changes.
 
 Columns: log predictive score per step (Student's t with four degrees of freedom on the logarithm
-of the time; higher is better) of the present model and of the belief; share of steps in the
-belief's 90 % interval; the same for the 50 steps after a change. The present model knows no
-spread: it is given that of its own errors in the last 64 steps.
+of the time; higher is better); share of steps in the 90 % interval; both again for the 50 steps
+after a change.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import load_kernels, select_kernel
 from adaptive_spec.policies.step_time.belief import Belief
 from adaptive_spec.policies.step_time.coefficients import features_of
-from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.padding import Padding
 from adaptive_spec.sim.fit.trace_steps import read_traced_steps
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
-from benchmarks.changes import GPUS, ISSUE
+from benchmarks.changes import GPUS, ISSUE, always
 from benchmarks.policy_loop import KMAX, NOISE, World, run
 from benchmarks.virtual_device.device import DEVICES, Charge
 from benchmarks.virtual_device.runs import RunFile
@@ -51,7 +49,6 @@ _T_CONSTANT = (
     - math.lgamma(0.5 * FREEDOM)
     - 0.5 * math.log(FREEDOM * math.pi)
 )
-WINDOW = 64
 
 
 class Source(NamedTuple):
@@ -64,10 +61,9 @@ class Source(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Log scores [steps] of both models, and whether the belief's interval held the step."""
+    """Log scores [steps], and whether the 90 % interval held the step."""
 
-    present: list[float]
-    belief: list[float]
+    score: list[float]
     covered: list[bool]
     change: int | None
 
@@ -81,41 +77,33 @@ def log_score(error: float, scale: float) -> float:
     )
 
 
-def compare(source: Source) -> Scores:
-    """Let both models predict each step, then learn it."""
+def predict(source: Source) -> Scores:
+    """Predict each step, then learn it."""
     capability = source.capability
-    padding, kmax = Padding(capability), capability.max_draft_tokens
-    present, belief = CostModel(capability), Belief(0.5 * kmax)
-    errors: list[float] = []
-    scores = Scores([], [], [], None)
-    begun = by_prompts = False
+    padding, belief = Padding(capability), Belief(0.5 * capability.max_draft_tokens)
+    score: list[float] = []
+    covered: list[bool] = []
     change: int | None = None
+    begun = by_prompts = False
     for place, outcome in enumerate(source.outcomes):
         if place == source.change:
-            change = len(scores.belief)
+            change = len(score)
         if not (outcome.seconds > 0.0 and outcome.batch_size):
             continue
         passes = float(outcome.draft_depth or capability.off_pass)
-        features = features_of(outcome, padding.of(outcome.batch_tokens), passes)
+        row = features_of(outcome, padding.of(outcome.batch_tokens), passes)
         prompts = outcome.prefill_tokens > outcome.batch_tokens
         if not begun or (by_prompts and not prompts):
             belief.begin_with_step(outcome, outcome.seconds)
             begun, by_prompts = True, prompts
         else:
-            error = math.log(outcome.seconds / max(present.predict(outcome), 1e-6))
-            usual = sorted(abs(e) for e in errors[-WINDOW:])
-            scale = 1.4826 * usual[len(usual) // 2] if len(usual) > 8 else 0.3
-            scores.present.append(log_score(error, max(scale, 0.003)))
-            errors.append(error)
-            expected = max(float(features @ belief.coefficients), 1e-6)
-            variance = belief.relative_variance(features, expected)
+            expected = max(float(row @ belief.coefficients), 1e-6)
+            variance = belief.relative_variance(row, expected)
             deviation = math.sqrt(variance + belief.error_of(outcome, expected))
-            error = math.log(outcome.seconds / expected)
-            scores.belief.append(log_score(error, deviation))
-            scores.covered.append(abs(outcome.seconds / expected - 1.0) < NORMAL_90 * deviation)
-        present.learn(outcome)
-        belief.learn(outcome, features, outcome.seconds)
-    return scores._replace(change=change)
+            score.append(log_score(math.log(outcome.seconds / expected), deviation))
+            covered.append(abs(outcome.seconds / expected - 1.0) < NORMAL_90 * deviation)
+        belief.learn(outcome, row, outcome.seconds)
+    return Scores(score, covered, change)
 
 
 def recorded(files: Iterable[Path]) -> Iterator[Source]:
@@ -223,28 +211,28 @@ def worlds() -> Iterator[Source]:
 
     for batch in (4, 64):
         for name, world in GPUS.items():
-            yield of(name, lambda _, world=world: world, batch, None)
+            yield of(name, always(world), batch, None)
         for part in ("fixed", "token", "draft"):
             for factor in (1 / 30, 1 / 5, 5.0, 30.0):
                 new = ISSUE._replace(**{part: getattr(ISSUE, part) * factor})
-                name = f"{part} x {factor:.3g}"
-                yield of(name, lambda step, new=new: new if step >= 500 else ISSUE, batch, 500)
+                yield of(f"{part} x {factor:.3g}", becomes(new), batch, 500)
+
+
+def becomes(new: World) -> Callable[[int], World]:
+    """The world of the issue, and another one from step 500 on."""
+    return lambda step: new if step >= 500 else ISSUE
 
 
 def show(name: str, found: list[Scores]) -> None:
     """One row of the table: mean over sources of each column."""
-    after = [s for s in found if s.change is not None]
-    spans = [slice(s.change, (s.change or 0) + AFTER) for s in after]
-    rows = [(np.mean(s.present), np.mean(s.belief), np.mean(s.covered)) for s in found]
-    cells = [f"{value:7.3f}" for value in np.mean(rows, axis=0)]
-    if after:
-        late = [
-            (np.mean(s.present[w]), np.mean(s.belief[w]), np.mean(s.covered[w]))
-            for s, w in zip(after, spans, strict=True)
-        ]
-        cells += [f"{value:7.3f}" for value in np.mean(late, axis=0)]
-    worse = sum(belief < present for present, belief, _ in rows)
-    print(f"{name:58s}", *cells, f"  worse on {worse} of {len(found)}")
+    rows = [(np.mean(s.score), np.mean(s.covered)) for s in found]
+    late = [
+        (np.mean(s.score[s.change : s.change + AFTER]), np.mean(s.covered[s.change :][:AFTER]))
+        for s in found
+        if s.change is not None
+    ]
+    cells = [f"{value:7.3f}" for part in (rows, late) if part for value in np.mean(part, axis=0)]
+    print(f"{name:58s}", *cells)
 
 
 def main() -> None:
@@ -260,11 +248,11 @@ def main() -> None:
     groups: dict[str, Iterable[Source]] = {"recorded": recorded(given.traces), "worlds": worlds()}
     if given.runs:
         groups["virtual device"] = virtual(given.runs)
-    print(f"{'':58s} present  belief covered | 50 steps after a change: the same")
+    print(f"{'':58s}   score covered | 50 steps after a change: the same")
     for name, sources in groups.items():
         found = []
         for source in sources:
-            found.append(compare(source))
+            found.append(predict(source))
             if given.each or name == "recorded":
                 show(f"  {source.name}", found[-1:])
         show(name, found)

@@ -124,7 +124,7 @@ def test_a_step_without_drafts_is_timed_again_now_and_then_where_speculation_gai
     trace = run(goodput(0), lambda _: world, lambda _: 256, 1500, 0)
     assert 2 <= np.count_nonzero(trace.k[300:] == 0.0) <= 8
     good = GPUS["H100, 8B"]
-    assert np.count_nonzero(run(goodput(0), lambda _: good, lambda _: 4, 900, 0).k[300:] == 0) == 0
+    assert np.count_nonzero(run(goodput(0), lambda _: good, lambda _: 4, 900, 0).k[300:] == 0) <= 2
 
 
 @pytest.mark.parametrize("batch", [64, 256])
