@@ -12,16 +12,14 @@ from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import IntArray
 
 
-def _as_planned(
-    _: Exploring, forecast: StepForecast, verify: IntArray, depth: int, observations: IntArray
-) -> Explored:
+def _as_planned(_: Exploring, forecast: StepForecast, verify: IntArray, depth: int) -> Explored:
     return Explored(verify, depth)
 
 
 @contextmanager
 def without_exploration() -> Iterator[None]:
-    """Neither deeper drafts nor K that were not timed."""
+    """Nothing is tried."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Exploring, "extended", _as_planned)
-        patch.setattr(Exploring, "timed", lambda *_: None)
+        patch.setattr(Exploring, "tried", lambda *_: None)
         yield
