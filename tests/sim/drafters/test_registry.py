@@ -13,18 +13,6 @@ NAMES = [family.name for family in FAMILIES]
 TREES = ["eagle_tree", "eagle2_tree", "medusa", "token_tree"]
 
 
-def test_every_family_of_the_issue_is_there():
-    assert set(NAMES) >= {
-        "none", "draft_model", "eagle", "eagle2_tree", "medusa", "lookahead", "early_exit",
-        "ngram", "suffix", "mtp", "block", "token_tree",
-    }  # fmt: skip
-
-
-def test_each_is_listed_with_summary_and_source():
-    assert len(NAMES) == len(set(NAMES))
-    assert all(family.source for family in FAMILIES)
-
-
 def test_an_unknown_name_is_an_error_that_lists_the_names():
     with pytest.raises(ConfigError) as error:
         drafter("eegle")
