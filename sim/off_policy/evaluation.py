@@ -10,19 +10,12 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.off_policy.doubly_robust import Estimates, estimate
 from adaptive_spec.sim.off_policy.draws import DrawKind, kind_of_draw
-from adaptive_spec.sim.off_policy.estimators import (
-    Columns,
-    effective_blocks,
-    effective_samples,
-    estimate,
-    mean_weight,
-)
 from adaptive_spec.sim.off_policy.intervals import Estimate, Linearised, block_of_step, ratio
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace
 from adaptive_spec.sim.off_policy.replayed import Replayed
-from adaptive_spec.sim.off_policy.step_model import StepModel
-from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
+from adaptive_spec.sim.off_policy.step_model import StepModel, StepTimeRegression
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.step import IntArray
 
@@ -37,11 +30,9 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: as it was asked for.
-        doubly_robust, snips, ips: see `estimators`; None where nothing matched.
+        doubly_robust: see `doubly_robust`; None where nothing matched.
         gain: doubly robust over what ran, from the same steps.
         model: predicted, without any correction by weights.
-        unweighted: of the steps or requests that ran the policy's K, as they come; biased wherever
-            K depended on something that matters.
         support: mean weight, about the share of the policy's decisions that the log could have
             run: 1 if all.
         effective_samples: independent samples that the weighted ones are worth.
@@ -54,10 +45,7 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     doubly_robust: Estimate | None
     gain: Estimate | None
-    snips: Estimate | None
-    ips: Estimate | None
     model: Estimate
-    unweighted: Estimate | None
     support: Estimate
     effective_samples: float
     matched: float
@@ -168,39 +156,32 @@ class _Summary(NamedTuple):
 
     def value(self, policy: Replayed, time: StepTimeRegression) -> PolicyValue:
         """Return the estimates of a policy from its terms."""
-        columns = Columns(policy.terms, np.array(policy.shifts), time)
-        found = estimate(columns, self.kind)
-        support = self._interval(mean_weight(columns))
-        assert support is not None
-        model = self._interval(found.model)
-        assert model is not None
+        found = estimate(policy.terms, np.array(policy.shifts), time, self.kind, self.block)
         robust = found.doubly_robust
+        support = self._interval(found.support)
         return PolicyValue(
             policy=policy.name,
-            doubly_robust=self._interval(robust),
+            doubly_robust=None if robust is None else self._interval(robust),
             gain=None if robust is None else self._interval(robust.over(found.logged)),
-            snips=self._interval(found.snips),
-            ips=self._interval(found.ips),
-            model=model,
-            unweighted=self._interval(found.unweighted),
+            model=self._interval(found.model),
             support=support,
-            effective_samples=effective_samples(columns, self.kind),
-            matched=float(columns["matched"].sum() / columns["requests"].sum()),
+            effective_samples=found.samples,
+            matched=found.matched,
             wants_deeper=policy.deeper / len(policy.terms),
-            problem=self._problem(columns, support),
+            problem=_problem(found, support),
         )
 
-    def _interval(self, estimated: Linearised | None) -> Estimate | None:
-        return None if estimated is None else estimated.interval(self.block, self.confidence)
+    def _interval(self, estimated: Linearised) -> Estimate:
+        return estimated.interval(self.block, self.confidence)
 
-    def _problem(self, columns: Columns, support: Estimate) -> str:
-        if not columns["matched"].any():
-            return "no recorded decision is one it would have made"
-        if support.high < _LEAST_SUPPORT:
-            return f"only {support.value:.0%} of its decisions had a chance to be recorded"
-        samples = effective_samples(columns, self.kind)
-        if samples < _FEWEST_SAMPLES:
-            return f"the matching decisions are worth {samples:.0f} samples: record for longer"
-        if effective_blocks(columns, self.block) < _FEWEST_BLOCKS:
-            return "a few unlikely decisions carry the estimate: record with more even odds of K"
-        return ""
+
+def _problem(found: Estimates, support: Estimate) -> str:
+    if found.doubly_robust is None:
+        return "no recorded decision is one it would have made"
+    if support.high < _LEAST_SUPPORT:
+        return f"only {support.value:.0%} of its decisions had a chance to be recorded"
+    if found.samples < _FEWEST_SAMPLES:
+        return f"the matching decisions are worth {found.samples:.0f} samples: record for longer"
+    if found.by_block < _FEWEST_BLOCKS:
+        return "a few unlikely decisions carry the estimate: record with more even odds of K"
+    return ""

@@ -8,8 +8,8 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import Policy
+from adaptive_spec.sim.off_policy.doubly_robust import StepTerms
 from adaptive_spec.sim.off_policy.draws import DrawKind, context_before_draw
-from adaptive_spec.sim.off_policy.estimators import StepTerms
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep
 from adaptive_spec.sim.off_policy.step_model import StepModel, expected_tokens
 from adaptive_spec.step import FloatArray, IntArray, SpecPlan
@@ -76,10 +76,8 @@ class Replayed:
             seconds=ran.seconds,
             prefill_tokens=float(ran.prefill_tokens),
             matched=float(same.sum()),
-            matched_tokens=float(emitted[same].sum()),
             weights=float(weight.sum()),
             squares=float((weight**2).sum()),
-            weighted_tokens=float(weight @ emitted),
             model_tokens=float(expected_tokens(survival, plan.verify).sum()),
             model_seconds=model.time.predict(features),
             weighted_errors=float(weight @ errors),
