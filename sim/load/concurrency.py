@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from adaptive_spec.sim.load.arrivals import Piece, piecewise
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.load.shapes import Piece, piecewise
 
 
 class VaryingClosedLoad:

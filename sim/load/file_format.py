@@ -11,15 +11,13 @@ import msgspec
 from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.azure import is_azure
-from adaptive_spec.sim.load.servegen import COLUMNS as SERVEGEN_COLUMNS
 from adaptive_spec.sim.load.text_file import header_of
 from adaptive_spec.sim.text_rows import read_lines
 
 FORMATS = (
     "CSV with TIMESTAMP,ContextTokens,GeneratedTokens or arrival_s,input_tokens,output_tokens "
-    "(Azure), JSON lines with timestamp,input_length,output_length (Mooncake), CSV with "
-    + ",".join(SERVEGEN_COLUMNS)
-    + " (ServeGen), a directory with a step trace, or a description in a .yaml file"
+    "(Azure), JSON lines with timestamp,input_length,output_length (Mooncake), a directory with a "
+    "step trace, or a description in a .yaml file"
 )
 
 
@@ -28,7 +26,6 @@ class LoadFormat(enum.Enum):
 
     AZURE = "azure"
     MOONCAKE = "mooncake"
-    SERVEGEN = "servegen"
     STEP_TRACE = "step trace"
     DESCRIPTION = "description"
 
@@ -46,11 +43,8 @@ def format_of(path: Path) -> LoadFormat:
         number, row = next(lines, (0, b""))
     if row.lstrip().startswith(b"{"):
         return _json_lines(path, number, row)
-    header = header_of(path)
-    if is_azure(header):
+    if is_azure(header_of(path)):
         return LoadFormat.AZURE
-    if set(SERVEGEN_COLUMNS) <= set(header):
-        return LoadFormat.SERVEGEN
     raise DataError(f"{path}, row 1: not a load that can be read; expected {FORMATS}")
 
 

@@ -112,21 +112,17 @@ def estimate(
         total = shifts.sum(axis=0)
         unsure = max(float(total @ time.covariance() @ total), 0.0)
         robust = rate(column["model_tokens"] + column["weighted_errors"], seconds, unsure)
+    by_block: FloatArray = np.bincount(block, weights=weights).astype(np.float64)
     return Estimates(
         logged=rate(column["tokens"], measured),
         doubly_robust=robust,
         model=rate(column["model_tokens"], predicted),
         support=ratio(weights, column["requests"]),
         samples=_effective(weights / per_draw, float((squares / per_draw).sum())),
-        by_block=_effective_blocks(weights, block),
+        by_block=_effective(by_block, float(by_block @ by_block)),
         matched=float(column["matched"].sum() / column["requests"].sum()),
     )
 
 
 def _effective(weights: FloatArray, squares: float) -> float:
     return float(weights.sum()) ** 2 / squares if squares else 0.0
-
-
-def _effective_blocks(weights: FloatArray, block: IntArray) -> float:
-    by_block = np.bincount(block, weights=weights)
-    return _effective(by_block, float(by_block @ by_block))
