@@ -19,9 +19,7 @@ from adaptive_spec.sim.load.arrivals import (
     reshaped,
     sliced,
 )
-from adaptive_spec.sim.load.azure import read_azure
-from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad
-from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
+from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad, TenantMix, VaryingClosedLoad
 from adaptive_spec.sim.load.description import (
     Concurrency,
     Description,
@@ -29,14 +27,10 @@ from adaptive_spec.sim.load.description import (
     Tenant,
     read_description,
 )
-from adaptive_spec.sim.load.file_format import LoadFormat, format_of
-from adaptive_spec.sim.load.lengths import TokenLaw, with_lengths
 from adaptive_spec.sim.load.load_text import Closed, LoadOptions, Steady, parse_text
-from adaptive_spec.sim.load.mooncake import read_mooncake
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.load.request import Request, TokenLaw, requests_of, with_lengths
 from adaptive_spec.sim.load.step_trace import read_step_trace
-from adaptive_spec.sim.load.tenants import TenantMix
+from adaptive_spec.sim.load.trace_files import LoadFormat, format_of, read_azure, read_mooncake
 
 _DEEPEST = 8
 

@@ -38,7 +38,7 @@ import msgspec
 from adaptive_spec.bounded_read import decode_yaml, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.arrivals import NonNegative, Piece, Positive
-from adaptive_spec.sim.load.lengths import LogNormalTokens, Tokens
+from adaptive_spec.sim.load.request import LogNormalTokens, Tokens
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,9 +19,8 @@ from adaptive_spec.sim.fit.calibration import (
     calibration_error,
     ranking_quality,
 )
-from adaptive_spec.sim.fit.estimators import fit_head
-from adaptive_spec.sim.fit.fitting import fit_sources, fit_steps
-from adaptive_spec.sim.fit.steps import Steps, joined
+from adaptive_spec.sim.fit.fitting import fit_head, fit_sources, fit_steps
+from adaptive_spec.sim.fit.sources import Steps, joined
 from adaptive_spec.sim.fit.table import average_hazards, observed_drafts
 
 pytest.importorskip("sklearn")

@@ -17,8 +17,7 @@ from adaptive_spec.sim.load.arrivals import (
     reshaped,
     sliced,
 )
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.load.request import Request, requests_of
 
 VALUE = st.one_of(st.just(0.0), st.floats(1e-3, 1e3))
 PIECES = st.lists(st.builds(Piece, st.floats(0.01, 1e3), VALUE, VALUE), min_size=1, max_size=6)

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
-from adaptive_spec.sim.load.azure import read_azure
 from adaptive_spec.sim.load.builder import parse_load
-from adaptive_spec.sim.load.mooncake import read_mooncake
+from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
 
 AZURE = "arrival_s,input_tokens,output_tokens\n"
 DATED = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from adaptive_spec.sim.load.base import TenantMix
 from adaptive_spec.sim.load.builder import parse_load
-from adaptive_spec.sim.load.tenants import TenantMix
 
 AZURE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{at + 1},2\n" for at in range(9))
 

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals
-from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
+from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad, TenantMix
 from adaptive_spec.sim.load.description import Tenant
-from adaptive_spec.sim.load.lengths import LogNormalTokens, drawn, with_lengths
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.request import ANY_RECORD, Request
-from adaptive_spec.sim.load.tenants import TenantMix
+from adaptive_spec.sim.load.request import (
+    ANY_RECORD,
+    LogNormalTokens,
+    Request,
+    drawn,
+    requests_of,
+    with_lengths,
+)
 
 
 def at(times):
