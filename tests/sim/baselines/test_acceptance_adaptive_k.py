@@ -105,7 +105,7 @@ def test_every_so_many_steps_a_probe_drafts_and_verifies_kmax() -> None:
     assert engine.verified(32) == [5, *[0] * 15] * 2
 
 
-def test_probes_bring_a_revived_drafter_back_and_without_them_off_is_for_ever() -> None:
+def test_only_probes_bring_a_revived_drafter_back() -> None:
     for probe_interval, k in ((8, 5), (0, 0)):
         options = {"window": 8, "probe_interval": probe_interval}
         engine = TinyEngine(adaptive(**options), accepts=0, batch=8)

@@ -36,7 +36,7 @@ def threshold_of(policy: Policy) -> float:
     return low
 
 
-def test_drafting_ends_after_the_first_position_whose_bound_is_below_lambda() -> None:
+def test_drafting_ends_after_the_first_bound_below_lambda() -> None:
     signal = np.full((1, KMAX), entropy_at(0.51))
     signal[0, 2] = entropy_at(0.49)
     assert live_drafts(make(ADAEDL), np.full((1, KMAX), np.nan), signal) == ([3], 3)

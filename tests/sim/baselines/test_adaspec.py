@@ -64,7 +64,7 @@ def test_it_drafts_on_while_probabilities_are_high(tmp_path: Path) -> None:
     assert draft(ready(tmp_path), [0.99, 0.99, 0.99, 0.99, 0.99]) == 5
 
 
-def test_it_stops_after_the_pass_whose_probability_lowers_goodput_and_keeps_it(
+def test_it_stops_after_the_pass_that_lowers_goodput_and_keeps_it(
     tmp_path: Path,
 ) -> None:
     # Predicted with .9 and then .85 on average, the second pass is worth it; in truth it is not.

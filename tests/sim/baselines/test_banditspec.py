@@ -36,7 +36,7 @@ def test_ucb_takes_turns_first() -> None:
     assert rounds(engine, 13)[:7] == [1, 2, 3, 4, 1, 2, 3]
 
 
-def test_ucb_is_greedy_after_its_turns_because_every_arm_has_the_same_bonus() -> None:
+def test_ucb_is_greedy_after_its_turns() -> None:
     # K = 1 looks best in its turns, then the drafter gets better; nobody tries it.
     engine = TinyEngine(bandit(UCB, generation_tokens=0), accepts=1, seconds=COST)
     engine.run(30)

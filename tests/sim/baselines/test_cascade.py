@@ -94,7 +94,7 @@ def test_it_switches_off_where_one_draft_does_not_pay_until_the_next_test() -> N
     assert ks(plans)[11:].count(1) >= 2  # tested again
 
 
-def test_a_draft_that_is_always_accepted_does_not_pay_if_time_doubles_and_more() -> None:
+def test_a_sure_draft_does_not_pay_if_time_more_than_doubles() -> None:
     plans = drive(make(CASCADE, **QUICK), 12, lambda k: k, lambda k: 1.0 + 1.2 * k)
     assert ks(plans)[5:11] == [0] * 6
 

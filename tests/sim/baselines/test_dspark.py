@@ -10,7 +10,7 @@ import pytest
 from adaptive_spec import Level
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.baselines.papers.temperature_scaling import TemperatureScaling
-from adaptive_spec.sim.baselines.parts.log_odds import log_odds, sigmoid
+from adaptive_spec.sim.baselines.parts.drafts import log_odds, sigmoid
 
 from .baseline_support import (
     KMAX,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 
 from .baseline_support import context, make, simulated
 
@@ -51,7 +51,7 @@ def test_without_confidence_or_with_one_k_per_batch_the_base_k_runs() -> None:
     assert policy.plan(context(2, capability=uniform, confidence=shown)).verify.tolist() == [3, 3]
 
 
-def test_equal_survivals_go_to_the_shallower_position_then_the_earlier_request() -> None:
+def test_equal_survivals_go_to_shallow_positions_then_early_requests() -> None:
     survival = np.ones((3, 4))
     full = np.full(3, 4)
     ranked = [most_likely(survival, full, budget).tolist() for budget in (0, 1, 2, 3, 4, 8, 99)]

@@ -46,7 +46,7 @@ def test_large_batches_switch_off() -> None:
     assert chosen(64) == 0
 
 
-def test_batch_sizes_between_measured_ones_are_interpolated_and_beyond_them_flat() -> None:
+def test_batch_sizes_are_interpolated_and_beyond_the_measured_flat() -> None:
     depths = [chosen(batch) for batch in (16, 24, 32, 40, 48, 56, 64, 500)]
     assert depths == sorted(depths, reverse=True)
     assert depths[0] == 3

@@ -128,7 +128,7 @@ def test_a_whole_tree_accepts_at_least_what_the_chain_does_everywhere(name):
     assert (accepted_by_tree(shaped, made.most_drafts(data.depth)) >= data.accepted).all()
 
 
-def test_a_dynamic_tree_with_all_its_candidates_accepts_at_least_what_the_chain_does():
+def test_a_grown_tree_of_all_candidates_accepts_what_the_chain_does():
     data = chain_data((0.7, 0.7, 0.6, 0.6))
     made = drafter("eagle2_tree:levels=4,branching=3,nodes=30")  # 3 + 3 * 9 candidates
     shaped = made.shape(data, np.random.default_rng(0))

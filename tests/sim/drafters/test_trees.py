@@ -110,7 +110,7 @@ def test_extreme_draws_stay_in_range():
     assert (ranks[1:] == NEVER).all()
 
 
-def test_the_true_path_goes_on_behind_a_miss_where_the_next_step_would_start():
+def test_behind_a_miss_the_true_path_goes_on_as_the_next_step():
     #          position: 0  1  2  3  4  5
     data = data_of([2, 1, 0, 1, 0, 3], record=6, depth=3)
     path = true_path(data, 3)
