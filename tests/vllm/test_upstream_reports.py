@@ -211,9 +211,7 @@ def accepted_by_place(record: list[tuple[Any, Any, Any]]) -> dict[tuple[str, int
     for context, _, outcome in record:
         if outcome is None:
             continue
-        before = dict(
-            zip(context.slots.tolist(), context.context_tokens.tolist(), strict=True)
-        )
+        before = dict(zip(context.slots.tolist(), context.context_tokens.tolist(), strict=True))
         name_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
         for slot, verified, accepted in zip(
             outcome.slots.tolist(), outcome.verified, outcome.accepted, strict=True
@@ -273,7 +271,7 @@ def test_drafts_behind_the_end_of_a_grammar_are_neither_verified_nor_learned(
     if not asynchronous:
         assert verified <= sum(validated), "a draft that the grammar rejected became a label"
     # The step that ends a request verifies no more than the grammar lets it.
-    for context, _, outcome in record:
+    for _context, _, outcome in record:
         if outcome is not None:
             assert (outcome.accepted <= outcome.emitted).all()
     assert engine.controller.counters.failures == {}
