@@ -38,6 +38,7 @@ from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import driver
 from adaptive_spec.engines.driver import Ahead
 from adaptive_spec.engines.fail_open import fail_open
+from adaptive_spec.engines.hints import NestedHints
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy_helpers import nearest_allowed
@@ -99,8 +100,8 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self.only_watch = only_watch
         if controller is not None:
             counters, honoured = controller.counters, controller.config.hints
-            reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
-            table = RequestTable(controller.slots, reader.read)
+            hints = NestedHints(counters.ignored_hint, honoured, counters.name_task)
+            table = RequestTable(controller.slots, RequestReader(hints).read)
             self._builder = ContextBuilder(scheduler, controller.capability, table)
 
     # ------------------------------------------------------------- SGLang asks
