@@ -292,6 +292,32 @@ def test_recurrent_state_survives_prefix_caching(
     assert max(copied) > 0, "no state was taken from the middle of accepted drafts"
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("family", HYBRIDS, indirect=True)
+def test_off_reuses_as_much_of_a_hybrids_prefixes_as_no_speculation(family: Served) -> None:
+    """vllm#49548, #51575: on a hybrid a configured drafter changed what prefix caching reuses."""
+    jobs = across_blocks(BLOCK[family.name])
+    options = {
+        "max_model_len": 2 * BLOCK[family.name] + 100,
+        "enable_prefix_caching": True,
+        "block_size": 32,
+    }
+    off = {"policy": "off", "kernel": "numpy", "fail_open": {"max_decision_ms": 60_000}}
+    found = {}
+    for arm, adaptive in {"never": None, "off": off}.items():
+        with pytest.MonkeyPatch.context() as patch:
+            aligned_states.mamba_align(patch)
+            engine = family.engine(adaptive, **options)
+            reused = count_reused(engine, patch)
+            before = engine.steps
+            engine.run(jobs)
+            blocks = engine.scheduler.kv_cache_manager.block_pool.num_gpu_blocks
+            found[arm] = (engine.steps - before, sum(reused), blocks)
+            family.close()
+    print("HYBRID", family.name, found)
+    assert found["never"] == found["off"]
+
+
 @pytest.mark.parametrize("family", ["qwen3_next_mtp"], indirect=True)
 @SCHEDULING
 def test_recurrent_state_survives_preemption(
