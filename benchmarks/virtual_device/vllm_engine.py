@@ -133,9 +133,7 @@ class VllmEngine:
         tokenizer = self._engine.get_tokenizer()
         return [list(tokenizer.encode(prompt)) for prompt in prompts]
 
-    def submit(
-        self, job: Job, temperature: float, hints: dict[str, Any] | None = None
-    ) -> None:
+    def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
         """Send a request, with `vllm_xargs`."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind

@@ -23,8 +23,8 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import highest_of
-from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
 from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
+from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
 from adaptive_spec.policies.acceptance.request_effects import DISCOUNT, RequestEffects
 from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 from adaptive_spec.step import BoolArray, FloatArray, IntArray

@@ -1,8 +1,8 @@
 """Requests whose drafts are unlike those of the others with the same task label.
 
 Any client can send any label. A request whose acceptance is far from the median of the requests
-with its label keeps its own effect u_i, and loses its share in what all of them have in common: what
-the request has taught b_j and v_t is taken back as far as its weight falls. With d_i the request's
+with its label keeps its own effect u_i and loses its share in what they have in common: what the
+request has taught b_j and v_t is taken back as far as its weight falls. With d_i the request's
 deviation in logits, shrunk to 0 while little is known, and m the label's median of the d_i,
 
     weight = min(1, (REACH / |d_i - m|) ** 2).

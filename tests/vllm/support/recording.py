@@ -68,9 +68,7 @@ def rate(record: list[tuple[Any, Any, Any]], begins: str) -> float:
     return sum(accepted for _, accepted in pairs) / sum(verified for verified, _ in pairs)
 
 
-def accepted_by_place(
-    record: list[tuple[Any, Any, Any]], k: int
-) -> dict[tuple[str, int], int]:
+def accepted_by_place(record: list[tuple[Any, Any, Any]], k: int) -> dict[tuple[str, int], int]:
     """(request, tokens before) of each step with K drafts -> accepted drafts."""
     return {
         (name, before): accepted
