@@ -2,7 +2,7 @@
 
 The hazard is the probability that draft j is accepted given that the drafts before it were. Its
 logit is b_j + v_t + u_i, plus whatever the caller adds: b_j is the effect of the position, v_t that
-of the request's task label (`task_effects`) and u_i that of the request (`request_effects`).
+of the request's task label and u_i that of the request (`effects`).
 
 Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
 Per-position rates are biased as soon as K differs between requests, because K then depends on
@@ -23,10 +23,13 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import highest_of
-from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
+from adaptive_spec.policies.acceptance.effects import (
+    DISCOUNT,
+    LabelOutliers,
+    RequestEffects,
+    TaskEffects,
+)
 from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
-from adaptive_spec.policies.acceptance.request_effects import DISCOUNT, RequestEffects
-from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 _LARGEST_LOGIT = 50.0

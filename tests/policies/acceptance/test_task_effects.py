@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from adaptive_spec.policies.acceptance.effects import LabelOutliers, TaskEffects
 from adaptive_spec.policies.acceptance.hazard_model import HazardModel
-from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
-from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 
 
 def test_a_task_label_tells_new_requests_apart() -> None:
