@@ -87,7 +87,9 @@ def test_it_says_what_no_switch_at_run_time_takes_back(models: dict[str, Path]) 
     def kept(method: str, **more: Any) -> str:
         drafts = {"method": method, "num_speculative_tokens": 2} | more
         command = f"vllm serve {models['target']} --max-model-len 256 --speculative-config"
-        return " ".join(recipe.kept_at_zero(recipe._configuration(f"{command} '{json.dumps(drafts)}'")))
+        return " ".join(
+            recipe.kept_at_zero(recipe._configuration(f"{command} '{json.dumps(drafts)}'"))
+        )
 
     assert kept("ngram") == ""
     assert "memory of the drafter" in kept("draft_model", model=str(models["draft"]))
