@@ -34,10 +34,14 @@ def install() -> None:
     import v2_varlen
     from vllm.v1.worker.cpu_worker import CPUWorker
 
+    from adaptive_spec.adapters.vllm import graph_ladder
+
     if hasattr(CPUWorker, "_writes_dispatched"):
         return
     cpu_collectives.install()
     v2_varlen.plant()
+    # As it is: ranks that exchange tokens have draft loops for Kmax only.
+    graph_ladder.can_capture = lambda _: False
     execute = CPUWorker.execute_model
 
     def execute_model(self: Any, *args: Any, **kwargs: Any) -> Any:
