@@ -358,7 +358,8 @@ def test_filler_in_place_of_drafts_is_no_label() -> None:
     requests[1].aborted = True
     result = Result([1, 1, 3, 4], k=3)
     vars(result)[FOUND] = np.array([0, 2, 2, 1])
-    reading = Reading(RunningStep([request.rid for request in requests]), result, Batch(requests))
+    step = RunningStep([request.rid for request in requests])
+    reading = Reading(step, 0.01, 1.0, result, Batch(requests))
     assert reading.verified.tolist() == [0, 2, 1]
-    own = Reading(RunningStep([]), Result([1, 2], k=3), Batch(requests[2:]))
+    own = Reading(step, 0.01, 1.0, Result([1, 2], k=3), Batch(requests[2:]))
     assert own.verified.tolist() == [3, 3]
