@@ -313,8 +313,9 @@ def test_off_leaves_a_hybrid_less_kv_and_with_mtp_fewer_prefixes(family: Served)
             engine.run(jobs)
             reused[arm] = sum(counted)
             blocks[arm] = engine.scheduler.kv_cache_manager.block_pool.num_gpu_blocks
-            said = " ".join(kept_at_zero(engine.scheduler.vllm_config))
+            config = engine.scheduler.vllm_config
             family.close()
+    said = " ".join(kept_at_zero(config))
     assert "1 + Kmax recurrent states" in said
     assert blocks["off"] < blocks["never"]
     if family.name == "qwen3_next_mtp":

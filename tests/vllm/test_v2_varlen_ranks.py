@@ -45,6 +45,7 @@ def test_tokens_of_two_ranks_are_those_without_speculation_in_padded_batches_of_
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     experts = {"target": build(tmp_path, "glm_moe_mtp") / "target"}
     arguments = ("--data-parallel-size", "2", "--tokenizer", str(models["target"]))
+    arguments += ("--api-server-count", "1")
     with serving(
         experts, tmp_path, adaptive, *arguments, method="mtp", plugins=(v2_ranks.NAME,)
     ) as server:
