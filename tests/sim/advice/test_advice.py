@@ -84,15 +84,15 @@ def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
     assert found.leave_out_from == 1
 
 
-def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
-    """vllm#44697: each verified token crosses PCIe between stages, each pass all of them.
+def test_a_pipeline_over_pcie_runs_without_drafts_and_advice_asks_for_another_trace(tmp_path):
+    """vllm#44697: each verified token crosses PCIe between the stages, and drafting does, too.
 
-    A pipeline cannot shorten the draft loop.
+    In a pipeline every step drafts Kmax, so a trace does not show what that costs.
     """
     pipeline = {
         "hardware": PlainHardware(fixed=30e-3, token=9e-3),
         "drafter": PlainDrafter(pass_=5e-3),
-        "data": independent(0.6, 5000, depth=2),
+        "data": independent(0.3, 5000, depth=2),
         "max_draft_tokens": 2,
         "level": Level.VERIFY,
     }
@@ -102,8 +102,8 @@ def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
             max_tokens=1500 * clients
         )
     found = advised(tmp_path)
-    assert found.verdict.worth == "no"
-    assert found.verdict.recommended == ["none"]
+    assert found.verdict.worth == "cannot tell"
+    assert any("2 deep" in answer for _, answer in found.verdict.answers)
     engine = server(closed_load(4), "goodput", **pipeline)
     engine.run(max_tokens=4000)
     settled = engine.run(max_tokens=8000)
@@ -114,7 +114,8 @@ def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
         .throughput_tok_s
         for k in (0, 2)
     )
-    assert settled.throughput_tok_s > 0.98 * k0 > 1.05 * k2
+    assert settled.throughput_tok_s > 0.98 * k0
+    assert k0 > 1.2 * k2
 
 
 def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
