@@ -13,10 +13,10 @@ import numpy as np
 
 from adaptive_spec.adapters.sglang.steps import wanted_k
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
-from adaptive_spec.engines.ladder import round_down
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policy import State
+from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import FinishedStep, IntArray, Mode, SpecPlan, StepContext
 
 FILE = "sglang/srt/speculative/adaptive_spec_params.py"
@@ -95,11 +95,11 @@ class Restricted(GoodputPolicy):
             )
         )
         self._asked = plan.draft_depth
-        k = self._limit.settle(round_down(wanted_k(plan), allowed), allowed)
+        k = self._limit.settle(nearest_allowed(wanted_k(plan), allowed), allowed)
         return msgspec.structs.replace(
             plan,
             verify=np.minimum(context.draft_available, k),
-            draft_depth=self._limit.foresee(round_down(plan.draft_depth, allowed), allowed),
+            draft_depth=self._limit.foresee(nearest_allowed(plan.draft_depth, allowed), allowed),
         )
 
 
