@@ -315,7 +315,8 @@ class CostModel:
         verifying = max(seconds - drafting, 0.0)
         expected = float(np.dot(self._coefficients, self._features(outcome, cold=cold))) - drafting
         if not outcome.prefill_tokens and expected > _SHORTEST:
-            self._ragged.observe(verifying, expected, ragged=outcome.ragged)
+            load = alike(outcome, cold=cold)[:2]
+            self._ragged.observe(verifying, expected, ragged=outcome.ragged, load=load)
         if not outcome.ragged:
             return 0.0
         penalty = self.ragged_penalty
