@@ -31,6 +31,7 @@ from adaptive_spec.adapters.sglang.outcome import (
     build_outcome,
 )
 from adaptive_spec.adapters.sglang.planned_ahead import PlannedAhead
+from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
 from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
@@ -90,6 +91,7 @@ class StepDriver(Guarded):
         self._now = clock
         self._ladder = tuple(params.candidate_steps)
         self._clock = StepClock()
+        self._prompts = PromptSteps(self._clock)
         self._step = 0
         self._asked = self._ladder[-1]
         self._decided: tuple[int, int] | None = None
@@ -142,6 +144,8 @@ class StepDriver(Guarded):
         """Decide for a batch that SGLang is about to run, if it decodes."""
         self._decided = None
         self._decoding = is_decoding(batch)
+        if not self._decoding:
+            self._prompts.launched(self._now(), under_way=len(self._pending))
         if self._detached or not self._decoding:
             return
         proposal = self._propose(batch)
@@ -173,7 +177,8 @@ class StepDriver(Guarded):
             return
         self._reading = Reading(step, result, batch)
         self._reading.now = now
-        self._reading.seconds = self._clock.completed(step.not_before, now)
+        seconds = self._clock.completed(step.not_before, now)
+        self._reading.seconds = seconds + self._prompts.decoded()
 
     @fail_open
     def applied(self, batch: Any) -> None:
@@ -182,8 +187,10 @@ class StepDriver(Guarded):
         if controller is None:
             return
         reading, self._reading = self._reading, None
-        if reading is None:
+        if reading is None and batch.forward_mode.is_decode():
             self._clock.other_work_ended(self._now())
+        elif reading is None:
+            self._prompts.ran(self._now(), len(batch.reqs), prompt_tokens(batch))
         else:
             reading.applied()
             self._unlearned.append(reading)
@@ -325,6 +332,11 @@ class StepDriver(Guarded):
 def is_decoding(batch: Any) -> bool:
     """Return whether a batch has decoding requests only."""
     return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
+
+
+def prompt_tokens(batch: Any) -> int:
+    """Return the prompt tokens of a batch; 0 where it has none."""
+    return int(getattr(batch, "extend_num_tokens", None) or 0)
 
 
 def wanted_k(plan: SpecPlan) -> int:
