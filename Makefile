@@ -1,4 +1,4 @@
-# make check       lint, types, documentation site, tests of core and policies
+# make check       lint, types, documentation site, decisions, tests of core and policies
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-trtllm the TensorRT-LLM that TRTLLM_PYTHON has, GPU or not: doctor, then its own loop
 # make test-long   tests of more than two minutes each

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
@@ -45,6 +47,6 @@ def off_mode(capability: Capability) -> Mode:
     return Mode.OFF_COLD if capability.cold_off else Mode.OFF_WARM
 
 
-def nearest_allowed(k: int, ladder: tuple[int, ...]) -> int:
+def nearest_allowed(k: int, ladder: Sequence[int]) -> int:
     """Return the largest K of an ascending ladder that is not above `k`, else its smallest."""
     return max((value for value in ladder if value <= k), default=ladder[0])

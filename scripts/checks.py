@@ -1,7 +1,8 @@
 """Run the checks in stages: `python scripts/checks.py quick | all | long`.
 
-quick   lint, types, layers, documentation site, `tests/core` and `tests/policies` except what is
-        marked `slow` (environment `dev` only); within a minute
+quick   lint, types, layers, documentation site, whether decisions are those of
+        `scripts/decisions.txt`, `tests/core` and `tests/policies` except what is marked `slow`
+        (environment `dev` only); about a minute
 all     the same with every test that needs no engine, random worlds, then everything that needs a
         real vLLM (environment `vllm`) or a real SGLang (environment `sglang`)
 long    only the tests marked `long`: those without an engine, with vLLM, with SGLang
@@ -215,6 +216,9 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         env["ADAPTIVE_SPEC_QUICK"] = "1"
         markers += " and not slow"
         places = ["tests/core", "tests/policies"]
+        hashes = ROOT / "scripts/decision_hashes.py"
+        against = ["--against", ROOT / "scripts/decisions.txt"]
+        run.stage("decisions", [tools / "python", hashes, *against])
     run.stage("core", [tools / "python", *options, "-m", markers, *places], env=env)
 
 

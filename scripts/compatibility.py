@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from adaptive_spec.adapters.sglang.versions import VERSIONS as SGLANG
 from adaptive_spec.adapters.tensorrt_llm.versions import VERSIONS as TENSORRT_LLM
-from adaptive_spec.adapters.vllm.capability import RUN_ON_V2
 from adaptive_spec.adapters.vllm.facts import RECURRENT
+from adaptive_spec.adapters.vllm.rules import RUN_ON_V2
 from adaptive_spec.adapters.vllm.versions import HYBRID_MODELS
 from adaptive_spec.adapters.vllm.versions import VERSIONS as VLLM
 from adaptive_spec.engines.versions import KnownVersion, VersionTable, release_number

@@ -2,10 +2,11 @@
 
 Prints one line per run: a hash of each decision's K per request, depth and mode, the number of
 decisions, how many of them were off, and the name. Two versions of the code that print the same
-lines decide alike; use it around a change that must not alter decisions. Takes about a minute.
+lines decide alike. `make check` compares with `scripts/decisions.txt`; after a change that is to
+alter decisions, write that file anew and look at which runs have changed.
 
-    python scripts/decision_hashes.py > before.txt
-    python scripts/decision_hashes.py --against before.txt
+    python scripts/decision_hashes.py --against scripts/decisions.txt
+    python scripts/decision_hashes.py > scripts/decisions.txt
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,17 +170,16 @@ def main() -> int:
     arguments = parser.parse_args()
     expected = arguments.against.read_text().splitlines() if arguments.against else None
     different = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for case in cases(Path(folder)):
-            if arguments.only not in case.name:
-                continue
-            count, off, digest = decisions(case)
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor() as pool:
+        chosen = [case for case in cases(Path(folder)) if arguments.only in case.name]
+        for case, (count, off, digest) in zip(chosen, pool.map(decisions, chosen), strict=True):
             line = f"{digest}  {count:6,} steps {off:6,} off  {case.name}"
             changed = expected is not None and line not in expected
             different += changed
             print(line + ("   DIFFERENT" if changed else ""), flush=True)
     if expected is not None:
-        print(f"{different} of these runs decide otherwise" if different else "all decide alike")
+        changed = f"{different} of these runs decide otherwise; if they should, write the file anew"
+        print(changed if different else "all decide alike")
     return 1 if different else 0
 
 

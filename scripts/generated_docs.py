@@ -21,7 +21,7 @@ import validation_tables
 
 from adaptive_spec.adapters.sglang import versions as sglang_versions
 from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
-from adaptive_spec.adapters.vllm import facts, interplay, versions
+from adaptive_spec.adapters.vllm import facts, rules, versions
 from adaptive_spec.commands.doctor import PolicyReport, installed_policies
 from adaptive_spec.config import Config
 from adaptive_spec.operation import metrics
@@ -53,7 +53,7 @@ def tables() -> dict[str, dict[str, str]]:
         "docs/validation.md": validation_tables.sections(),
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
-            "interplay": interplay.markdown_table(),
+            "interplay": rules.markdown_table(),
             "versions": versions.VERSIONS.markdown(),
         },
     }

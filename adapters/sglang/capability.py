@@ -37,6 +37,8 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
         return _inert(name, "no speculation is configured: add --speculative-algorithm")
     if _truth(algorithm, "is_dspark"):
         return _inert(name, f"DSPARK {_OWN_PLANNER}")
+    if _disaggregated(scheduler.server_args) == "prefill":
+        return _inert(name, "a prefill instance generates one token per request")
     if params is None:
         return _inert(name, reason or _why_fixed(scheduler, algorithm, name))
     if _ranks_in_a_pipeline(scheduler.server_args):
@@ -58,7 +60,7 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
         ),
         method=name,
         scheduling="overlap" if scheduler.enable_overlap else "sync",
-        shadow=tuple(_shadow_reasons(scheduler, stateless)),
+        shadow=tuple(_shadow_reasons(scheduler, ladder, stateless)),
         notes=tuple(_notes(scheduler, params, skips=skips and not stateless)),
     )
 
@@ -114,8 +116,20 @@ def _why_fixed(scheduler: Any, algorithm: Any, name: str) -> str:
     return f"{name} needs --speculative-adaptive"
 
 
-def _shadow_reasons(scheduler: Any, ngram: bool) -> list[str]:
+def _disaggregated(server_args: Any) -> str:
+    """``prefill`` or ``decode`` of an instance that does one of them only."""
+    return str(getattr(server_args, "disaggregation_mode", None) or "null")
+
+
+def _shadow_reasons(scheduler: Any, ladder: tuple[int, ...], ngram: bool) -> list[str]:
     reasons = []
+    launched = getattr(scheduler.server_args, "speculative_num_steps", None)
+    sized = hasattr(scheduler.spec_algorithm, "resolve_max_speculative_num_draft_tokens")
+    if not ngram and not sized and launched is not None and ladder[-1] > int(launched):
+        # This SGLang sizes buffers for the K it was launched with (sglang#30549, #35275).
+        reasons.append(f"candidate K = {ladder[-1]} above --speculative-num-steps {launched}")
+    if _disaggregated(scheduler.server_args) == "decode":
+        reasons.append("a decode instance, whose prompts may come without the drafter's KV")
     if ngram and not getattr(scheduler.server_args, "disable_cuda_graph", False):
         device = str(getattr(scheduler, "device", None) or scheduler.server_args.device)
         if not device.startswith("cpu"):

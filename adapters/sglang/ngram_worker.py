@@ -15,8 +15,10 @@ import numpy as np
 
 from adaptive_spec.adapters.sglang.capability import unsupported_here
 from adaptive_spec.adapters.sglang.housekeeping import OUR_SOURCE
+from adaptive_spec.adapters.sglang.outcome import FOUND
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.step import IntArray
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 _BUFFERS = (
@@ -43,6 +45,8 @@ class ChangingWidth:
     """
 
     steered_params: SteeredParams | None = None
+    _found: IntArray | None = None
+    """[B] drafts that were found for the batch about to run; the others are filler."""
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
         """Allocate SGLang's own buffers and those of other widths; keep one width if these fail."""
@@ -85,6 +89,9 @@ class ChangingWidth:
                 self._use(width)
         result = engine.forward_batch_generation(batch, *args, **kwargs)
         if self.steered_params is not None:
+            found, self._found = self._found, None
+            if found is not None:
+                setattr(result, FOUND, found)
             self.steered_params.launched(batch)
         return result
 
@@ -92,14 +99,14 @@ class ChangingWidth:
         worker: Any = self
         engine: Any = super()
         width, launched = self._width, self._launch_width
-        if width == launched:
-            drafts: tuple[Any, Any] = engine._prepare_draft_tokens(batch)
-            return drafts
         worker.draft_token_num = launched
         try:
             tokens, mask = engine._prepare_draft_tokens(batch)
         finally:
             worker.draft_token_num = width
+        self._found = found_drafts(tokens, mask, len(batch.reqs), launched)
+        if width == launched:
+            return tokens, mask
         return first_nodes(tokens, mask, len(batch.reqs), launched, width)
 
     def _use(self, width: int) -> None:
@@ -148,6 +155,23 @@ def first_nodes(tokens: Any, mask: Any, batch_size: int, nodes: int, width: int)
     kept = np.asarray(tokens).reshape(batch_size, nodes)[:, :width]
     seen = np.asarray(mask).reshape(batch_size, nodes, nodes)[:, :width, :width]
     return np.ascontiguousarray(kept).reshape(-1), np.ascontiguousarray(seen).reshape(-1)
+
+
+def found_drafts(tokens: Any, mask: Any, batch_size: int, nodes: int) -> IntArray:
+    """Return the drafts [B] that were found; SGLang fills trees up with token 0 below the root.
+
+    Args:
+        tokens: [B * nodes] node tokens.
+        mask: [B * nodes * nodes] which node sees which.
+        batch_size: B.
+        nodes: nodes of each tree.
+    """
+    token = np.asarray(tokens).reshape(batch_size, nodes)
+    sees = np.asarray(mask).reshape(batch_size, nodes, nodes).astype(bool)
+    filler = (token == 0) & (sees.sum(axis=2) == 2)
+    last = nodes - np.argmin(filler[:, ::-1], axis=1)  # the root, which sees itself only, is none
+    found: IntArray = last - 1
+    return found
 
 
 @functools.cache

@@ -6,36 +6,38 @@ SGLang counts: those neither finished nor retracted since the step was launched.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from adaptive_spec.step import IntArray, StepContext, StepOutcome
+from adaptive_spec.engines.driver import Step
+from adaptive_spec.step import IntArray, StepOutcome
 
 MOST_IN_FLIGHT = 4
 """Steps launched without results; more than that means that some will never come."""
 
 
-class RunningStep:
+FOUND = "adaptive_spec_found"
+"""Attribute of a result: [B] drafts that were found for each request, where the rest is filler."""
+
+
+class RunningStep(Step):
     """A decode step between its launch and its results.
+
+    Where the step was planned ahead, the requests of its `context` may differ from `names`.
 
     Attributes:
         names: [B] its requests, by which its results are known.
-        context: state that it was planned from; None after a fault of ours. Planned ahead, its
-            requests may differ from `names`.
         k: K that was decided, or SGLang's own.
-        not_before: earliest time its work is counted from; see `StepClock`.
     """
 
-    __slots__ = ("context", "k", "names", "not_before")
+    __slots__ = ("k", "names")
 
     def __init__(self, names: Sequence[str | None]) -> None:
+        super().__init__()
         self.names = names
-        self.context: StepContext | None = None
         self.k = 0
-        self.not_before = -math.inf
 
 
 class Reading:
@@ -43,17 +45,32 @@ class Reading:
 
     Attributes:
         step: the step.
+        seconds: duration of the step; nan without a clean measurement.
+        now: time of completion.
         requests: those whose results count.
         rows: their positions in the batch.
         accepted: [R] accepted drafts.
         emitted: [R] tokens emitted by the step, once SGLang has applied the results.
         k: K that really ran.
+        verified: [R] drafts verified that a drafter has made: no filler.
     """
 
-    __slots__ = ("accepted", "emitted", "k", "now", "requests", "rows", "seconds", "step")
+    __slots__ = (
+        "accepted",
+        "emitted",
+        "k",
+        "now",
+        "requests",
+        "rows",
+        "seconds",
+        "step",
+        "verified",
+    )
 
-    def __init__(self, step: RunningStep, result: Any, batch: Any) -> None:
-        self.step = step
+    def __init__(
+        self, step: RunningStep, seconds: float, now: float, result: Any, batch: Any
+    ) -> None:
+        self.step, self.seconds, self.now = step, seconds, now
         drafted = getattr(result, "speculative_num_draft_tokens", None)
         # With a chain there is one node more than drafts: the token that was sampled last.
         self.k = step.k if drafted is None else int(drafted) - 1
@@ -66,10 +83,12 @@ class Reading:
         ]
         self.rows = alive
         self.requests = [batch.reqs[row] for row in alive]
+        found = getattr(result, FOUND, None)
+        self.verified: IntArray = np.full(len(alive), self.k, dtype=np.int64)
+        if found is not None:
+            self.verified = np.minimum(self.verified, found[alive])
         self.accepted: IntArray = np.array([lengths[row] - bonus for row in alive], dtype=np.int64)
         self.emitted: IntArray = -self._lengths()
-        self.seconds = math.nan
-        self.now = 0.0
 
     def applied(self) -> None:
         """Count the emitted tokens: SGLang has appended them and applied its stop conditions."""
@@ -101,8 +120,9 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
     return StepOutcome(
         step=context.step,
         slots=slots,
-        verified=np.full(len(slots), k, dtype=np.int64),
-        accepted=reading.accepted.clip(0, k),
+        verified=reading.verified,
+        # Filler that happened to be right is no credit to the drafter.
+        accepted=reading.accepted.clip(0, reading.verified),
         emitted=reading.emitted,
         batch_size=size,
         batch_tokens=size * (k + 1),

@@ -23,23 +23,20 @@ class PlannedAhead(NamedTuple):
         context: state that the plan was made from.
         plan: the plan.
         names: requests of the context.
-        since: `Controller.decides_since` at that time.
     """
 
     context: StepContext
     plan: SpecPlan
     names: frozenset[str]
-    since: int
 
-    def fits(self, names: Collection[str | None], since: int, own_k: int) -> bool:
+    def fits(self, names: Collection[str | None], own_k: int) -> bool:
         """Return whether the plan holds for a batch of these requests.
 
         Args:
             names: requests of the batch.
-            since: `Controller.decides_since` now.
             own_k: K of SGLang's own schedule now, which a plan in shadow mode must have.
         """
         common = len(self.names.intersection(names))
         most = max(len(names), len(self.names))
         own = self.plan.acts or self.context.engine_k == own_k
-        return self.since == since and own and common >= COVERED * most
+        return own and common >= COVERED * most

@@ -36,13 +36,13 @@ from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.engines.fail_open import Guarded, fail_open
-from adaptive_spec.engines.ladder import round_down
-from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines import driver
+from adaptive_spec.engines.driver import Ahead
+from adaptive_spec.engines.fail_open import fail_open
 from adaptive_spec.engines.request_table import RequestTable
-from adaptive_spec.engines.step_clock import StepClock
 from adaptive_spec.operation.run_time_switch import SwitchRequest
-from adaptive_spec.step import SpecPlan, StepContext
+from adaptive_spec.policy_helpers import nearest_allowed
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -50,7 +50,7 @@ _SWEEP_ABOVE = 64
 """Requests that may be remembered beside twice those that were left after the last sweep."""
 
 
-class StepDriver(Guarded):
+class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
     """Driver of one scheduler, on every rank; only rank 0 has a controller."""
 
     def __init__(
@@ -81,31 +81,21 @@ class StepDriver(Guarded):
             thinks: SGLang calls `think` between launching a step and waiting for it.
             clock: monotonic seconds.
         """
-        super().__init__(controller, _LOG)
-        self.controller = controller
+        super().__init__(controller, _LOG, ranks=agreement, clock=clock)
         self.limit = SwitchLimit(dwell)
         self._scheduler = scheduler
         self._params = params
-        self._agreement = agreement
         self._confidence = confidence
-        self._now = clock
         self._ladder = tuple(params.candidate_steps)
-        self._clock = StepClock()
-        self._prompts = PromptSteps(self._clock)
-        self._step = 0
+        self._prompts = PromptSteps(self._step_clock)
         self._asked = self._ladder[-1]
         self._decided: tuple[int, int] | None = None
-        self._pending = PendingSteps[RunningStep]()
         self._reading: Reading | None = None
         self._thinks = thinks
-        self._ahead: PlannedAhead | None = None
         self._decoding = False
-        self._unlearned: list[Reading] = []
-        self._ended: list[str] = []
         # Kept on every rank, from what all of them know: their own schedules must learn alike.
         self._ran_own: deque[bool] = deque(maxlen=MOST_IN_FLIGHT)
         self._ran_own_k = True
-        self._detached = False
         self._sweep_above = _SWEEP_ABOVE
         self._watching = watching
         self.only_watch = only_watch
@@ -131,7 +121,7 @@ class StepDriver(Guarded):
     @property
     def watching(self) -> bool:
         """Whether SGLang's own schedule runs and learns as if nobody watched."""
-        return self._watching or self._detached
+        return self._watching or self.detached
 
     @property
     def ran_own_k(self) -> bool:
@@ -145,16 +135,12 @@ class StepDriver(Guarded):
         self._decided = None
         self._decoding = is_decoding(batch)
         if not self._decoding:
-            self._prompts.launched(self._now(), under_way=len(self._pending))
-        if self._detached or not self._decoding:
+            self._prompts.launched(self.clock(), under_way=len(self._pending))
+        if self.detached or not self._decoding:
             return
         proposal = self._propose(batch)
-        try:
-            # Also after a fault: the other ranks are waiting.
-            k = self._agreement.settle(OWN_SCHEDULE if proposal is None else proposal)
-        except Exception as error:
-            self._detached = True
-            self.fault("settle", error)
+        k = self.settle(OWN_SCHEDULE if proposal is None else proposal)
+        if k is None:
             return
         size = len(batch.reqs)
         self._watching = k == WATCHING
@@ -169,16 +155,13 @@ class StepDriver(Guarded):
         self._ran_own_k = self._ran_own.popleft() if self._ran_own else True
         if self.controller is None:
             return
-        now = self._now()
         names = [request.rid for request in batch.reqs]
-        step = self._pending.take(lambda running: running.names == names)
-        if step is None:
-            self._clock.other_work_ended(now)
+        found = self.completed(lambda running: running.names == names)
+        if found is None:
+            self.other_work_ended()
             return
-        self._reading = Reading(step, result, batch)
-        self._reading.now = now
-        seconds = self._clock.completed(step.not_before, now)
-        self._reading.seconds = seconds + self._prompts.decoded()
+        step, seconds, now = found
+        self._reading = Reading(step, seconds + self._prompts.decoded(), now, result, batch)
 
     @fail_open
     def applied(self, batch: Any) -> None:
@@ -187,17 +170,18 @@ class StepDriver(Guarded):
         if controller is None:
             return
         reading, self._reading = self._reading, None
-        if reading is None and batch.forward_mode.is_decode():
-            self._clock.other_work_ended(self._now())
+        if reading is None and is_decoding(batch):
+            self.other_work_ended()
         elif reading is None:
-            self._prompts.ran(self._now(), len(batch.reqs), prompt_tokens(batch))
+            self._prompts.ran(self.clock(), len(batch.reqs), prompt_tokens(batch))
         else:
             reading.applied()
             self._unlearned.append(reading)
         self._ended += [r.rid for r in batch.reqs if r.finished()]
         # An idle scheduler launches nothing, so it does not reach `think`.
         if not self._thinks or len(self._ended) >= len(controller.slots):
-            self._learn(batch, controller)
+            self.learn()
+            self._sweep_if_many(batch, controller)
 
     @fail_open
     def think(self, batch: Any) -> None:
@@ -205,8 +189,9 @@ class StepDriver(Guarded):
         controller = self.controller
         if controller is None or not self._thinks:
             return
-        self._learn(batch, controller)
-        if self._confidence is not None or self._detached:
+        self.learn()
+        self._sweep_if_many(batch, controller)
+        if self._confidence is not None or self.detached:
             return
         requests: list[Any] = list(batch.reqs)
         if not self._decoding:  # a prompt: its requests join those that decode
@@ -215,21 +200,17 @@ class StepDriver(Guarded):
         under_way = {r.rid for r in batch.reqs}
         since = controller.decides_since
         own = self._own_k(len(requests))
-        if self._ahead is not None and self._ahead.fits([r.rid for r in requests], since, own):
-            return
-        context, plan = self._plan(requests, controller, self._now(), under_way)
-        self._ahead = PlannedAhead(context, plan, frozenset(context.request_ids), since)
+        ahead = self.take_ahead()
+        if ahead is None or not ahead.fits([r.rid for r in requests], own):
+            context, plan = self._plan(requests, controller, self.clock(), under_way)
+            ahead = PlannedAhead(context, plan, frozenset(context.request_ids))
+        self._ahead = Ahead(ahead, since)
 
     @fail_open
     def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
         """Switch the mode from the next step on; never to `on` if we may only watch."""
         if self.controller is not None and not (mode == "on" and self.only_watch):
             self.controller.switch(SwitchRequest(mode=mode))
-
-    def close(self) -> None:
-        """Write what is buffered: the process ends."""
-        if self.controller is not None:
-            self.controller.close()
 
     # --------------------------------------------------------------- internals
 
@@ -241,21 +222,21 @@ class StepDriver(Guarded):
         self._pending.keep(MOST_IN_FLIGHT - 1)
         # Also a step that a fault leaves unplanned keeps its place: its results will come.
         running = RunningStep([getattr(request, "rid", None) for request in batch.reqs])
+        now = self.clock()
         try:
-            return self._decide(batch, self.controller, running)
+            return self._decide(batch, self.controller, running, now)
         finally:
-            self._pending.append(running)
+            self.launch(running, now)
 
-    def _decide(self, batch: Any, controller: Controller, running: RunningStep) -> int:
+    def _decide(self, batch: Any, controller: Controller, running: RunningStep, now: float) -> int:
         if len(self._unlearned) > 1:  # SGLang did not reach `think`
-            self._learn(batch, controller)
-        now = self._now()
+            self.learn()
         # Only here: the other ranks hear what this one decides.
         controller.poll_control_file(now)
         size = len(batch.reqs)
         own = self._own_k(size)
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.fits(running.names, controller.decides_since, own):
+        ahead = self.take_ahead()
+        if ahead is not None and ahead.fits(running.names, own):
             context, plan = ahead.context, ahead.plan
         else:
             youngest = self._pending[-1] if self._pending else None
@@ -264,11 +245,10 @@ class StepDriver(Guarded):
         k = own
         if plan.acts:
             runnable = self._params.runnable(size)
-            k = self.limit.settle(round_down(wanted_k(plan), runnable), runnable)
+            k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable)
         else:
             self.limit.ran(own)
         running.context, running.k = context, k
-        running.not_before = self._clock.launched(now, under_way=len(self._pending))
         if controller.mode != "on" and not plan.acts:
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
@@ -280,10 +260,9 @@ class StepDriver(Guarded):
         now: float,
         under_way: Collection[str | None],
     ) -> tuple[StepContext, SpecPlan]:
-        self._step += 1
         tap = self._confidence
         context = self._builder.build(
-            self._step,
+            self.next_step(),
             now,
             requests,
             engine_k=self._own_k(len(requests)),
@@ -299,32 +278,21 @@ class StepDriver(Guarded):
     def _own_k(self, batch_size: int) -> int:
         return min(int(self._params.own.get_steps_for_batch(batch_size)), self._ladder[-1])
 
-    def _learn(self, batch: Any, controller: Controller) -> None:
-        """Learn from the results that are known, then forget the requests that have ended."""
-        readings, self._unlearned = self._unlearned, []
-        ended, self._ended = self._ended, []
-        try:
-            for reading in readings:
-                if (outcome := build_outcome(reading, self._builder.slot_of)) is not None:
-                    controller.observe(outcome)
-        finally:
-            controller.finish(ended)
-        live = len(controller.slots)
-        if readings and not live:
-            # Nothing decodes any more: write what is buffered. SGLang ends schedulers by force.
-            controller.flush()
-        if live > self._sweep_above:
-            self._sweep(batch, controller)
+    def outcome_of(self, results: Reading) -> StepOutcome | None:
+        """Return what a step did."""
+        return build_outcome(results, self._builder.slot_of)
 
-    def _sweep(self, batch: Any, controller: Controller) -> None:
+    def _sweep_if_many(self, batch: Any, controller: Controller) -> None:
         """Forget requests that left without a last result, such as aborted ones in the queue."""
+        if len(controller.slots) <= self._sweep_above:
+            return
         scheduler = self._scheduler
         known = {request.rid for request in batch.reqs}
         for others in (scheduler.running_batch, getattr(scheduler, "last_batch", None)):
             if others is not None:
                 known.update(request.rid for request in others.reqs)
         known.update(request.rid for request in scheduler.waiting_queue)
-        controller.finish([name for name in controller.slots if name not in known])
+        self.sweep(known)
         # The queue may be long: it is looked through once for many requests, not at each batch.
         self._sweep_above = 2 * len(controller.slots) + _SWEEP_ABOVE
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,26 +27,26 @@ from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.context import Batch, ContextBuilder
 from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.engines.fail_open import Guarded, fail_open
-from adaptive_spec.engines.ladder import round_down, round_up
-from adaptive_spec.engines.pending_steps import PendingSteps
-from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.engines import driver
+from adaptive_spec.engines.driver import Step
+from adaptive_spec.engines.fail_open import fail_open
+from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import IntArray, SpecPlan, StepOutcome
 
 _LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 
 
-class Iteration:
+class Iteration(Step):
     """An iteration between its plan and its results."""
 
-    __slots__ = ("batch", "k", "not_before", "prefilled")
+    __slots__ = ("batch", "k", "prefilled")
 
     def __init__(self, batch: Batch | None) -> None:
+        super().__init__(None if batch is None else batch.context)
         self.batch = batch
         """None after a fault of ours: the iteration only keeps its place in the queue."""
         self.k = 0
         """K that upstream ran."""
-        self.not_before = 0.0
         self.prefilled: list[Any] = []
         """Requests whose prompt ends in this iteration."""
 
@@ -64,16 +63,22 @@ class Reading(NamedTuple):
         batch: its batch.
         rows: positions in the batch whose results count.
         tokens: tokens of those requests so far.
+        seconds: duration of the iteration; nan without a clean measurement.
+        now: time of completion.
     """
 
     iteration: Iteration
     batch: Batch
     rows: list[int]
     tokens: list[int]
+    seconds: float
+    now: float
 
 
-class StepDriver(Guarded):
+class StepDriver(driver.StepDriver[Iteration, Reading, None]):
     """Driver of one executor; used from the thread of the executor's loop."""
+
+    controller: Controller
 
     def __init__(
         self,
@@ -93,8 +98,7 @@ class StepDriver(Guarded):
             engine_k: upstream's own K by batch size.
             complete: upstream's state of an ended request.
         """
-        super().__init__(controller, _LOG)
-        self.controller = controller
+        super().__init__(controller, _LOG, ranks=agreement)
         # The executor holds this driver; upstream frees GPU memory when its last reference goes.
         self._executor = weakref.proxy(executor)
         self._agreement = agreement
@@ -102,16 +106,12 @@ class StepDriver(Guarded):
         self._complete = complete
         self._ladder = controller.capability.uniform_values
         self._builder = ContextBuilder(self._executor, controller.capability, controller.slots)
-        self._clock = StepClock()
-        self._step = 0
         self._planned: Iteration | None = None
-        self._pending = PendingSteps[Iteration]()
-        self._detached = False
 
     def before(self, scheduled_batch: Any) -> int | None:
         """Decide, and return the K that every rank runs; None leaves upstream's own K."""
         self._planned = None
-        if self._detached:
+        if self.detached:
             return None
         largest = self.controller.capability.max_draft_tokens
         found = self._own_k(scheduled_batch)
@@ -121,23 +121,15 @@ class StepDriver(Guarded):
         proposal = own if wanted is None or own == 0 else wanted
         if self.controller.mode != "on":
             return None
-        try:
-            # Also after a fault: the other ranks are waiting.
-            return self._agreement.settle(proposal)
-        except Exception as error:
-            self._detached = True
-            self.fault("settle", error)
-            return None
+        return self.settle(proposal)
 
     def launched(self, scheduled_batch: Any) -> None:
         """Record the K that upstream has set for this iteration."""
         if not self._agreement.decides:
             return
         iteration, self._planned = self._planned or Iteration(None), None
-        under_way = len(self._pending)
-        self._pending.append(iteration)
         try:
-            iteration.not_before = self._clock.launched(time.monotonic(), under_way=under_way)
+            self.launch(iteration, self.clock())
             if iteration.batch is None:
                 self._builder.lose_track(self.controller.slots)
                 return
@@ -158,25 +150,33 @@ class StepDriver(Guarded):
         if sample_state is None:
             # Upstream failed in forward or sampling; which results will come is unknown.
             self._pending.keep(0)
-            self._clock.reset()
+            self._step_clock.reset()
             return None
         present = {id(request) for request in sample_state.requests}
-        iteration = self._pending.take(lambda pending: pending.ran_for(present))
-        if iteration is None:
+        found = self.completed(lambda pending: pending.ran_for(present))
+        if found is None:
             return None
+        iteration, seconds, now = found
         batch = iteration.batch
         if batch is None:
-            self._clock.completed(iteration.not_before, time.monotonic())
             return None
         # Upstream doesn't touch what has ended meanwhile.
         rows = [r for r, request in enumerate(batch.requests) if request.state != self._complete]
-        return Reading(iteration, batch, rows, [batch.requests[r].get_num_tokens(0) for r in rows])
+        tokens = [batch.requests[row].get_num_tokens(0) for row in rows]
+        return Reading(iteration, batch, rows, tokens, seconds, now)
 
     @fail_open
     def observe(self, reading: Reading | None) -> None:
         """Learn from applied results, then release the requests that ended."""
-        if reading is not None:
-            self._observe(reading)
+        if reading is None:
+            return
+        self._unlearned.append(reading)
+        self._ended += [
+            name_of(request)
+            for request in (*reading.batch.requests, *reading.iteration.prefilled)
+            if request.state == self._complete
+        ]
+        self.learn()
 
     @fail_open
     def close(self) -> None:
@@ -190,13 +190,12 @@ class StepDriver(Guarded):
 
     @fail_open
     def _decide(self, scheduled_batch: Any, own: int) -> int:
-        self._step += 1
-        self.sweep()
+        self.forget_cancelled()
         # An iteration that was planned and then not run has no results to wait for.
         self._pending.keep(self._builder.ahead)
         youngest = self._pending[-1] if self._pending else None
         under_way = None if youngest is None else youngest.batch
-        batch = self._builder.build(self._step, time.monotonic(), scheduled_batch, own, under_way)
+        batch = self._builder.build(self.next_step(), self.clock(), scheduled_batch, own, under_way)
         plan = self.controller.plan(batch.context)
         self._planned = Iteration(batch)
         return self.k_for(batch.context.draft_available, plan) if plan.acts else own
@@ -208,55 +207,47 @@ class StepDriver(Guarded):
         planned depth decides: verifying fewer drafts than planned costs nothing. If the plan
         leaves available drafts unverified, K is at most the largest planned K_i.
         """
-        k = round_up(plan.draft_depth, self._ladder)
+        k = next((k for k in self._ladder if k >= plan.draft_depth), self._ladder[-1])
         if bool((plan.verify < available).any()):
             # Memory may afford a K between two of the ladder.
-            k = min(k, round_down(int(plan.verify.max()), self._ladder))
+            k = min(k, nearest_allowed(int(plan.verify.max()), self._ladder))
         return k
 
-    def _observe(self, reading: Reading) -> None:
-        iteration, now = reading.iteration, time.monotonic()
-        seconds = self._clock.completed(iteration.not_before, now)
-        batch, k = reading.batch, iteration.k
+    def outcome_of(self, results: Reading) -> StepOutcome | None:
+        """Return what an iteration did; None if no request decoded in it."""
+        batch, k = results.batch, results.iteration.k
         context = batch.context
-        requests = [batch.requests[row] for row in reading.rows]
-        if context.batch_size:
-            rows = np.array(reading.rows, dtype=np.int64)
-            verified = np.minimum(context.draft_available[rows], k)
-            accepted = np.array([r.py_num_accepted_draft_tokens for r in requests], dtype=np.int64)
-            # Filler that happened to be right is no credit to the drafter.
-            accepted = np.minimum(accepted.clip(0), verified)
-            after = np.array([r.get_num_tokens(0) for r in requests], dtype=np.int64)
-            emitted = after - np.array(reading.tokens, dtype=np.int64)
-            self.controller.observe(
-                StepOutcome(
-                    step=context.step,
-                    slots=context.slots[rows],
-                    verified=verified,
-                    accepted=accepted,
-                    emitted=np.minimum(emitted, accepted + 1),
-                    batch_size=context.batch_size,
-                    batch_tokens=context.batch_size * self._builder.tokens_per_request(k),
-                    context_tokens=int(context.context_tokens.sum()),
-                    prefill_tokens=context.prefill_tokens,
-                    draft_depth=k,
-                    ragged=False,
-                    seconds=seconds,
-                    now=now,
-                )
-            )
-        self.controller.finish(
-            name_of(request)
-            for request in (*batch.requests, *iteration.prefilled)
-            if request.state == self._complete
+        if not context.batch_size:
+            return None
+        requests = [batch.requests[row] for row in results.rows]
+        rows = np.array(results.rows, dtype=np.int64)
+        verified = np.minimum(context.draft_available[rows], k)
+        accepted = np.array([r.py_num_accepted_draft_tokens for r in requests], dtype=np.int64)
+        # Filler that happened to be right is no credit to the drafter.
+        accepted = np.minimum(accepted.clip(0), verified)
+        after = np.array([r.get_num_tokens(0) for r in requests], dtype=np.int64)
+        emitted = after - np.array(results.tokens, dtype=np.int64)
+        return StepOutcome(
+            step=context.step,
+            slots=context.slots[rows],
+            verified=verified,
+            accepted=accepted,
+            emitted=np.minimum(emitted, accepted + 1),
+            batch_size=context.batch_size,
+            batch_tokens=context.batch_size * self._builder.tokens_per_request(k),
+            context_tokens=int(context.context_tokens.sum()),
+            prefill_tokens=context.prefill_tokens,
+            draft_depth=k,
+            ragged=False,
+            seconds=results.seconds,
+            now=results.now,
         )
 
-    def sweep(self) -> None:
+    def forget_cancelled(self) -> None:
         """Release requests that left without a last result (cancelled or failed).
 
         Runs only while more slots than upstream requests exist, which bounds the slots.
         """
-        active, slots = self._executor.active_requests, self.controller.slots
-        if len(slots) > len(active):
-            present = {name_of(request) for request in active}
-            self.controller.finish([name for name in slots if name not in present])
+        active = self._executor.active_requests
+        if len(self.controller.slots) > len(active):
+            self.sweep({name_of(request) for request in active})

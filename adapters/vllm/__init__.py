@@ -16,7 +16,7 @@ Layout, in the order a server meets it::
     drafter_state   OFF-cold: the drafter's pass left out, and who can't be drafted for afterwards
     control, endpoint    the run-time switch, in EngineCore and over HTTP
     metrics, figures_page    figures for Prometheus, written and shown
-    interplay, doctor    what `adaptive-spec doctor` prints
+    rules, doctor        what `adaptive-spec doctor` prints
 """
 
 KEY = "adaptive_spec"

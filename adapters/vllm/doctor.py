@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
-from adaptive_spec.adapters.vllm.interplay import INTERPLAY
+from adaptive_spec.adapters.vllm.rules import RULES
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.engines.doctor_rows import (
@@ -29,7 +29,7 @@ def describe() -> EngineReport:
         supported=supported,
         detail=detail,
         enabled=_enabled(),
-        interplay=INTERPLAY,
+        interplay=tuple(rule.row() for rule in RULES),
         refusal=plugin_refusal("VLLM_PLUGINS", "vLLM", empty_allows_all=False),
     )
 

@@ -127,7 +127,7 @@ def attach(scheduler: Any) -> StepDriver:
     if found.capability.cold_off:
         drafter_state.install()
     lookup, second_source = _second_source(vllm_config, controller, found)
-    advice = _advice(vllm_config, found, controller)
+    advice = advice_on_kmax(vllm_config, found)
     LOG.info("%s", start_line(controller, found, advice, second_source))
     try:
         metrics: Metrics | None = Metrics(vllm_config, controller)
@@ -165,13 +165,6 @@ def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None
         return None
 
 
-def _advice(vllm_config: Any, found: Support, controller: Controller) -> str:
-    try:
-        return advice_on_kmax(vllm_config, found, controller.policy.state())
-    except Exception:  # a policy that can't tell what it learned is no reason not to serve
-        return advice_on_kmax(vllm_config, found)
-
-
 def start_line(
     controller: Controller, found: Support, advice: str = "", second_source: str = ""
 ) -> str:
@@ -183,6 +176,7 @@ def start_line(
         policy=controller.policy.name,
         details=(
             f"runner={found.runner}",
+            f"graphs={found.graphs}",
             *([f"second_source={second_source}"] if second_source else []),
         ),
         remarks=(*([advice] if advice else []), *unwritable(controller.config)),

@@ -11,7 +11,6 @@ request that was preempted or has ended since is left out. Two kinds of drafts a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from adaptive_spec.adapters.vllm.copied_drafts import Copied
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
+from adaptive_spec.engines.driver import Step
 from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 
@@ -34,7 +34,7 @@ class _Everybody(Container[str]):
 EVERYBODY = _Everybody()
 
 
-class PlannedStep:
+class PlannedStep(Step):
     """A step between its plan and its results.
 
     Attributes:
@@ -46,15 +46,15 @@ class PlannedStep:
         found: what was looked up; None without a second source.
     """
 
+    context: StepContext
+
     __slots__ = (
-        "context",
         "copied",
         "cuts",
         "drafts_found",
         "found",
         "late_signals",
         "lost",
-        "not_before",
         "not_copied",
         "not_drafted",
         "output",
@@ -71,7 +71,7 @@ class PlannedStep:
         wanted: Wanted,
         found: LookedUp | None = None,
     ) -> None:
-        self.context = context
+        super().__init__(context)
         self.found = found
         self.copied: Copied | None = None
         """The worker is told this of the requests that verify looked-up drafts."""
@@ -86,8 +86,6 @@ class PlannedStep:
         """vLLM's SchedulerOutput."""
         self.late_signals: DraftSignals | None = None
         """What the drafter showed of these drafts, if it came after the step was planned."""
-        self.not_before = -math.inf
-        """Earliest time its duration is counted from; see `StepClock`."""
         self.passes: int | None = None
         """Passes of the drafter that ran, where vLLM left them out; else as many as planned."""
         self.not_drafted: Container[str] = ()

@@ -22,23 +22,20 @@ class PlannedAhead:
     Args:
         step: the planned step.
         batch: what it was planned from.
-        since: when the operator's last change of the controller was obeyed; the plan holds until
-            the next one.
         blocks: free KV blocks from which no draft lacks one.
     """
 
-    def __init__(self, step: PlannedStep, batch: Batch, since: int, blocks: int) -> None:
+    def __init__(self, step: PlannedStep, batch: Batch, blocks: int) -> None:
         self.step = step
-        self._since = since
         self._blocks = blocks
         self._ending = batch.ending if step.plan.acts else ()
         self._structured = batch.structured if step.plan.acts else ()
         self.trims = bool(step.cuts or self._ending or self._structured)
         """`apply` has something to do."""
 
-    def holds(self, since: int, free_blocks: int) -> bool:
-        """Whether nothing was switched since the plan was made, and all drafts find KV blocks."""
-        return since == self._since and free_blocks >= self._blocks
+    def holds(self, free_blocks: int) -> bool:
+        """Whether all drafts find KV blocks."""
+        return free_blocks >= self._blocks
 
     def apply(self) -> None:
         """Trim the drafts at hand."""

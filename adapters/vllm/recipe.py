@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 from adaptive_spec.adapters.vllm import varlen_graphs
@@ -24,13 +23,12 @@ from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
-from adaptive_spec.adapters.vllm.identity import identity_of
+from adaptive_spec.adapters.vllm.rules import Setup, wrong_output
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config
 from adaptive_spec.engines.doctor_rows import RecipeReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
-from adaptive_spec.operation.saved_state import newest_state
-from adaptive_spec.step import Capability, Level
+from adaptive_spec.step import Level
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _SERVERS = ("serve", "vllm.entrypoints.openai.api_server")
@@ -64,13 +62,15 @@ def judge(command: str) -> RecipeReport:
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
     device = config.device_config.device_type
     rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
+    if found.capability is not None and (wrong := wrong_output(Setup(config))):
+        rows.append(("refused", f"vLLM's output is wrong with {wrong}; change the command"))
     rows.append(("steered", _steered(found)))
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
         rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
         rows.append(("full graphs", full_graphs(config)))
         own = _own(config)
-        advice = advice_on_kmax(config, found, _learned(own, config, found.capability))
+        advice = advice_on_kmax(config, found)
         rows += [("Kmax", advice)] if advice else []
         if own is not None and own.second_source is not None:
             placement = lookup_placement(config, found, (*WORKERS, *WORKERS.values()))
@@ -109,15 +109,6 @@ def _own(vllm_config: Any) -> Config | None:
     # Where vLLM has loaded the plugin, the gate has taken it out of sight.
     gated: Config | None = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
     return gated or requested_config(vllm_config.additional_config)
-
-
-def _learned(own: Config | None, vllm_config: Any, capability: Capability) -> dict[str, Any] | None:
-    """State of a server with this model and drafter, if the command names a folder that has one."""
-    if own is None or own.state_directory is None:
-        return None
-    identity = identity_of(vllm_config, capability)
-    names = ("model", "method", "drafter")
-    return newest_state(Path(own.state_directory), {name: identity[name] for name in names})
 
 
 def _configuration(command: str) -> Any:

@@ -17,8 +17,7 @@ run it.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,17 +34,19 @@ from adaptive_spec.adapters.vllm.outcome import EVERYBODY, Arrived, PlannedStep,
 from adaptive_spec.adapters.vllm.planned_ahead import PlannedAhead, cut
 from adaptive_spec.adapters.vllm.requests import RequestReader
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.engines.fail_open import Guarded, fail_open
-from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines import driver
+from adaptive_spec.engines.driver import Ahead
+from adaptive_spec.engines.fail_open import fail_open
 from adaptive_spec.engines.request_table import RequestTable
-from adaptive_spec.engines.step_clock import StepClock
-from adaptive_spec.step import Mode
+from adaptive_spec.step import Mode, StepOutcome
 
 _LOG = logging.getLogger("vllm.adaptive_spec")
 
 
-class StepDriver(Guarded):
+class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
     """One per scheduler."""
+
+    controller: Controller
 
     def __init__(
         self,
@@ -55,9 +56,6 @@ class StepDriver(Guarded):
         lookup: LookUp | None = None,
     ) -> None:
         super().__init__(controller, _LOG)
-        self.controller = controller
-        self.clock: Callable[[], float] = time.monotonic
-        """Seconds; replaced where an engine runs on a modelled device."""
         self._scheduler = scheduler
         self._metrics = metrics
         slots, counters = controller.slots, controller.counters
@@ -72,7 +70,6 @@ class StepDriver(Guarded):
         # Then the worker must know which drafts were copied; it says with each round that it does.
         self._worker_allows = self._by_scheduler and controller.capability.sampled_drafts
         self._goes_cold = controller.capability.cold_off
-        self._clock = StepClock()
         self._kmax = controller.capability.max_draft_tokens
         self._signals = SignalArrivals(self._kmax)
         self._sets_depth = controller.capability.steers_depth
@@ -80,32 +77,26 @@ class StepDriver(Guarded):
         self._unpadded = Unpadded(self._kmax)
         self.table_replaced = False
         """`after_schedule` has something to do."""
-        self._step = 0
         self._planned: PlannedStep | None = None
-        self._ahead: PlannedAhead | None = None
         self._launched: Any = None
         """vLLM's SchedulerOutput of the last step, until `think`."""
-        self._pending = PendingSteps[PlannedStep]()
         self._not_drafted: Container[str] = ()
         """Requests whose drafts at hand no drafter has made."""
-        self._arrived: list[Arrived] = []
-        """Results that have not been learned from."""
-        self._ended: list[str] = []
         self._updating = False
 
     @fail_open
     def before_schedule(self) -> None:
         """Trim the drafts at hand to what is to be verified; plan, where no plan is ready."""
         self._planned = None
-        ahead, self._ahead = self._ahead, None
+        ahead = self.take_ahead()
         scheduler = self._scheduler
         if not scheduler.running and not scheduler.waiting:
             return
         if self._launched is not None:  # vLLM did not reach `think`
             self._take_launched()
-            self._learn()
-        since, builder = self.controller.decides_since, self._builder
-        if ahead is not None and ahead.holds(since, builder.block_pool.get_num_free_blocks()):
+            self.learn()
+        builder = self._builder
+        if ahead is not None and ahead.holds(builder.block_pool.get_num_free_blocks()):
             planned = self._planned = ahead.step
             if planned.found is not None:
                 self._copy(planned)
@@ -113,7 +104,7 @@ class StepDriver(Guarded):
                 ahead.apply()
         else:
             planned = self._planned = self._plan(
-                builder.build(self._next_step(), self.clock(), self._signals)
+                builder.build(self.next_step(), self.clock(), self._signals)
             )
             cut(planned.cuts)
             self._copy(planned)
@@ -125,10 +116,6 @@ class StepDriver(Guarded):
         if planned.cuts and self._engine_table is None:
             scheduler.dynamic_sd_lookup = self._unpadded
             self.table_replaced = True
-
-    def _next_step(self) -> int:
-        self._step += 1
-        return self._step
 
     def _plan(self, batch: Batch) -> PlannedStep:
         context, controller = batch.context, self.controller
@@ -197,8 +184,7 @@ class StepDriver(Guarded):
         if self._not_drafted is EVERYBODY:
             planned.passes = 0
         self._launched = output
-        planned.not_before = self._clock.launched(self.clock(), under_way=len(self._pending))
-        self._pending.append(planned)
+        self.launch(planned, self.clock())
         plan = planned.plan
         if self._sets_depth and plan.acts:
             output.num_spec_tokens_to_schedule = int(plan.draft_depth)
@@ -251,7 +237,7 @@ class StepDriver(Guarded):
         output = self._take_launched()
         if output is None:
             return
-        self._learn()
+        self.learn()
         now = self.clock()
         self.controller.poll_control_file(now)
         if self._lookup is not None:
@@ -264,10 +250,10 @@ class StepDriver(Guarded):
         depth = self._kmax if depth is None else int(depth)
         if self._not_drafted is EVERYBODY:
             depth = 0
-        batch = self._builder.build(self._next_step(), now, None, under_way=depth)
+        batch = self._builder.build(self.next_step(), now, None, under_way=depth)
         since = self.controller.decides_since
         blocks = self._builder.blocks_wanted(batch.context.prefill_tokens)
-        self._ahead = PlannedAhead(self._plan(batch), batch, since, blocks)
+        self._ahead = Ahead(PlannedAhead(self._plan(batch), batch, blocks), since)
 
     def _take_launched(self) -> Any:
         """The step that has been launched since `think`, if any."""
@@ -288,21 +274,15 @@ class StepDriver(Guarded):
     def read(self, output: Any, results: Any) -> None:
         """Results have arrived and are not processed yet."""
         self._updating = True
-        pending = self._pending
-        step: PlannedStep | None
-        if pending and pending[0].output is output:  # as always, but after a fault
-            step = pending.popleft()
-        else:
-            step = pending.take(lambda planned: planned.output is output)
-            if step is None:
-                return
-        now = self.clock()
-        seconds = self._clock.completed(step.not_before, now)
+        found = self.completed(lambda planned: planned.output is output)
+        if found is None:
+            return
+        step, seconds, now = found
         if step.found is not None:
             step.drafts_found = step.found.drafts()
         generated = list(map(len, results.sampled_token_ids))
-        following = pending[0] if pending else None
-        self._arrived.append(Arrived(step, results, following, generated, seconds, now))
+        following = self._pending[0] if self._pending else None
+        self._unlearned.append(Arrived(step, results, following, generated, seconds, now))
 
     @fail_open
     def processed(self) -> None:
@@ -310,26 +290,32 @@ class StepDriver(Guarded):
         self._updating = False
         if not self._scheduler.running:
             self._ahead = None
-            self._learn()
+            self.learn()
 
-    def _learn(self) -> None:
-        """Learn from the results that have arrived, then forget the requests they ended."""
-        arrived, self._arrived = self._arrived, []
-        ended, self._ended = self._ended, []
+    def outcome_of(self, results: Arrived) -> StepOutcome | None:
+        """Return what a step did; take confidence that came late to where it belongs."""
+        self._signals.arrived_late(results.results, results.step, results.following)
+        outcome = build_outcome(results)
+        if self._lookup is not None and results.step.not_copied:
+            self._lookup.not_copied()
+        return outcome
+
+    def forgotten(self, names: list[str]) -> None:
+        """Forget the texts that were looked up for requests that have ended."""
+        if self._lookup is not None:
+            self._lookup.forget(names)
+
+    def idle(self) -> bool:
+        """Return whether vLLM has no request at all."""
+        return not self._scheduler.running and not self._scheduler.waiting
+
+    def learn(self) -> None:
+        """Learn, forget and write the figures."""
         try:
-            for one in arrived:
-                self._signals.arrived_late(one.results, one.step, one.following)
-                outcome = build_outcome(one)
-                if outcome is not None:
-                    self.controller.observe(outcome)
-                if self._lookup is not None and one.step.not_copied:
-                    self._lookup.not_copied()
+            super().learn()
         finally:
-            if ended:
-                self.controller.finish(ended)
-                if self._lookup is not None:
-                    self._lookup.forget(ended)
-            self._publish()
+            if self._metrics is not None:
+                self._metrics.refresh(self.clock(), idle=self.idle())
 
     @fail_open
     def freed(self, request_id: str) -> None:
@@ -338,12 +324,7 @@ class StepDriver(Guarded):
         for pending in self._pending:
             pending.lost.add(request_id)
         if not self._updating:  # aborted; its name may be used again at once
-            self._learn()
-
-    @fail_open
-    def paused(self) -> None:
-        """Scheduling has stopped or goes on: sleep, reloaded weights. Such steps take any time."""
-        self._clock.interrupted(under_way=len(self._pending))
+            self.learn()
 
     @fail_open
     def weights_changed(self, version: str) -> None:
@@ -356,12 +337,3 @@ class StepDriver(Guarded):
         self.controller.close()
         if self._metrics is not None:
             self._metrics.close()
-
-    def _publish(self) -> None:
-        """Write the figures, and all that is buffered when nothing will follow for now."""
-        scheduler = self._scheduler
-        idle = not scheduler.running and not scheduler.waiting
-        if idle:
-            self.controller.flush()
-        if self._metrics is not None:
-            self._metrics.refresh(self.clock(), idle=idle)

@@ -212,6 +212,12 @@ def captured_sizes(vllm_config: Any) -> tuple[int, ...]:
     return found.sizes if isinstance(found, Varlen) else ()
 
 
+def captured_count(vllm_config: Any) -> int:
+    """Full graphs that each rank has captured for batches with different K; 0 without any."""
+    found = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
+    return found.graphs if isinstance(found, Varlen) else 0
+
+
 def cover_every_batch(vllm_config: Any) -> None:
     """Capture a graph for the largest decode batch, too.
 

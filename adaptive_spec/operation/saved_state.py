@@ -206,22 +206,6 @@ class SavedState:
             self._log.warning("adaptive_spec: outdated state remains: %s: %s", path, error)
 
 
-def newest_state(directory: Path, identity: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the state saved last by a server with these names and values; None without one.
-
-    For reports: a server itself takes up a state only if all of its identity agrees.
-    """
-    found: list[tuple[float, dict[str, Any]]] = []
-    for path in directory.glob("*.json"):
-        try:
-            saved = decode_json(read_small_file(path, _LARGEST_BYTES), Saved)
-            if identity.items() <= saved.identity.items():
-                found.append((path.stat().st_mtime, saved.state))
-        except Exception:  # another's file, or one that is being replaced
-            continue
-    return max(found, key=lambda each: each[0])[1] if found else None
-
-
 def _age(path: Path) -> float:
     try:
         return path.lstat().st_mtime

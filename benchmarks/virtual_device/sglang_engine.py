@@ -73,7 +73,7 @@ class SglangEngine:
         config = {"fail_open": {"max_decision_ms": SLOW_DECISION_MS}, **arm.config}
         settings = Settings(config=parse_config(config, source=arm.name))
         self._attached = attach(self.scheduler, settings, hooks.SHARED.source)
-        self._attached.driver._now = self.recorder.clock
+        self._attached.driver.clock = self.recorder.clock
         hooks.SHARED.attached = self._attached
 
     def forget_texts(self) -> None:

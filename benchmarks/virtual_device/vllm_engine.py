@@ -110,8 +110,8 @@ class VllmEngine:
         tokenizer = self._engine.get_tokenizer()
         return [list(tokenizer.encode(prompt)) for prompt in prompts]
 
-    def submit(self, job: Job, temperature: float) -> None:
-        """Send a request."""
+    def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
+        """Send a request, with `vllm_xargs`."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -122,6 +122,7 @@ class VllmEngine:
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
+            extra_args=hints or None,
         )
         self._engine.add_request(str(job.number), {"prompt": job.prompt}, parameters)
 

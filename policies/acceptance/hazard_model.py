@@ -2,7 +2,7 @@
 
 The hazard is the probability that draft j is accepted given that the drafts before it were. Its
 logit is b_j + v_t + u_i, plus whatever the caller adds: b_j is the effect of the position, v_t that
-of the request's task label (`task_effects`) and u_i that of the request (`request_effects`).
+of the request's task label and u_i that of the request (`effects`).
 
 Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
 Per-position rates are biased as soon as K differs between requests, because K then depends on
@@ -23,9 +23,13 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import highest_of
+from adaptive_spec.policies.acceptance.effects import (
+    DISCOUNT,
+    LabelOutliers,
+    RequestEffects,
+    TaskEffects,
+)
 from adaptive_spec.policies.acceptance.learn_kernel import EVIDENCE_LIMIT, learn
-from adaptive_spec.policies.acceptance.request_effects import DISCOUNT, RequestEffects
-from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 _LARGEST_LOGIT = 50.0
@@ -73,6 +77,8 @@ class HazardModel:
     Args:
         max_draft_tokens: Kmax.
         prior_hazard: hazard assumed at every position before anything is seen.
+        clients_label: clients choose the labels, so requests unlike the others of a label count
+            less.
 
     Attributes:
         position_effect: [Kmax] b_j.
@@ -82,8 +88,11 @@ class HazardModel:
         observed: number of these observations.
     """
 
-    def __init__(self, max_draft_tokens: int, prior_hazard: float) -> None:
+    def __init__(
+        self, max_draft_tokens: int, prior_hazard: float, *, clients_label: bool = False
+    ) -> None:
         self.max_draft_tokens = max_draft_tokens
+        self._outliers = LabelOutliers(max_draft_tokens) if clients_label else None
         self.effects = RequestEffects()
         self.tasks = TaskEffects()
         logit = float(np.log(prior_hazard / (1.0 - prior_hazard)))
@@ -121,6 +130,9 @@ class HazardModel:
     ) -> None:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, highest = self.effects, highest_of(slots)
+        correction = None
+        if self._outliers is not None and task is not None and task.max(initial=-1) >= 0:
+            correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
         self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
             hazard,
             slots,
@@ -135,8 +147,17 @@ class HazardModel:
             DISCOUNT,
         )
         effects.learn_variance(slope, curvature)
+        if correction is not None:
+            self.position_effect += correction.sum(axis=1) / self._position_evidence
+            unknown[0] += correction.sum(axis=0)
         if task is not None:
             self.tasks.learn(task, unknown[0], unknown[1])
+
+    def forget(self, slots: IntArray) -> None:
+        """Clear the rows of ended requests."""
+        self.effects.forget(slots)
+        if self._outliers is not None:
+            self._outliers.forget(slots)
 
     def impute(
         self,
@@ -200,6 +221,26 @@ class HazardModel:
         self.position_effect, self._position_evidence = effect, evidence
         self.observations = observations
         self.effects.prior_variance = variance
+
+    def _correction(
+        self,
+        outliers: LabelOutliers,
+        hazard: FloatArray,
+        slots: IntArray,
+        verified: IntArray,
+        accepted: IntArray,
+        task: IntArray,
+    ) -> FloatArray:
+        """[Kmax, B] added to the sums of y - h, so that a label's outliers teach less."""
+        step = Observed.of(self.max_draft_tokens, verified, accepted)
+        pooled = logistic(self.position_effect[:, None] + self.tasks.of(task))
+        return outliers.correction(
+            task,
+            slots,
+            step.residual(pooled).sum(axis=0),
+            step.information(pooled).sum(axis=0),
+            step.residual(hazard) * self.effects.unknown(slots),
+        )
 
     def _learn_positions(self, residual: FloatArray, information: FloatArray) -> None:
         evidence = np.minimum(self._position_evidence, EVIDENCE_LIMIT)

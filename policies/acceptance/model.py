@@ -46,8 +46,7 @@ class AcceptanceModel:
     def __init__(self, max_draft_tokens: int, *, prior_hazard: float = 0.67) -> None:
         self.max_draft_tokens = max_draft_tokens
         self._prior_hazard = prior_hazard
-        self.history = HazardModel(max_draft_tokens, prior_hazard)
-        self.drafts = HazardModel(max_draft_tokens, prior_hazard)
+        self.history, self.drafts = self._new_models()
         self.confidence = ConfidenceEffect(max_draft_tokens)
         self.lookup = LookupModel(max_draft_tokens)
         """Hazards of the drafts that were looked up."""
@@ -108,8 +107,8 @@ class AcceptanceModel:
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
-        self.history.effects.forget(slots)
-        self.drafts.effects.forget(slots)
+        self.history.forget(slots)
+        self.drafts.forget(slots)
         self.lookup.forget(slots)
 
     def widen(self) -> None:
@@ -129,7 +128,7 @@ class AcceptanceModel:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
-        history, drafts = (HazardModel(self.max_draft_tokens, self._prior_hazard) for _ in range(2))
+        history, drafts = self._new_models()
         confidence = ConfidenceEffect(self.max_draft_tokens)
         lookup = LookupModel(self.max_draft_tokens)
         history.restore(state)
@@ -144,6 +143,12 @@ class AcceptanceModel:
         self.history, self.drafts, self.confidence = history, drafts, confidence
         self.lookup = lookup
         self._shown = of_drafts is not None
+
+    def _new_models(self) -> tuple[HazardModel, HazardModel]:
+        kmax, prior = self.max_draft_tokens, self._prior_hazard
+        return HazardModel(kmax, prior, clients_label=True), HazardModel(
+            kmax, prior, clients_label=True
+        )
 
     def _by_drafts(
         self,

@@ -44,6 +44,26 @@ def test_a_drafter_that_revives_is_used_again_within_30_seconds(concurrency: int
     assert revived.mean_k > 1.0
 
 
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) -> None:
+    """vllm#52873: after position 32,768 no draft of any request was accepted, for hours."""
+    policy = build_policy("goodput", {}, seed=1)
+    alive, dead = (independent(hazard, 20_000).accepted.astype(np.int64) for hazard in (0.8, 0.0))
+    engine = server(closed_load(concurrency, output=150), policy, data=independent(0.8, 20_000))
+    assert engine.run(max_seconds=30.0).mode_fraction["on"] > 0.9
+    engine.accepted._accepted = dead
+    engine.run(max_seconds=40.0)
+    later = engine.run(max_seconds=100.0)
+    assert later.mode_fraction["off_cold"] > 0.98
+    assert later.mean_k < 0.05, "probes are no longer rare"
+    assert later.mean_k > 0.0, "nobody looks whether it is back"
+    engine.accepted._accepted = alive
+    engine.run(max_seconds=160.0)
+    back = engine.run(max_seconds=170.0)
+    assert back.mode_fraction["on"] > 0.9
+    assert back.mean_k > 1.0
+
+
 def test_near_break_even_a_large_batch_gains_by_what_is_known_of_each_request() -> None:
     """K = 1 for all gains 4 % over K = 0; those whose last draft was accepted gain more."""
     setting = Scenario(

@@ -57,7 +57,7 @@ def test_random_iterations_label_only_real_drafts(
     )
     driver = executor._adaptive_spec
     assert check_labels(record, executor.engine.truth) > 1.2 * ITERATIONS
-    driver.sweep()  # as the next iteration would: the last request may have been cancelled
+    driver.forget_cancelled()  # as the next iteration would: the last may have been cancelled
     check_adapter(record.steps(), live_requests=driver.controller.status()["live_requests"])
     faults = driver.controller.status()["fail_opens"]
     assert set(faults) <= {"plan raised RuntimeError", "plan.verify leaves 0..draft_available"}
@@ -187,7 +187,7 @@ def test_an_operators_zero_under_load_is_kept(
     assert check_labels(record, executor.engine.truth) > 500
     driver = executor._adaptive_spec
     assert not driver.controller.status()["fail_opens"]
-    driver.sweep()
+    driver.forget_cancelled()
     check_adapter(record.steps(), live_requests=driver.controller.status()["live_requests"])
     assert any("K = 0 in batches of 3 and more, as configured" in line for line in trt.lines)
 
@@ -255,7 +255,7 @@ def test_static_policy_runs_its_k_at_once(
     executor = small_run(import_stand_in(), overlap=overlap)
     assert ran(executor) == {2}
     driver = executor._adaptive_spec
-    driver.sweep()
+    driver.forget_cancelled()
     check_adapter(record.steps(), live_requests=len(driver.controller.slots))
 
 
@@ -421,7 +421,7 @@ def test_cancelled_requests_leave_nothing_behind(import_stand_in: Any, switched_
     executor = run(one_engine_executor(trt, traffic))
     assert most <= 8 + 1  # a batch, and one that was cancelled since
     driver = executor._adaptive_spec
-    driver.sweep()
+    driver.forget_cancelled()
     assert len(driver.controller.slots) == 0
 
 
@@ -440,7 +440,7 @@ def test_failed_forward_passes_cost_no_label_and_no_fault(
     assert check_labels(record, executor.engine.truth) > 500
     driver = executor._adaptive_spec
     assert not driver.controller.status()["fail_opens"]
-    driver.sweep()
+    driver.forget_cancelled()
     check_adapter(record.steps(), live_requests=driver.controller.status()["live_requests"])
 
 
@@ -525,7 +525,7 @@ def test_faults_of_every_hook_leave_the_engine_alone(
 
     monkeypatch.setattr(context.ContextBuilder, "build", broken)
     monkeypatch.setattr(PendingSteps, "take", broken)
-    monkeypatch.setattr(steps.StepDriver, "_observe", broken)
+    monkeypatch.setattr(steps.StepDriver, "outcome_of", broken)
     executor = small_run(trt, iterations=300, seed=11)
     assert ran(executor) == {KMAX}
     faults = executor._adaptive_spec.controller.status()["fail_opens"]

@@ -222,9 +222,9 @@ def test_steps_that_never_ended_are_dropped() -> None:
         run_step(driver, output)
     driver.read(found, results_of(a=1))
     assert len(driver._pending) == 0
-    assert len(driver._arrived) == 1
+    assert len(driver._unlearned) == 1
     driver.read(lost, results_of(a=1))
-    assert len(driver._arrived) == 1
+    assert len(driver._unlearned) == 1
 
 
 def test_ended_requests_are_forgotten_after_their_last_outcome() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adaptive_spec.adapters.vllm import doctor, interplay, versions
+from adaptive_spec.adapters.vllm import doctor, rules, versions
 from adaptive_spec.config import Config, parse_config
 from adaptive_spec.operation import metrics
 from adaptive_spec.operation.run_time_switch import parse_switch
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "vllm.md").read_text()
 TABLES = {
     "figures": metrics.markdown_table(),
-    "interplay": interplay.markdown_table(),
+    "interplay": rules.markdown_table(),
     "versions": versions.VERSIONS.markdown(),
 }
 
@@ -31,12 +31,12 @@ def test_tables_come_from_the_code(name: str) -> None:
 
 def test_the_doctor_shows_the_same_table() -> None:
     shown = doctor.describe().interplay
-    assert [row.feature for row in shown] == [row.feature for row in interplay.INTERPLAY]
+    assert [row.feature for row in shown] == [row.feature for row in rules.RULES]
 
 
 def test_nothing_is_called_supported_that_no_test_shows() -> None:
-    for row in interplay.INTERPLAY:
-        if row.support == interplay.SUPPORTED:
+    for row in rules.RULES:
+        if row.support == rules.SUPPORTED:
             assert row.shown_by, row.feature
         files = re.findall(r"\btest_\w+", row.shown_by)
         assert not row.shown_by or files, row.feature
@@ -45,9 +45,9 @@ def test_nothing_is_called_supported_that_no_test_shows() -> None:
 
 
 def test_rows_are_one_line_each_and_no_two_alike() -> None:
-    features = [row.feature for row in interplay.INTERPLAY]
+    features = [row.feature for row in rules.RULES]
     assert len(set(features)) == len(features)
-    for row in interplay.INTERPLAY:
+    for row in rules.RULES:
         assert row.rule
         assert not set("|\n") & set(row.feature + row.support + row.rule)
 

@@ -191,14 +191,14 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
     elif hook == "think":
         monkeypatch.setattr(engine.controller, "poll_control_file", broken)
     elif hook == "scheduled":
-        monkeypatch.setattr(driver._clock, "launched", broken)
+        monkeypatch.setattr(driver._step_clock, "launched", broken)
     elif hook == "after_schedule":
         replaced = property(lambda _: True, broken)
         monkeypatch.setattr(type(driver), "table_replaced", replaced, raising=False)
     elif hook == "read":
-        monkeypatch.setattr(driver._clock, "completed", broken)
+        monkeypatch.setattr(driver._step_clock, "completed", broken)
     elif hook == "processed":
-        monkeypatch.setattr(driver, "_learn", broken)
+        monkeypatch.setattr(driver, "learn", broken)
     else:
         monkeypatch.setattr(engine.controller, "finish", broken)
     answers = engine.run(SCENARIOS["with_aborts"]())
@@ -211,8 +211,8 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
     assert len([line for line in said() if f"hook {hook} " in line]) == 1
     engine.controller.finish(list(engine.controller.slots._slot_of))
     driver._pending.keep(0)
-    driver._ended, driver._arrived, driver._ahead = [], [], None
-    driver._clock.reset()
+    driver._ended, driver._unlearned, driver._ahead = [], [], None
+    driver._step_clock.reset()
 
 
 def test_off_policy_verifies_nothing(engine: Any, reference: dict[str, Any]) -> None:
@@ -274,6 +274,7 @@ def test_start_line(engine: Any) -> None:
         "capability=FULL",
         "ladder=0,1,2,3,4",
         "runner=V1",
+        "graphs=NONE",
         "scheduling=sync",
     ):
         assert part in line

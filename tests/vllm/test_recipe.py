@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.operation.saved_state import Saved
 
 pytestmark = pytest.mark.engine
 
@@ -59,31 +58,39 @@ def test_the_reason_for_watching_only_is_named(models: dict[str, Path]) -> None:
     assert "rejection_sample_method=synthetic" in rows["steered"]
 
 
-def test_it_says_what_a_larger_kmax_would_give(models: dict[str, Path], tmp_path: Path) -> None:
-    """First what it costs; once a server has learned, what is accepted."""
+def test_a_pair_with_which_vllms_output_is_wrong_is_refused(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vllm#52071: this machine starts no pipeline, so the parsed configuration gets one."""
+    from adaptive_spec.adapters.vllm import recipe
+
+    command = f"vllm serve {models['target']} --max-model-len 256 {NGRAM}"
+    assert "refused" not in answers(command)[1]
+    made = recipe._configuration
+
+    def in_a_pipeline(given: str) -> Any:
+        config = made(given)
+        config.parallel_config.pipeline_parallel_size = 2
+        return config
+
+    monkeypatch.setattr(recipe, "_configuration", in_a_pipeline)
+    steered, rows = answers(f"{command} --no-async-scheduling")
+    assert not steered
+    assert "vllm#52071" in rows["refused"]
+    assert "wrong" in rows["refused"]
+
+
+def test_it_says_what_a_larger_kmax_would_cost(models: dict[str, Path]) -> None:
     drafts = {"method": "eagle3", "model": str(models["eagle3"]), "num_speculative_tokens": 2}
-    ours = {"adaptive_spec": {"state_directory": str(tmp_path)}}
     command = (
         f"vllm serve {models['target']} --max-model-len 256 --enforce-eager --max-num-seqs 8 "
-        f"--speculative-config '{json.dumps(drafts)}' --additional-config '{json.dumps(ours)}'"
+        f"--speculative-config '{json.dumps(drafts)}'"
     )
     _, rows = answers(command)
     assert rows["Kmax"].startswith("Kmax 2 can be raised: num_speculative_tokens 4")
-    state = {"acceptance": {"position_effect": [2.0, 2.0], "observations": [900, 800]}}
-    saved = Saved(
-        schema=1,
-        identity={
-            "model": str(models["target"]),
-            "method": "eagle3",
-            "drafter": str(models["eagle3"]),
-        },
-        policy="goodput",
-        options={},
-        state=state,
-    )
-    (tmp_path / "goodput-1.json").write_bytes(msgspec.json.encode(saved))
-    _, rows = answers(command)
-    assert rows["Kmax"].startswith("measured survival of draft 2 is 0.78, of draft 9 about 0.32")
+    assert "2 more KV tokens per running request (at most 16)" in rows["Kmax"]
+    _, rows = answers(command.replace('"num_speculative_tokens": 2', '"num_speculative_tokens": 4'))
+    assert "Kmax" not in rows
 
 
 @pytest.mark.parametrize(("method", "says"), [("eagle", "suffix"), ("ngram", "no: ngram")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -281,6 +282,29 @@ class TestGate:
         added = {"dynamic_spec_config": {"policy": "hardware_aware"}}
         config = self.configure(models, method="draft_model", additional_config=added)
         assert "dynamic_spec_config" in " ".join(detect(config).shadow)
+
+    @pytest.mark.parametrize("name", ["AsyncScheduler", "Scheduler"])
+    def test_beside_a_plugin_that_replaced_the_schedulers_method_it_only_watches(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """chained-flow replaces `AsyncScheduler._update_after_schedule`."""
+        from vllm.v1.core.sched import async_scheduler, scheduler
+
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        module = async_scheduler if name == "AsyncScheduler" else scheduler
+        config = self.configure(models, method="draft_model")
+        assert not detect(config).shadow
+        owner = getattr(module, name)
+        own = owner._update_after_schedule
+
+        @functools.wraps(own)  # takes the name of vLLM's module with it
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            return own(*args, **kwargs)
+
+        monkeypatch.setattr(owner, "_update_after_schedule", replaced)
+        [reason] = detect(config).shadow
+        assert reason == f"{name}._update_after_schedule was replaced by another plugin"
 
     def test_a_manager_of_draft_length_in_vllm_leaves_trimming_only(
         self, models: dict[str, Path]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import Job
-from scenarios import prompts
+from engines import KMAX, Job
+from recording import record_steps
+from scenarios import SCHEMA, prompts
+from switchable_policies import ColdForAWhile, FixedPolicy
 
 pytestmark = pytest.mark.engine
 
@@ -121,3 +124,226 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
     accepted, emitted = counters.accepted - before[0], counters.emitted - before[1]
     assert accepted < vllm_accepted, "no stop fell into an accepted prefix"
     assert accepted <= emitted
+
+
+STATIC = {"policy": "static", "options": {"k": KMAX}, "kernel": "numpy", "fail_open": PATIENT}
+
+
+def labels(record: list[tuple[Any, Any, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """(verified, accepted) of each request's steps; those without drafts are left out."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for context, _, outcome in record:
+        if outcome is None:
+            continue
+        name_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
+        for slot, verified, accepted in zip(
+            outcome.slots.tolist(), outcome.verified, outcome.accepted, strict=True
+        ):
+            if verified:
+                name = name_of[slot].rsplit("-", 1)[0]  # vLLM adds random letters
+                found.setdefault(name, []).append((int(verified), int(accepted)))
+    return found
+
+
+def rate(record: list[tuple[Any, Any, Any]], begins: str) -> float:
+    """Accepted over verified drafts of the requests whose names begin so."""
+    pairs = [p for name, all_ in labels(record).items() if name.startswith(begins) for p in all_]
+    assert pairs, "no draft was verified"
+    return sum(accepted for _, accepted in pairs) / sum(verified for verified, _ in pairs)
+
+
+@pytest.mark.parametrize("method", ["eagle", "mtp", "ngram", "draft_model"])
+def test_requests_after_a_cold_time_are_accepted_as_before(
+    shelf: Any, models: dict[str, Path], method: str
+) -> None:
+    """vllm#53420, #53426: after steps without drafter passes, new requests were never accepted."""
+    target = {"model": str(models["mtp"])} if method == "mtp" else {}
+    engine = shelf.get(method, adaptive=RANDOM, num_gpu_blocks_override=64, **target)
+    texts = prompts(8, 77)
+    first = [Job(f"first-{n}", text, 0, {"max_tokens": 90}) for n, text in enumerate(texts[:3])]
+    later = [Job(f"later-{n}", text, 40, {"max_tokens": 64}) for n, text in enumerate(texts[3:])]
+    own = engine.controller.policy
+    rates = []
+    for policy in (FixedPolicy(KMAX), ColdForAWhile(KMAX, 4, 34)):
+        engine.scheduler.reset_prefix_cache()
+        engine.controller.policy = policy
+        record = record_steps(engine)
+        engine.run([*first, *later])
+        rates.append(rate(record, "later"))
+    engine.controller.policy = own
+    modes = {str(plan.mode) for _, plan, _ in record}
+    assert any("cold" in mode.lower() for mode in modes), modes
+    assert rates[1] >= 0.9 * rates[0]
+    assert engine.controller.counters.failures == {}
+
+
+@pytest.mark.parametrize("method", ["eagle", "draft_model"])
+def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
+    shelf: Any, method: str
+) -> None:
+    """vllm-metal#716: a drafter that ingested nothing at K = 0 was wrong from then on."""
+    engine = shelf.get(method, adaptive=RANDOM, num_gpu_blocks_override=64)
+    jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 96}) for n, text in enumerate(prompts(6, 5))]
+    own, seen = engine.controller.policy, []
+    for switched in (False, True):
+        engine.scheduler.reset_prefix_cache()
+        policy = engine.controller.policy = FixedPolicy(KMAX)
+        record = record_steps(engine)
+        emitted = dict.fromkeys(range(6), 0)
+
+        def switch(step: int, policy: Any = policy, switched: bool = switched) -> None:
+            policy.k = policy.depth = 0 if switched and 4 <= step < 24 else KMAX
+
+        engine.run(jobs, switch)
+        seen.append(accepted_by_place(record))
+        del emitted
+    engine.controller.policy = own
+    without, with_pause = seen
+    both = without.keys() & with_pause.keys()
+    assert len(both) > 60
+    # A draft depends on the text before it alone, and the text is the same.
+    assert [without[place] for place in both] == [with_pause[place] for place in both]
+
+
+def accepted_by_place(record: list[tuple[Any, Any, Any]]) -> dict[tuple[str, int], int]:
+    """(request, tokens before) of each step with Kmax drafts -> accepted drafts."""
+    found = {}
+    for context, _, outcome in record:
+        if outcome is None:
+            continue
+        before = dict(zip(context.slots.tolist(), context.context_tokens.tolist(), strict=True))
+        name_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
+        for slot, verified, accepted in zip(
+            outcome.slots.tolist(), outcome.verified, outcome.accepted, strict=True
+        ):
+            if verified == KMAX:
+                found[name_of[slot].rsplit("-", 1)[0], before[slot]] = int(accepted)
+    return found
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_drafts_behind_the_end_of_a_grammar_are_neither_verified_nor_learned(
+    shelf: Any, asynchronous: bool
+) -> None:
+    """vllm#49002, #44006, #52620: long drafts at the end of a tool call."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    kmax = 16
+    options = {
+        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
+        "ignore_eos": False,
+        "max_tokens": 80,
+    }
+    jobs = [Job(f"json-{n}", text, n, options) for n, text in enumerate(prompts(6, 6))]
+    want = shelf.get(num_gpu_blocks_override=64).run(jobs)
+    adaptive = STATIC | {"options": {"k": kmax}}
+    engine = shelf.get(
+        "draft_model",
+        adaptive=adaptive,
+        asynchronous=asynchronous,
+        speculation={"num_speculative_tokens": kmax},
+        num_gpu_blocks_override=64,
+        max_num_batched_tokens=256,
+    )
+    scheduler, offered, validated = engine.scheduler, [], []
+    update = scheduler.update_draft_token_ids
+
+    def updated(drafts: Any) -> Any:
+        done = update(drafts)
+        for name, made in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
+            if (request := scheduler.requests.get(name)) is not None:
+                offered.append(len(made))
+                validated.append(sum(token >= 0 for token in request.spec_token_ids))
+        return done
+
+    scheduler.update_draft_token_ids = updated
+    record = record_steps(engine)
+    answers = engine.run(jobs)
+    assert {name: answer.tokens for name, answer in answers.items()} == {
+        name: answer.tokens for name, answer in want.items()
+    }
+    if not asynchronous:
+        assert sum(validated) < sum(offered), "the grammar rejected no draft"
+    verified = sum(v for pairs in labels(record).values() for v, _ in pairs)
+    accepted = sum(a for pairs in labels(record).values() for _, a in pairs)
+    emitted = sum(len(answer.tokens[0]) for answer in answers.values())
+    assert accepted <= emitted
+    if not asynchronous:
+        assert verified <= sum(validated), "a draft that the grammar rejected became a label"
+    # The step that ends a request verifies no more than the grammar lets it.
+    for _context, _, outcome in record:
+        if outcome is not None:
+            assert (outcome.accepted <= outcome.emitted).all()
+    assert engine.controller.counters.failures == {}
+
+
+@pytest.mark.parametrize("method", ["draft_model", "eagle", "ngram"])
+def test_off_costs_no_step_over_never_on_but_the_block_that_vllm_drops(
+    shelf: Any, method: str
+) -> None:
+    """vllm#49548, #51575: with a drafter configured, prefix caching reuses less also at K = 0."""
+    repeated = prompts(3, 9)
+    jobs = [
+        Job(f"r{n}-{turn}", text * 2, 30 * turn, {"max_tokens": 12})
+        for turn in range(3)
+        for n, text in enumerate(repeated)
+    ]
+    found = {}
+    for arm, how in {
+        "never": {},
+        "off": {"method": method, "adaptive": {"policy": "off", "fail_open": PATIENT}},
+    }.items():
+        engine = shelf.get(num_gpu_blocks_override=96, **how)
+        engine.scheduler.reset_prefix_cache()
+        reused = count_reused(engine)
+        before = engine.steps
+        engine.run(jobs)
+        found[arm] = engine.steps - before, sum(reused), len(reused)
+        del engine.scheduler.kv_cache_manager.get_computed_blocks
+    (never_steps, never, requests), (off_steps, off, _) = found["never"], found["off"]
+    block = 32
+    assert never > 0
+    assert off_steps == never_steps
+    if method == "eagle":
+        # vLLM drops the last block found, whose hidden states the drafter wants.
+        assert never - requests * block <= off < never
+    else:
+        assert off == never
+
+
+def count_reused(engine: Any) -> list[int]:
+    """Prompt tokens that each new request finds in the cache, as they come."""
+    reused: list[int] = []
+    cache = engine.scheduler.kv_cache_manager
+    look_up = cache.get_computed_blocks
+
+    def counted(request: Any) -> Any:
+        found = look_up(request)
+        reused.append(found[1])
+        return found
+
+    cache.get_computed_blocks = counted
+    return reused
+
+
+def test_two_kmax_share_no_compiled_graph_that_depends_on_kmax(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """vllm#53366: Kmax is missing in the hash that names the folder of compiled code."""
+    from engines import prepare_environment, speculative_config
+
+    prepare_environment()
+    from vllm.engine.arg_utils import EngineArgs
+
+    hashes = {}
+    for kmax in (2, 5):
+        arguments = EngineArgs(
+            model=str(models["target"]),
+            max_model_len=256,
+            enforce_eager=True,
+            speculative_config=speculative_config(models, "eagle")
+            | {"num_speculative_tokens": kmax},
+            additional_config={"adaptive_spec": {"policy": "goodput"}},
+        )
+        hashes[kmax] = arguments.create_engine_config().compute_hash()
+    print(hashes)

@@ -102,6 +102,19 @@ class TestDecodeBatches:
             found = manager.dispatch(min(tokens, 64), tokens, None, 0, max_query_len=None)
             assert found.cg_mode.name != "FULL"
 
+    def test_the_start_line_names_graph_mode_and_number(
+        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """vllm#56626: adaptive verification changed the graph mode, and nothing said so."""
+        _, found, workers = started(configure, monkeypatch, kmax=3)
+        full = workers.runners[0].cudagraph_manager._capture_descs[graph_mode("FULL")]
+        assert found.graphs == f"FULL_AND_PIECEWISE:{len(full)}"
+        config = configure(kmax=3, schedule=None)
+        monkeypatch.setattr(varlen_graphs, "expected_refusal", lambda _: "a backend")
+        found = switched_on(config)
+        listed = graphs_of(config, monkeypatch)._capture_descs[graph_mode("FULL")]
+        assert found.graphs == f"FULL_AND_PIECEWISE:{len(listed)}"
+
     def test_a_longer_request_never_runs_in_such_a_graph(
         self, configure: Configure, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from adaptive_spec.policies.acceptance.effects import LabelOutliers, TaskEffects
+from adaptive_spec.policies.acceptance.hazard_model import HazardModel
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
-from adaptive_spec.policies.acceptance.task_effects import TaskEffects
 
 
 def test_a_task_label_tells_new_requests_apart() -> None:
@@ -38,3 +40,42 @@ def test_the_latest_label_has_an_effect_however_many_came_before() -> None:
     assert oldest == none == 0.0
     effects.learn(np.array([4999 + 1024]), one, one)
     assert effects.of(np.array([4999 + 1024])) == newest, "a new label starts without the old one's"
+
+
+def taught(share: float, *, clients_label: bool = True, length: int = 40) -> float:
+    """Hazard of a new request with a label of which this share of requests is always wrong."""
+    model = HazardModel(3, 0.67, clients_label=clients_label)
+    random, slots = np.random.default_rng(1), np.arange(11)
+    task, k = np.zeros(11, dtype=np.int64), np.full(11, 3)
+    truth = np.where(slots < round(share * 11), 0.0, 0.8)
+    for step in range(600):
+        hits = random.random((11, 3)) < truth[:, None]
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), k)
+        model.learn(model.hazard(slots, task), slots, k, accepted, task)
+        ended = slots[(step + slots * 7) % length == 0]
+        model.forget(ended)
+    return float(model.hazard(np.array([50]), np.array([0]))[0, 0])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.37])
+def test_a_minority_cannot_poison_a_shared_label(share: float) -> None:
+    assert taught(share) > 0.66
+    assert taught(share) - taught(share, clients_label=False) > 0.3 * share
+
+
+def test_a_label_of_which_all_are_wrong_is_known_for_it() -> None:
+    assert taught(1.0) < 0.05
+    assert taught(0.8) < 0.3
+
+
+def test_what_a_request_taught_ends_with_it() -> None:
+    outliers, one = LabelOutliers(2), np.ones(4)
+    task, slots = np.zeros(4, dtype=np.int64), np.arange(4)
+    strange = np.array([-9.0, 0.0, 0.0, 0.0])
+    lesson = np.stack([strange, strange])
+    taken = outliers.correction(task, slots, strange, one, lesson)
+    assert (taken[:, 0] > 0.0).all()
+    assert not taken[:, 1:].any()
+    outliers.forget(np.array([0]))
+    nothing = np.zeros(4)
+    assert not outliers.correction(task, slots, nothing, nothing, 0.0 * lesson).any()

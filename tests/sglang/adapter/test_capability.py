@@ -195,3 +195,29 @@ def test_parameters_are_found_on_either_kind_of_worker() -> None:
     worker.adaptive_controller = Worker()
     worker.adaptive_controller.params = SteeredParams(OwnSchedule())
     assert params_of(worker) is worker.adaptive_controller.params
+
+
+def test_candidates_above_the_launch_k_need_buffers_of_their_size() -> None:
+    """sglang#30549, #35275: buffers were sized for --speculative-num-steps."""
+    assert LADDER[-1] > 2
+    scheduler = Scheduler("EAGLE", speculative_num_steps=2)
+    [reason] = detect(scheduler, SteeredParams(OwnSchedule())).shadow
+    assert reason == f"candidate K = {LADDER[-1]} above --speculative-num-steps 2"
+    sized = Scheduler("EAGLE", speculative_num_steps=2)
+    vars(sized.spec_algorithm)["resolve_max_speculative_num_draft_tokens"] = lambda _: LADDER[-1]
+    at_launch = Scheduler("EAGLE", speculative_num_steps=LADDER[-1])
+    for allowed in (sized, at_launch):
+        assert detect(allowed, SteeredParams(OwnSchedule())).shadow == ()
+
+
+def test_disaggregated_instances_are_watched_or_left_alone() -> None:
+    """sglang#17212: with speculation on the decode instance only, prompts have no draft KV."""
+    decode = detect(Scheduler("EAGLE", disaggregation_mode="decode"), SteeredParams(OwnSchedule()))
+    assert "decode instance" in decode.shadow[0]
+    prefill = detect(
+        Scheduler("EAGLE", disaggregation_mode="prefill"), SteeredParams(OwnSchedule())
+    )
+    assert prefill.capability is None
+    assert "prefill instance" in prefill.inert
+    both = detect(Scheduler("EAGLE", disaggregation_mode="null"), SteeredParams(OwnSchedule()))
+    assert both.shadow == ()

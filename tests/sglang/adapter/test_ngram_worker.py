@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.adapters.sglang import ngram_worker
-from adaptive_spec.adapters.sglang.ngram_worker import ChangingWidth, first_nodes
+from adaptive_spec.adapters.sglang.ngram_worker import ChangingWidth, first_nodes, found_drafts
 
 
 def test_a_narrower_ngram_tree_keeps_the_first_nodes() -> None:
@@ -21,6 +21,22 @@ def test_a_narrower_ngram_tree_keeps_the_first_nodes() -> None:
     assert seen.reshape(3, 2, 2).tolist() == mask[:, :2, :2].tolist()
     assert kept.flags.c_contiguous
     assert seen.flags.c_contiguous
+
+
+def chain(*tokens: int, nodes: int = 5) -> tuple[list[int], list[int]]:
+    """Tokens and mask of a root, a chain below it, and SGLang's filler."""
+    mask = np.eye(nodes, dtype=int)
+    mask[:, 0] = 1
+    for node in range(1 + len(tokens)):
+        mask[node, : node + 1] = 1
+    return [9, *tokens, *[0] * (nodes - 1 - len(tokens))], mask.reshape(-1).tolist()
+
+
+def test_filler_of_a_tree_is_no_found_draft() -> None:
+    trees = [chain(), chain(4), chain(4, 0), chain(4, 7, 8, 0)]
+    tokens = np.array([token for tree in trees for token in tree[0]])
+    mask = np.array([seen for tree in trees for seen in tree[1]])
+    assert found_drafts(tokens, mask, len(trees), 5).tolist() == [0, 1, 2, 4]
 
 
 class Worker:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from adaptive_spec.adapters.sglang.housekeeping import Quiet, trim
 from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule, ladder_below
 from adaptive_spec.adapters.sglang.switch_limit import BURST, SwitchLimit
-from adaptive_spec.engines.ladder import round_down
+from adaptive_spec.policy_helpers import nearest_allowed
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=400), st.integers(1, 9))
@@ -34,7 +34,7 @@ def test_changes_of_k_stay_within_their_rate(wanted: list[int], dwell: int) -> N
 def test_a_k_that_may_not_run_any_more_is_never_kept(steps: list[tuple[int, set[int]]]) -> None:
     limit = SwitchLimit(50)
     for k, runnable in steps:
-        wanted = round_down(k, tuple(sorted(runnable)))
+        wanted = nearest_allowed(k, tuple(sorted(runnable)))
         assert limit.settle(wanted, runnable) in runnable
 
 

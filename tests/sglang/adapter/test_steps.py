@@ -135,7 +135,7 @@ def test_what_is_recorded_passes_the_conformance_suite(overlap: bool) -> None:
         for context, plan in zip(policy.contexts, policy.plans, strict=True)
     ]
     assert driver.controller is not None
-    driver._sweep(Batch([]), driver.controller)
+    driver.sweep(())
     check_adapter(steps, live_requests=len(driver.controller.slots))
 
 

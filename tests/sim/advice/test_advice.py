@@ -20,6 +20,7 @@ from adaptive_spec.sim.commands.advice_page import advice_page
 from adaptive_spec.sim.commands.advise import advise
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.load.request import Request
+from adaptive_spec.step import Level
 from tests.sim.recorded_steps import NAME, step_row, write_steps
 from tests.sim.small_server import (
     PlainDrafter,
@@ -81,6 +82,39 @@ def test_where_drafting_costs_more_than_it_brings_the_advice_is_no_speculation(t
     assert found.verdict.worth == "no"
     assert found.verdict.recommended == ["none"]
     assert found.leave_out_from == 1
+
+
+def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
+    """vllm#44697: each verified token crosses PCIe between stages, each pass all of them.
+
+    A pipeline cannot shorten the draft loop.
+    """
+    pipeline = {
+        "hardware": PlainHardware(fixed=30e-3, token=9e-3),
+        "drafter": PlainDrafter(pass_=5e-3),
+        "data": independent(0.6, 5000, depth=2),
+        "max_draft_tokens": 2,
+        "level": Level.VERIFY,
+    }
+    for clients in (1, 4):
+        folder = str(tmp_path / str(clients))
+        server(closed_load(clients), RandomK(clients), trace_directory=folder, **pipeline).run(
+            max_tokens=1500 * clients
+        )
+    found = advised(tmp_path)
+    assert found.verdict.worth == "no"
+    assert found.verdict.recommended == ["none"]
+    engine = server(closed_load(4), "goodput", **pipeline)
+    engine.run(max_tokens=4000)
+    settled = engine.run(max_tokens=8000)
+    assert settled.mean_k < 0.1
+    k0, k2 = (
+        server(closed_load(4), "static", policy_options={"k": k}, **pipeline)
+        .run(max_tokens=8000)
+        .throughput_tok_s
+        for k in (0, 2)
+    )
+    assert settled.throughput_tok_s > 0.98 * k0 > 1.05 * k2
 
 
 def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():

@@ -268,7 +268,7 @@ def _judge_adapter(driver: Any, case: Case, result: Result, record: Any) -> None
     from adaptive_spec import check_adapter
 
     if hasattr(driver, "sweep"):
-        driver.sweep()
+        driver.forget_cancelled()
     status = driver.controller.status()
     result.faults = sorted(status["fail_opens"])
     if result.faults:

@@ -42,7 +42,8 @@ def configuration_maker(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
         if schedule is not None:
             speculation["num_speculative_tokens_per_batch_size"] = schedule
         arguments = EngineArgs(
-            model=str(models["target"]),
+            # The head of an MTP drafter is in the target's folder.
+            model=str(models["mtp" if method == "mtp" else "target"]),
             max_model_len=256,
             speculative_config=speculation,
             **({"max_num_seqs": 64} | options),
@@ -71,8 +72,25 @@ def switched_on(config: Any, **settings: Any) -> Any:
     return detect(config)
 
 
-def graphs_of(config: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    """vLLM's own manager of graphs, as if all it lists had been captured."""
+def graphs_of(
+    config: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    kind: Any = None,
+    mode: str = "",
+    decode_query_len: int | None = None,
+    **options: Any,
+) -> Any:
+    """vLLM's own manager of graphs, as if all it lists had been captured.
+
+    Args:
+        config: vLLM's.
+        monkeypatch: undoes what lets it be built without a GPU.
+        kind: its class; the target's without one.
+        mode: of its graphs; the configuration's without one.
+        decode_query_len: most tokens of a request in its decode graphs; 1 + Kmax without one.
+        options: its own.
+    """
     import torch
     from vllm.v1.worker.gpu import cudagraph_utils
 
@@ -80,11 +98,11 @@ def graphs_of(config: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> A
     monkeypatch.setattr(cudagraph_utils, "get_pp_group", lambda: first_and_last)
     pool = SimpleNamespace(get_global_graph_pool=lambda: None)
     monkeypatch.setattr(cudagraph_utils, "current_platform", pool)
-    manager = cudagraph_utils.CudaGraphManager(
+    manager = (kind or cudagraph_utils.CudaGraphManager)(
         config,
         torch.device("cpu"),
-        config.compilation_config.cudagraph_mode,
-        config.uniform_decode_query_len,
+        graph_mode(mode) if mode else config.compilation_config.cudagraph_mode,
+        decode_query_len or config.uniform_decode_query_len,
         **options,
     )
     manager._graphs_captured = True

@@ -1,0 +1,214 @@
+"""The life of an engine step, once for all engines.
+
+An adapter's `StepDriver` is called by the engine's hooks. One step lives like this:
+
+1. planned: before the engine composes it, or ahead, while the device works on the step before
+   (`Ahead`, `take_ahead`);
+2. launched: it is under way, and results are owed (`launch`);
+3. read: its results have arrived and the engine is about to apply them (`completed`);
+4. learned from: once they are applied, when the device works again or the engine is idle
+   (`learn`), and then the requests that have ended are forgotten.
+
+Results may come late, in pairs or never; a request may end at any of these points. An exception of
+ours leaves the step to the engine's own K and is counted (`fail_open`); the step keeps its place
+among those under way, because its results will come all the same.
+
+What an adapter fills in: how the plan is applied, how results are matched to a step, what the
+outcome of a step was (`outcome_of`), and which requests the engine still knows.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Container
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.engines.fail_open import Guarded, fail_open
+from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.step import StepContext, StepOutcome
+
+
+class Step:
+    """A step between its plan and its results.
+
+    Attributes:
+        context: state that it was planned from; None after a fault of ours, and then the step only
+            keeps its place among those under way.
+        not_before: earliest time that its work is counted from, seconds; see `StepClock`.
+    """
+
+    __slots__ = ("context", "not_before")
+
+    def __init__(self, context: StepContext | None = None) -> None:
+        self.context = context
+        self.not_before = -math.inf
+
+
+class Ranks(Protocol):
+    """The ranks that must run the same K."""
+
+    def settle(self, proposal: int) -> int:
+        """Return the K that all ranks run; every rank calls this once per step."""
+        ...
+
+
+_Step = TypeVar("_Step", bound=Step)
+_Results = TypeVar("_Results")
+_Made = TypeVar("_Made")
+
+
+class Ahead(NamedTuple, Generic[_Made]):
+    """A plan that was made while the device worked on the step before.
+
+    Attributes:
+        made: the adapter's plan.
+        since: `Controller.decides_since` when it was made. The plan ends with the operator's next
+            change.
+    """
+
+    made: _Made
+    since: int
+
+
+class StepDriver(Guarded, Generic[_Step, _Results, _Made]):
+    """Driver of one engine's controller; used from the thread of the engine's scheduler.
+
+    Type parameters: the adapter's `Step`, its results of a step, and its plan made ahead.
+
+    Args:
+        controller: of this engine; None on a rank that is told what to run.
+        log: where faults are said that no controller counts.
+        ranks: those that must run the same K; None where one decides for all by itself.
+        clock: monotonic seconds; replaced where an engine runs on a modelled device.
+    """
+
+    def __init__(
+        self,
+        controller: Controller | None,
+        log: logging.Logger,
+        *,
+        ranks: Ranks | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(controller, log)
+        self.controller: Controller | None = controller
+        self.clock = clock
+        self.detached = False
+        """The ranks could not agree once; from then on the engine's own K runs."""
+        self._ranks = ranks
+        self._step_clock = StepClock()
+        self._step = 0
+        self._ahead: Ahead[_Made] | None = None
+        self._pending = PendingSteps[_Step]()
+        self._unlearned: list[_Results] = []
+        """Results that have been read and not learned from."""
+        self._ended: list[str] = []
+        """Requests that have ended and are to be forgotten once those results are learned."""
+
+    # ---------------------------------------------------------- an adapter fills in
+
+    def outcome_of(self, results: _Results) -> StepOutcome | None:
+        """Return what a step did, from applied results; None if there is nothing to learn."""
+        raise NotImplementedError
+
+    def forgotten(self, names: list[str]) -> None:
+        """Forget requests that have ended, in what only this adapter keeps."""
+
+    def idle(self) -> bool:
+        """Return whether no step will follow for now, so that buffers are written."""
+        return self.controller is not None and not len(self.controller.slots)
+
+    # ----------------------------------------------------------------- life of a step
+
+    def next_step(self) -> int:
+        """Return the number of the step that is about to be planned."""
+        self._step += 1
+        return self._step
+
+    def take_ahead(self) -> _Made | None:
+        """Return the plan made ahead, once; None if the operator has changed something since."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or self.controller is None:
+            return None
+        return ahead.made if ahead.since == self.controller.decides_since else None
+
+    def settle(self, proposal: int) -> int | None:
+        """Return the K that all ranks run; None, for good, once the ranks could not agree.
+
+        Every rank calls this in every step, also after a fault: the others are waiting.
+        """
+        if self._ranks is None:
+            return proposal
+        try:
+            return self._ranks.settle(proposal)
+        except Exception as error:
+            self.detached = True
+            self.fault("settle", error)
+            return None
+
+    def launch(self, step: _Step, now: float) -> None:
+        """Record that a step is under way since `now` (seconds)."""
+        under_way = len(self._pending)
+        self._pending.append(step)
+        step.not_before = self._step_clock.launched(now, under_way=under_way)
+
+    def completed(self, matches: Callable[[_Step], bool]) -> tuple[_Step, float, float] | None:
+        """Take the oldest step under way that matches arrived results.
+
+        Returns the step, its duration (seconds; nan without a clean measurement) and the present
+        time; None if no step matches.
+        """
+        now = self.clock()
+        step = self._pending.take(matches)
+        if step is None:
+            return None
+        return step, self._step_clock.completed(step.not_before, now), now
+
+    def other_work_ended(self) -> None:
+        """Record the end of a batch that is no step of ours, such as one of prompts."""
+        self._step_clock.other_work_ended(self.clock())
+
+    def learn(self) -> None:
+        """Learn from the applied results, then forget the requests that have ended."""
+        controller = self.controller
+        assert controller is not None
+        unlearned, self._unlearned = self._unlearned, []
+        ended, self._ended = self._ended, []
+        try:
+            for results in unlearned:
+                outcome = self.outcome_of(results)
+                if outcome is not None:
+                    controller.observe(outcome)
+        finally:
+            if ended:
+                controller.finish(ended)
+                self.forgotten(ended)
+            if (unlearned or ended) and self.idle():
+                controller.flush()
+
+    def sweep(self, known: Container[str]) -> None:
+        """Forget the requests that left without a last result, such as cancelled ones.
+
+        Args:
+            known: names of the requests that the engine still has.
+        """
+        if self.controller is not None:
+            slots = self.controller.slots
+            self.controller.finish([name for name in slots if name not in known])
+
+    # ------------------------------------------------------------------ from outside
+
+    @fail_open
+    def paused(self) -> None:
+        """The engine stops or goes on: the steps under way and the next take any time."""
+        self._step_clock.interrupted(under_way=len(self._pending))
+
+    @fail_open
+    def close(self) -> None:
+        """Write what is buffered: the engine ends."""
+        if self.controller is not None:
+            self.controller.close()
