@@ -397,8 +397,8 @@ def _simulated(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     yield (
         "`python -m benchmarks.virtual_device.simulated` gives the simulator the same requests, "
         "charged by the same device; a draft is accepted where the draft model, reading vLLM's own "
-        "text, says the next token. Static K is vLLM's own, which verifies drafts beyond the end of "
-        "a request, too (`drafts_past_end`); adaptive-spec trims them. Error of its tokens per "
+        "text, says the next token. Static K is vLLM's own, which also verifies drafts beyond the "
+        "end of a request (`drafts_past_end`); adaptive-spec trims them. Error of its tokens per "
         "second:\n"
     )
     arms = list(dict.fromkeys(row.arm for row in rows))
