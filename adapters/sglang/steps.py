@@ -31,7 +31,6 @@ from adaptive_spec.adapters.sglang.outcome import (
     build_outcome,
 )
 from adaptive_spec.adapters.sglang.planned_ahead import PlannedAhead
-from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
 from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
@@ -39,6 +38,7 @@ from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import driver
 from adaptive_spec.engines.driver import Ahead
 from adaptive_spec.engines.fail_open import fail_open
+from adaptive_spec.engines.hints import NestedHints
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy_helpers import nearest_allowed
@@ -87,7 +87,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self._params = params
         self._confidence = confidence
         self._ladder = tuple(params.candidate_steps)
-        self._prompts = PromptSteps(self._step_clock)
         self._asked = self._ladder[-1]
         self._decided: tuple[int, int] | None = None
         self._reading: Reading | None = None
@@ -101,8 +100,8 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self.only_watch = only_watch
         if controller is not None:
             counters, honoured = controller.counters, controller.config.hints
-            reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
-            table = RequestTable(controller.slots, reader.read)
+            hints = NestedHints(counters.ignored_hint, honoured, counters.name_task)
+            table = RequestTable(controller.slots, RequestReader(hints).read)
             self._builder = ContextBuilder(scheduler, controller.capability, table)
 
     # ------------------------------------------------------------- SGLang asks
@@ -134,8 +133,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         """Decide for a batch that SGLang is about to run, if it decodes."""
         self._decided = None
         self._decoding = is_decoding(batch)
-        if not self._decoding:
-            self._prompts.launched(self.clock(), under_way=len(self._pending))
         if self.detached or not self._decoding:
             return
         proposal = self._propose(batch)
@@ -160,8 +157,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if found is None:
             self.other_work_ended()
             return
-        step, seconds, now = found
-        self._reading = Reading(step, seconds + self._prompts.decoded(), now, result, batch)
+        self._reading = Reading(*found, result, batch)
 
     @fail_open
     def applied(self, batch: Any) -> None:
@@ -170,10 +166,8 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if controller is None:
             return
         reading, self._reading = self._reading, None
-        if reading is None and is_decoding(batch):
+        if reading is None:
             self.other_work_ended()
-        elif reading is None:
-            self._prompts.ran(self.clock(), len(batch.reqs), prompt_tokens(batch))
         else:
             reading.applied()
             self._unlearned.append(reading)
@@ -300,11 +294,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 def is_decoding(batch: Any) -> bool:
     """Return whether a batch has decoding requests only."""
     return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
-
-
-def prompt_tokens(batch: Any) -> int:
-    """Return the prompt tokens of a batch; 0 where it has none."""
-    return int(getattr(batch, "extend_num_tokens", None) or 0)
 
 
 def wanted_k(plan: SpecPlan) -> int:
