@@ -7,30 +7,18 @@ capped runs no more than the largest of their caps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
-from adaptive_spec.engines.hints import KEYS, NO_CAP, NestedHints
+from adaptive_spec.engines.hints import NO_CAP, NestedHints
 from adaptive_spec.engines.request_table import RequestConstants
 
 
 class RequestReader:
-    """Reader of SGLang's request objects.
+    """Reader of SGLang's request objects."""
 
-    Args:
-        ignored: told the key of every hint that is not used.
-        honoured: hints that the server honours.
-        named: called with each new number of a task label, and the label.
-    """
-
-    def __init__(
-        self,
-        ignored: Callable[[str], None],
-        honoured: Iterable[str] = KEYS,
-        named: Callable[[int, str], None] = lambda number, label: None,
-    ) -> None:
+    def __init__(self, hints: NestedHints) -> None:
         # SGLang's IPC carries a dict of scalars in `custom_params`, nothing nested deeper.
-        self._hints = NestedHints(ignored, honoured, named)
+        self._hints = hints
 
     def read(self, request: Any) -> RequestConstants:
         """Return the constants of SGLang's request object."""

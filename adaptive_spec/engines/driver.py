@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -74,7 +75,7 @@ class Ahead(NamedTuple, Generic[_Made]):
     since: int
 
 
-class StepDriver(Guarded, Generic[_Step, _Results, _Made]):
+class StepDriver(Guarded, ABC, Generic[_Step, _Results, _Made]):
     """Driver of one engine's controller; used from the thread of the engine's scheduler.
 
     Type parameters: the adapter's `Step`, its results of a step, and its plan made ahead.
@@ -111,9 +112,9 @@ class StepDriver(Guarded, Generic[_Step, _Results, _Made]):
 
     # ---------------------------------------------------------- an adapter fills in
 
+    @abstractmethod
     def outcome_of(self, results: _Results) -> StepOutcome | None:
         """Return what a step did, from applied results; None if there is nothing to learn."""
-        raise NotImplementedError
 
     def forgotten(self, names: list[str]) -> None:
         """Forget requests that have ended, in what only this adapter keeps."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 KEYS = frozenset({"off", "k_cap", "tpot_ms", "task"})
 """All hints."""
@@ -97,21 +97,20 @@ class HintParser:
         ignored: called with the prefixed key of every hint that is not used.
         honoured: hints that the server honours.
         named: called with each new number of a task label, and the label.
-        prefix: the clients' prefix of the keys, such as ``adaptive_spec_``.
     """
+
+    prefix: ClassVar[str]
+    """The clients' prefix of the keys, such as ``adaptive_spec_``."""
 
     def __init__(
         self,
         ignored: Callable[[str], None],
         honoured: Iterable[str] = KEYS,
         named: Callable[[int, str], None] = lambda number, label: None,
-        *,
-        prefix: str,
     ) -> None:
         self._ignored = ignored
         self._honoured = frozenset(honoured)
         self._named = named
-        self._prefix = prefix
         self._tasks = RecentNumbers(MAX_TASKS)
         self._unknown: set[str] = set()
 
@@ -135,7 +134,7 @@ class HintParser:
 
     def ignore(self, key: object) -> None:
         """Count a key, without prefix, whose value cannot be used."""
-        self._ignored(self._prefix + self._shown(key))
+        self._ignored(self.prefix + self._shown(key))
 
     def _shown(self, key: object) -> str:
         """Return the name that a key is counted by; clients cannot create unlimited counters."""
@@ -162,19 +161,13 @@ class HintParser:
 class FlatHints(HintParser):
     """Reader of flat keys among others, such as ``adaptive_spec_k_cap``."""
 
-    def __init__(
-        self,
-        ignored: Callable[[str], None],
-        honoured: Iterable[str] = KEYS,
-        named: Callable[[int, str], None] = lambda number, label: None,
-    ) -> None:
-        super().__init__(ignored, honoured, named, prefix=f"{KEY}_")
+    prefix = f"{KEY}_"
 
     def read(self, parameters: Mapping[str, object] | None) -> Hints:
         """Return the hints among a request's extra parameters."""
         if not parameters:
             return NO_HINTS
-        prefix = self._prefix
+        prefix = self.prefix
         given = [
             (key.removeprefix(prefix), value)
             for key, value in parameters.items()
@@ -186,13 +179,7 @@ class FlatHints(HintParser):
 class NestedHints(HintParser):
     """Reader of one dict of scalars among others: ``{"adaptive_spec": {"k_cap": 2}}``."""
 
-    def __init__(
-        self,
-        ignored: Callable[[str], None],
-        honoured: Iterable[str] = KEYS,
-        named: Callable[[int, str], None] = lambda number, label: None,
-    ) -> None:
-        super().__init__(ignored, honoured, named, prefix=f"{KEY}.")
+    prefix = f"{KEY}."
 
     def read(self, parameters: object) -> Hints:
         """Return the hints among a request's custom parameters."""

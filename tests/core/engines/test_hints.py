@@ -26,9 +26,17 @@ from adaptive_spec.engines.hints import (
 KEYS = ("off", "k_cap", "tpot_ms", "task")
 
 
+class SpecHints(HintParser):
+    prefix = "spec_"
+
+
+class PlainHints(HintParser):
+    prefix = ""
+
+
 def parse(hints: dict[Any, Any]) -> tuple[Hints, list[str]]:
     ignored: list[str] = []
-    return HintParser(ignored.append, prefix="spec_").parse(hints.items()), ignored
+    return SpecHints(ignored.append).parse(hints.items()), ignored
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,7 @@ def test_whatever_a_client_sends_the_hints_are_usable(hints: dict[Any, Any]) -> 
 
 def test_a_client_cannot_shut_out_the_labels_of_others() -> None:
     ignored: list[str] = []
-    parser = HintParser(ignored.append, prefix="")
+    parser = PlainHints(ignored.append)
 
     def number(label: str) -> int:
         return parser.parse([("task", label)]).task
@@ -125,7 +133,7 @@ def test_keys_that_clients_make_up_do_not_each_become_a_counter() -> None:
     def count(key: str) -> None:
         counted[key] += 1
 
-    parser = HintParser(count, prefix="")
+    parser = PlainHints(count)
     for turn in range(2):
         for number in range(100):
             parser.parse([(f"fake_{number}", turn)])
