@@ -341,37 +341,32 @@ def _sglang(found: Sequence[Cell]) -> Iterator[str]:
 
 def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
     alone = {
-        (cell.key.load, cell.key.kind): cell.arms[WARM].steady
+        (cell.key.load, cell.key.kind): cell.arms
         for cell in found
-        if cell.section == "suffix-alone"
+        if cell.section == "suffix-alone" and {GOODPUT, WARM} <= cell.arms.keys()
     }
-    both = [
-        cell
-        for cell in found
-        if cell.section == "two-sources"
-        and {WARM, warm(BOTH), BOTH} <= cell.arms.keys()
-        and (cell.key.load, cell.key.kind) in alone
-    ]
-    if not both:
+    rows = []
+    for cell in (cell for cell in found if cell.section == "two-sources"):
+        suffix = alone.get((cell.key.load, cell.key.kind))
+        if suffix is None or not {GOODPUT, WARM, BOTH, warm(BOTH)} <= cell.arms.keys():
+            continue
+        rates = [cell.arms[WARM].steady, suffix[WARM].steady, cell.arms[warm(BOTH)].steady]
+        cold = cell.arms[BOTH].steady / max(cell.arms[GOODPUT].steady, suffix[GOODPUT].steady)
+        ratios = [_number(cold), _number(rates[2] / max(rates[:2]))]
+        off = f"{100 * cell.arms[warm(BOTH)].off_cold:.0f} %"
+        shown = [f"{rate:,.0f}" for rate in rates]
+        rows.append([cell.key.kind, cell.key.load.split()[0], *shown, *ratios, off])
+    if not rows:
         return
     yield "## Two sources of drafts\n"
     yield (
         "Every prompt is asked twice, and a request may copy from others' answers "
-        "(`second_source.other_requests`). Tokens per second in the steady part, warm: the MTP "
-        "head alone, vLLM's suffix decoding alone (both under adaptive-spec), and the two "
-        "together.\n"
+        "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, vLLM's "
+        "suffix decoding alone (both under adaptive-spec), and the two together; then both over the "
+        "better one, cold and warm, and the steps without the drafter's pass.\n"
     )
-    rows = []
-    for cell in both:
-        suffix = alone[cell.key.load, cell.key.kind]
-        head, cold, two = (cell.arms[arm].steady for arm in (WARM, BOTH, warm(BOTH)))
-        better = max(head, suffix)
-        shown = [f"{rate:,.0f}" for rate in (head, suffix, two)]
-        off = _of_arm(cell, warm(BOTH), lambda figures: f"{100 * figures.off_cold:.0f} %")
-        ratios = [_number(cold / better), _number(two / better)]
-        rows.append([cell.key.kind, cell.key.load.split()[0], *shown, *ratios, off])
-    heads = ["text", "clients", "MTP", "suffix", "both", "both cold / better one"]
-    yield _table([*heads, "both / better one", "steps without the drafter"], rows) + "\n"
+    heads = ["text", "clients", "MTP", "suffix", "both", "cold / better", "warm / better"]
+    yield _table([*heads, "OFF-cold"], rows) + "\n"
 
 
 def _plain(cells: Sequence[Cell]) -> str:
