@@ -362,8 +362,8 @@ def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
     yield (
         "Every prompt is asked twice, and a request may copy from others' answers "
         "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, vLLM's "
-        "suffix decoding alone (both under adaptive-spec), and the two together; then both over the "
-        "better one, cold and warm, and the steps without the drafter's pass.\n"
+        "suffix decoding alone (both under adaptive-spec), and the two together; then both over "
+        "the better one, cold and warm, and the steps without the drafter's pass.\n"
     )
     heads = ["text", "clients", "MTP", "suffix", "both", "cold / better", "warm / better"]
     yield _table([*heads, "OFF-cold"], rows) + "\n"
