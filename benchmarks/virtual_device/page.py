@@ -281,7 +281,6 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         "eagle": "EAGLE",
         "suffix": "Suffix decoding, against its own K (Kmax 6)",
         "async": "Asynchronous scheduling",
-        "v2": "Model runner V2, its kernels in Triton's interpreter",
         "kinds": "One kind of text at a time, 16 clients",
         "devices": "Other devices",
     }

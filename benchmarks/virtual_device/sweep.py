@@ -23,7 +23,7 @@ from .arms import (
 )
 from .device import DEVICES, Device, Graphs
 from .runs import RunKey
-from .setup import SGLANG, V1, V1_ASYNC, V2, Setup
+from .setup import SGLANG, V1, V1_ASYNC, Setup
 from .traffic import MIXED, Load
 from .worker import Task
 
@@ -154,10 +154,6 @@ SECTIONS = {
             {n: REQUESTS[n] for n in (1, 16, 64)},
             (NONE, *STATIC, GOODPUT),
             engine=V1_ASYNC,
-        ),
-        # A step takes a fifth of a second or more in Triton's interpreter.
-        Section(
-            "v2", ("draft_model",), {1: 8, 16: 48}, (NONE, "k1", "k3", "k5", GOODPUT), engine=V2
         ),
         Section(
             "sampled",
