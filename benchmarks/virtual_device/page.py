@@ -80,7 +80,8 @@ tokens per second by the clock (an earlier run: `benchmarks/results/demo.json`).
 take a tenth of a second and repeats differ by several per cent, so it shows that speculation
 follows the load, and not what adaptive-spec is worth on a GPU.
 
-Files: `benchmarks/results/virtual_device*.json`.
+Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_others.json`
+(SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`.
 """
 
 
