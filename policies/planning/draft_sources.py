@@ -75,8 +75,7 @@ class DraftSources:
         survival, survival_copied = survival_of(hazard), survival_of(of_copied)
         drafted = context.draft_available
         worth = self._worth(survival, drafted)
-        # Who has no drafts of the drafter takes what there is; the plan verifies what pays.
-        chosen = (self._worth(survival_copied, copied) > worth) | ((drafted == 0) & (copied > 0))
+        chosen = self._worth(survival_copied, copied) > worth
         if not chosen.any():
             return Chosen(context, hazard)
         agreeing = np.take_along_axis(survival_copied, np.maximum(copied - 1, 0)[None], axis=0)[0]

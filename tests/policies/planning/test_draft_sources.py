@@ -70,14 +70,6 @@ def test_no_source_is_held_to_a_price_above_what_the_plan_pays() -> None:
     assert chosen.from_lookup.tolist() == [True, False]
 
 
-def test_who_has_no_drafts_takes_copied_ones_whatever_their_price() -> None:
-    chosen = DraftSources().choose(
-        step([0, 4], [4, 4]), constant(0.5, 0.5), Known(constant(0.05, 0.05))
-    )
-    assert chosen.from_lookup is not None
-    assert chosen.from_lookup.tolist() == [True, False]
-
-
 def test_who_is_sure_to_go_on_copying_needs_nothing_of_the_drafter() -> None:
     chosen = DraftSources().choose(step([4], [4]), constant(0.7), Known(constant(1.0)))
     assert chosen.ahead is not None
