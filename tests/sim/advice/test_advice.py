@@ -77,7 +77,7 @@ def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(tmp_path)
     assert "goodput" in found.verdict.recommended
 
 
-def test_where_drafting_costs_more_than_it_brings_the_advice_is_no_speculation(tmp_path):
+def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
     found = advised(recorded(tmp_path, hazard=0.2, pass_seconds=4e-3))
     assert found.verdict.worth == "no"
     assert found.verdict.recommended == ["none"]
@@ -229,7 +229,7 @@ def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(tmp_path):
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_the_command_prints_one_screen_and_writes_a_page_without_external_assets(tmp_path):
+def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):
     rows = [step_row(step, ["a"], [2], [1]) for step in range(80)]
     trace, page = write_steps(tmp_path / NAME, *rows), tmp_path / "advice.html"
     app = Typer()
