@@ -66,7 +66,9 @@ without overlap. A batch has one K, a prompt runs in a step of its own, and K = 
 in step. **SGLang's rule** is `--speculative-adaptive` with its default candidates, launched at
 K = 3, for EAGLE only; **one list** is the same rule with K = 0 to 6 at every batch size, which is
 what the static K and adaptive-spec have. adaptive-spec changes K at most once in 8 steps on average
-(its default) and reads no confidence.
+(its default) and reads no confidence. A deeper K ends more requests in a step, so that more
+prompts share a batch of prompts; the time of a decode step does not show that, and adaptive-spec
+stays too shallow from 16 clients on.
 """
 TAIL = """\
 ## In wall-clock time
