@@ -68,7 +68,7 @@ K = 3, for EAGLE only; **one list** is the same rule with K = 0 to 6 at every ba
 what the static K and adaptive-spec have. adaptive-spec changes K at most once in 8 steps on average
 (its default) and reads no confidence. A deeper K ends more requests in a step, so that more
 prompts share a batch of prompts; the time of a decode step does not show that, and adaptive-spec
-stays too shallow from 16 clients on.
+stays too shallow with many clients.
 """
 TAIL = """\
 ## In wall-clock time
