@@ -199,6 +199,19 @@ def test_nobody_is_admitted_in_a_step_that_preempted():
     assert not any(admitted)
 
 
+def test_an_engine_of_its_own_k_verifies_beyond_the_end_of_requests():
+    def ran(past_end):
+        load = open_load([(0.0, 5, 20)] * 4)
+        return server(
+            load, "static", drafts_past_end=past_end, max_draft_tokens=4, policy_options={"k": 4}
+        ).run()
+
+    trimmed, whole = ran(False), ran(True)
+    assert trimmed.mean_k < whole.mean_k == 4
+    assert trimmed.tokens == whole.tokens == 80
+    assert trimmed.seconds < whole.seconds
+
+
 def test_k_may_be_large():
     data = independent(0.95, 2000, depth=60)
     engine = server(closed_load(2), "static", data=data, max_draft_tokens=60)
