@@ -41,7 +41,7 @@ demo-quick:
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
 
 bench:
-	@$(PYTHON) scripts/environments.py vllm
+	@$(PYTHON) scripts/environments.py vllm sglang
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.virtual_device \
 		--results benchmarks/results/virtual_device.json
 

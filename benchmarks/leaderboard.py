@@ -2,7 +2,7 @@
 
 python benchmarks/leaderboard.py tune                     # profiles and tuned values of baselines
 adaptive-spec sweep benchmarks/leaderboard.yaml --output out/leaderboard
-python benchmarks/leaderboard.py write out/leaderboard    # docs/leaderboard.md
+python benchmarks/leaderboard.py write out/leaderboard    # its section of docs/mechanisms.md
 python benchmarks/leaderboard.py check out/leaderboard    # its demands only, exit status 1: missed
 """
 
@@ -20,7 +20,7 @@ if not __package__:  # run as a file
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.sweep.results import read_results
 from benchmarks.leaderboard.checks import check
-from benchmarks.leaderboard.document import document
+from benchmarks.leaderboard.document import document, replaced
 from benchmarks.leaderboard.tune import tune
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +36,7 @@ def main() -> int:
     for name, about in (("write", "write the document"), ("check", "print the demands")):
         command = commands.add_parser(name, help=about)
         command.add_argument("results", type=Path, help="directory of the sweep")
-        command.add_argument("--output", type=Path, default=ROOT / "docs" / "leaderboard.md")
+        command.add_argument("--output", type=Path, default=ROOT / "docs" / "mechanisms.md")
     arguments = parser.parse_args()
     if arguments.command == "tune":
         os.environ[ENVIRONMENT_VARIABLE] = str(data_folder(arguments.data).resolve())
@@ -45,7 +45,9 @@ def main() -> int:
     results = read_results(arguments.results)
     demands = check(results)
     if arguments.command == "write":
-        arguments.output.write_text(document(results, demands), encoding="utf-8")
+        page = arguments.output.read_text(encoding="utf-8")
+        page = replaced(page, document(results, demands))
+        arguments.output.write_text(page, encoding="utf-8")
         print(arguments.output)
     for demand in demands:
         print(demand.line)

@@ -13,7 +13,7 @@ Acceptance, by position of the same text, of a drafter and of a look-up:
 * `public`: SpecDecode-Bench's records of Llama-3.1-8B: InstructCoder (edits of code, which copy),
   GSM8K (which does not), and both mixed. Rows whose two lists come from different runs are left
   out, for all arms. They do not hold the text: how long a match is and where one leads nowhere is
-  modelled (`adaptive_spec.sim.drafters.hybrid`). Needs the project's data folder.
+  modelled (`adaptive_spec.sim.drafters.lookups`). Needs the project's data folder.
 
 Closed loops on an H100, Kmax 8, with the cost of EAGLE's passes.
 

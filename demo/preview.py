@@ -64,9 +64,9 @@ def simulated_server() -> Engine:
     from adaptive_spec.sim.engine.options import EngineOptions
     from adaptive_spec.sim.examples import EXAMPLE
     from adaptive_spec.sim.hardware.registry import hardware
-    from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
-    from adaptive_spec.sim.load.records import requests_of
-    from adaptive_spec.sim.load.shapes import Piece
+    from adaptive_spec.sim.load.arrivals import Piece
+    from adaptive_spec.sim.load.base import VaryingClosedLoad
+    from adaptive_spec.sim.load.request import requests_of
 
     data = load_acceptance([EXAMPLE], drafter_list="eagle", seed=0, kmax=KMAX)
     pieces = [Piece(seconds, clients, clients) for clients, seconds in PHASES]

@@ -124,8 +124,8 @@ class LearnedAcceptance:
         reason = "admitted by confidence"
         if drafts.live is None or drafts.hazard is None:
             return Choice(best.verify, depth, reason)
-        verify, tokens = self._admission.admit(forecast, drafts.hazard, drafts.live)
-        return Choice(verify, depth, reason, tokens)
+        verify, survival = self._admission.admit(forecast, drafts.hazard, drafts.live)
+        return Choice(verify, depth, reason, survival)
 
     def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step; whether acceptance has changed."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
+from adaptive_spec.policies.planning.admission_kernels import value_of
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.explanation import best_uniform, explanation
 from adaptive_spec.policies.planning.exploration import Explorer
@@ -91,13 +92,14 @@ class Choice:
         verify: [B] K_i.
         draft_depth: D.
         reason: for people.
-        tokens: expected tokens of the step; None: as the forecast says.
+        survival: [Kmax, B] of the drafts at hand, by which the plan's tokens are predicted; None:
+            as the forecast says.
     """
 
     verify: IntArray
     draft_depth: int
     reason: str
-    tokens: float | None = None
+    survival: FloatArray | None = None
 
 
 class Acceptance(Protocol):
@@ -247,10 +249,15 @@ class PlannedPolicy:
             verify, depth, propensity = explored.verify, explored.depth, explored.propensity
             if explored.extended:
                 reason = "exploring one deeper"
-        plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=choice.tokens)
-        if choice.tokens:
+        # Drafts that fill padding and those explored count, too: without them a batch that fills
+        # a captured size would look like a loss.
+        tokens = None
+        if choice.survival is not None:
+            tokens = forecast.context.batch_size + value_of(choice.survival, verify)
+        plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
+        if tokens is not None:
             seconds = plan.predicted_seconds - forecast.prefill_seconds
-            better = choice.tokens / forecast.best_tokens * forecast.best.seconds / seconds
+            better = tokens / forecast.best_tokens * forecast.best.seconds / seconds
             self._exploring.value.ran(math.log(better))
         return plan
 

@@ -34,8 +34,8 @@ def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
     return {
         "README.md": {"results": results_table()},
+        "docs/architecture.md": {"evidence": compatibility.evidence()},
         "docs/will_it_work.md": {
-            "evidence": compatibility.evidence(),
             "features": feature_table(),
             "sglang": compatibility.matrix(sglang_versions.VERSIONS),
             "tensorrt_llm": compatibility.matrix(tensorrt_llm_versions.VERSIONS),
@@ -49,7 +49,7 @@ def tables() -> dict[str, dict[str, str]]:
             "policies": policy_table(),
         },
         "docs/sglang.md": {"versions": sglang_versions.VERSIONS.markdown()},
-        "docs/tensorrt_llm_versions.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
+        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
         "docs/validation.md": validation_tables.sections(),
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),

@@ -35,9 +35,9 @@ from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.examples import EXAMPLE
 from adaptive_spec.sim.hardware.registry import hardware
-from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.shapes import Piece
+from adaptive_spec.sim.load.arrivals import Piece
+from adaptive_spec.sim.load.base import VaryingClosedLoad
+from adaptive_spec.sim.load.request import requests_of
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"

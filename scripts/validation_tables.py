@@ -19,7 +19,7 @@ LEFT_OUT = ("V3", "V6", "V8")
 def sections() -> dict[str, str]:
     """Every generated table, by the name of its section."""
     tables = json.loads(RECORD.read_text(encoding="utf-8"))
-    return {"verdicts": verdicts(tables), "loads": by_load(tables), "at-load": cells(tables)}
+    return {"verdicts": verdicts(tables), "loads": by_load(tables)}
 
 
 def verdicts(tables: Sequence[dict[str, Any]]) -> str:
@@ -84,25 +84,6 @@ def _mean(errors: Iterable[float]) -> str:
     signed = sum(errors) / len(errors)
     size = sum(abs(error) for error in errors) / len(errors)
     return f"{signed:+.1%} ({size:.1%})"
-
-
-def cells(tables: Sequence[dict[str, Any]]) -> str:
-    """Every cell of V9 at 32 clients and more."""
-    lines = [
-        "| table | clients, K | published | simulated | error |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for table in tables:
-        if table["table"] == "V9":
-            for cell in table["cells"]:
-                part, label, load, published, simulated, counted = cell
-                if load >= 32 and "K = " in label and not part.endswith(DEFAULT):
-                    error = f"{_error(cell):+.1%}"
-                    shown = error if counted else f"({error})"
-                    lines.append(
-                        f"| {part} | {label} | {published:.3f} | {simulated:.3f} | {shown} |"
-                    )
-    return "\n".join(lines)
 
 
 def _error(cell: Sequence[Any]) -> float:

@@ -95,7 +95,11 @@ class Reading:
         self.emitted += self._lengths()
 
     def _lengths(self) -> IntArray:
-        return np.array([len(r.output_ids) for r in self.requests], dtype=np.int64)
+        """[R] tokens of the answers; what was accepted beyond a request's end does not count."""
+        ends = [getattr(request, "finished_len", None) for request in self.requests]
+        lengths = [len(request.output_ids) for request in self.requests]
+        pairs = zip(lengths, ends, strict=True)
+        return np.array([a if end is None else end for a, end in pairs], dtype=np.int64)
 
 
 def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepOutcome | None:

@@ -28,13 +28,6 @@ class SwitchLimit:
         self.changes = 0
         self.held = 0
 
-    def foresee(self, k: int, runnable: Collection[int]) -> int:
-        """Return what `settle` would answer in the next step."""
-        saved = min(self._saved + 1, self._burst)
-        if self._k is None or saved >= self._dwell or self._k not in runnable:
-            return k
-        return self._k
-
     def ran(self, k: int) -> None:
         """Note a K that ran in this step without our choice."""
         self._saved = min(self._saved + 1, self._burst)

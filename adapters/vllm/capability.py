@@ -6,6 +6,7 @@ Read from `VllmConfig` after vLLM has resolved it. Where we stay out or only wat
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -116,7 +117,7 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         missing=missing,
         graphs=_graphs(vllm_config),
         notes=(
-            *(note for note in (fixed_depth, uniform) if note),
+            *(note for note in (fixed_depth, uniform, _shared_cache(speculation)) if note),
             *(f"this vLLM lacks {feature} ({why})" for feature, why in missing.items()),
         ),
     )
@@ -214,6 +215,21 @@ def lookup_placement(
         if parallel.worker_cls not in workers or parallel.distributed_executor_backend == "ray":
             return "drafts are copied in the worker, and the gate did not name ours"
     return placement
+
+
+def _shared_cache(speculation: Any) -> str:
+    """What an operator who changes Kmax must know of compiled code (vllm#53366); or nothing.
+
+    A parallel drafter's compiled code has Kmax in its shapes. vLLM up to 0.33 names the folder of
+    compiled code without Kmax, and then fails to start with the code of another Kmax.
+    """
+    if not speculation.parallel_drafting and speculation.method not in ("dflash", "dspark"):
+        return ""
+    other = copy.copy(speculation)
+    object.__setattr__(other, "num_speculative_tokens", 1 + speculation.num_speculative_tokens)
+    if other.compute_hash() != speculation.compute_hash():
+        return ""
+    return "another Kmax needs an empty VLLM_CACHE_ROOT (vllm#53366)"
 
 
 def _samples_drafts(speculation: Any) -> bool:

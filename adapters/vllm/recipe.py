@@ -14,6 +14,7 @@ from typing import Any
 from adaptive_spec.adapters.vllm import varlen_graphs
 from adaptive_spec.adapters.vllm.capability import (
     MISSING,
+    WITHOUT_MODEL,
     Support,
     advice_on_kmax,
     detect,
@@ -77,8 +78,23 @@ def judge(command: str) -> RecipeReport:
             refused = isinstance(placement, str)
             said = f"no: {placement}" if refused else own.second_source.kind
             rows.append(("second source", said))
+        rows += [("K = 0 keeps", kept) for kept in kept_at_zero(config)]
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
+
+
+def kept_at_zero(vllm_config: Any) -> list[str]:
+    """What a configured drafter costs at K = 0, too: vLLM cannot take it back at run time."""
+    speculation, model = vllm_config.speculative_config, vllm_config.model_config
+    drops = getattr(speculation, "use_eagle_block_drop", speculation.use_eagle)
+    found = []
+    if speculation.method not in WITHOUT_MODEL:
+        found.append("the memory of the drafter")
+    if vllm_config.cache_config.enable_prefix_caching and drops():
+        found.append("the last cached block of each prompt is computed anew")
+    if model.is_hybrid or model.has_inner_state:
+        found.append("1 + Kmax recurrent states in place of one, for each request")
+    return found
 
 
 def full_graphs(vllm_config: Any) -> str:

@@ -293,7 +293,11 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
                 return
             raise DataError(f"{path}:{number}: not a step record: {error}") from error
         if record.get("schema") != SCHEMA:
-            raise DataError(f"{path}:{number}: schema {record.get('schema')!r} is not {SCHEMA}")
+            found = record.get("schema", "missing")
+            raise DataError(
+                f"{path}:{number}: no step record (schema {found}, not {SCHEMA}); "
+                "a trace is the folder of the key trace.directory, or a file of it"
+            )
         yield record
 
 

@@ -16,8 +16,7 @@ from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import HazardModel, generate
 from adaptive_spec.sim.drafters.base import Drafter
-from adaptive_spec.sim.drafters.chains import NoDrafter
-from adaptive_spec.sim.drafters.eagle import Eagle
+from adaptive_spec.sim.drafters.chains import Eagle, NoDrafter
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware

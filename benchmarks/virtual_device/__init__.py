@@ -13,11 +13,13 @@ Layout::
     traffic     clients in a closed loop, a number of clients that changes, arrivals in time
     arms        what is compared
     runs        one run, and the file that holds all of them
+    setup       how an engine is configured, and in which process and environment it runs
     vllm_engine vLLM with model runner V1, in this process
+    sglang_engine  SGLang's scheduler in this process
     worker      the program of an engine's process
     sweep       which runs a page needs, in the order of their value
     main        the command line: workers, progress, time left
     cells       the figures of a cell: an arm at a load on a device, over other arms
-    page        docs/measured.md, and the table of README
+    page, pictures  docs/measured.md with its picture, and the table of README
     simulated_rows, simulated    the simulator, fed with the same records and the same charge
 """

@@ -10,7 +10,8 @@ from typing import Any
 from adaptive_spec.errors import ConfigError
 
 KMAX = 6
-NONE, TABLE, GOODPUT = "none", "table", "goodput"
+NONE, TABLE, GOODPUT, BOTH = "none", "table", "goodput", "both"
+SGLANG_RULE, SGLANG_LIST = "sglang-rule", "sglang-list"
 STATIC = tuple(f"k{k}" for k in range(1, KMAX + 1))
 _WARM = "-warm"
 Table = list[tuple[int, int, int]]
@@ -24,7 +25,7 @@ _PLUGIN: dict[str, tuple[str, dict[str, Any]]] = {
     "one-k": ("adaptive-spec, one K per batch", {}),
     "varlen": ("adaptive-spec, K per request in padded graphs", {}),
     "ladder": ("adaptive-spec, one K per batch, of the ladder", {}),
-    "both": ("adaptive-spec, two sources", {"second_source": {"other_requests": True}}),
+    BOTH: ("adaptive-spec, two sources", {"second_source": {"other_requests": True}}),
 }
 """Title and configuration of the arms with our plugin."""
 
@@ -77,6 +78,9 @@ def parse_arm(name: str) -> Arm:
     if match := re.fullmatch(r"table:((?:\d+-\d+=\d+,?)+)", name):
         ranges = [tuple(map(int, re.split("[-=]", part))) for part in match[1].split(",")]
         return Arm(name, "vLLM's table, tuned", table=[(a, b, k) for a, b, k in ranges])
+    if name in (SGLANG_RULE, SGLANG_LIST):
+        title = "SGLang's rule" if name == SGLANG_RULE else "SGLang's rule, one list of K"
+        return Arm(name, title)
     plain = name.removesuffix(_WARM)
     learned = plain != name
     if plain in _PLUGIN:

@@ -28,12 +28,11 @@ from .cells import Cell, cells, tables
 from .device import DEVICES, Device, device
 from .page import readme_table, terminal_table, write_page
 from .runs import Run, RunFile, RunKey
+from .setup import ROOT, environment, interpreter
 from .simulated_rows import SimulatedRow
 from .sweep import QUICK, SECTIONS, Group, Section, groups
-from .vllm_engine import ENVIRONMENT
 from .worker import Task
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
 SIMULATED = RESULTS.with_name("virtual_device_simulated.json")
 MODELS = ("target", "draft", "draft_poor", "eagle", "eagle3", "mtp")
@@ -108,7 +107,8 @@ def run_group(
 
     Raises RuntimeError if it ends before.
     """
-    command = [sys.executable, "-m", "benchmarks.virtual_device.worker"]
+    engine = group.setup.engine
+    command = [interpreter(engine), "-m", "benchmarks.virtual_device.worker"]
     with (
         log.open("wb") as errors,
         subprocess.Popen(
@@ -117,7 +117,7 @@ def run_group(
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=ROOT,
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **environment(engine)},
         ) as process,
     ):
         assert process.stdin is not None
@@ -168,8 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(terminal_table(found))
     if given.results is not None:
         write_results(given.results, found)
-        write_page(ROOT / "docs" / "measured.md", found, read_simulated())
-        print(readme_table(found))
+        shown = published()
+        write_page(ROOT / "docs" / "measured.md", shown, read_simulated())
+        print(readme_table(shown))
     return 1 if failures else 0
 
 
@@ -199,6 +200,14 @@ def write_results(path: Path, found: Sequence[Cell]) -> None:
 def read_results(path: Path = RESULTS) -> list[Cell]:
     """Read the cells that a page was made from."""
     return msgspec.json.decode(path.read_bytes(), type=list[Cell])
+
+
+def published() -> list[Cell]:
+    """Read the cells of every result file; a section may have a file of its own."""
+    files = sorted(RESULTS.parent.glob(f"{RESULTS.stem}*.json"))
+    cells = (cell for path in files if path != SIMULATED for cell in read_results(path))
+    found = {(cell.section, cell.key, cell.device): cell for cell in cells}
+    return sorted(found.values(), key=lambda cell: list(SECTIONS).index(cell.section))
 
 
 def read_simulated(path: Path = SIMULATED) -> list[SimulatedRow]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from .arms import GOODPUT, NONE, STATIC, TABLE, warm
+from .arms import BOTH, GOODPUT, NONE, SGLANG_LIST, SGLANG_RULE, STATIC, TABLE, warm
 from .cells import COLD_STEPS, Cell, Figures
 from .device import DEVICES, device
+from .pictures import by_load
 from .simulated_rows import SimulatedRow
 
 WARM = warm(GOODPUT)
@@ -23,6 +24,7 @@ NAMES = {
     "ngram": "n-gram",
     "suffix": "suffix",
 }
+PICTURE = "measured.svg"
 HEAD = """\
 # Measured: a real vLLM on the clock of a modelled GPU
 
@@ -55,6 +57,19 @@ afterwards. **Table** is vLLM's K by batch size, tuned on the same cells. **Cold
 that has learned nothing, from its first step on, over 150 steps or more ({cold} where the load
 is shorter); **warm** is the same policy afterwards, in the steady part of the load.
 """
+SGLANG_TEXT = """\
+SGLang 0.5.23: its `Scheduler` as its process builds it (queue, batches, KV pool, results), its
+EAGLE and STANDALONE workers with all their passes, its adaptive controller and parameters, and
+adaptive-spec by SGLang's own hooks. Not real: its compiled operators, which the tests' stand-in
+has in PyTorch, captured graphs, and the tokenizer's and HTTP processes. The loop is the plain one,
+without overlap. A batch has one K, a prompt runs in a step of its own, and K = 0 keeps the drafter
+in step. **SGLang's rule** is `--speculative-adaptive` with its default candidates, launched at
+K = 3, for EAGLE only; **one list** is the same rule with K = 0 to 6 at every batch size, which is
+what the static K and adaptive-spec have. adaptive-spec changes K at most once in 8 steps on average
+(its default) and reads no confidence. A deeper K ends more requests in a step, so that more
+prompts share a batch of prompts; the time of a decode step does not show that, and adaptive-spec
+stays too shallow with many clients.
+"""
 TAIL = """\
 ## In wall-clock time
 
@@ -67,13 +82,15 @@ tokens per second by the clock (an earlier run: `benchmarks/results/demo.json`).
 take a tenth of a second and repeats differ by several per cent, so it shows that speculation
 follows the load, and not what adaptive-spec is worth on a GPU.
 
-Files: `benchmarks/results/virtual_device.json`,
-`benchmarks/results/virtual_device_simulated.json`.
+Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_others.json`
+(SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`.
 """
 
 
 def write_page(path: Path, found: Sequence[Cell], simulated: Sequence[SimulatedRow] = ()) -> None:
-    """Write docs/measured.md."""
+    """Write docs/measured.md and its picture."""
+    picture = path.parent / "images" / PICTURE
+    picture.write_text(by_load(_of(found, "main"), _title, NAMES), encoding="utf-8")
     parts = [HEAD.format(cold=COLD_STEPS), *_main(found), *_sections(found)]
     if simulated:
         parts += _simulated(simulated)
@@ -166,6 +183,7 @@ def _main(found: Sequence[Cell]) -> Iterator[str]:
     yield "## In short\n"
     yield _table(["adaptive-spec over", *map(_title, names)], rows) + "\n"
     yield "Geometric mean of the cells below, and the worst of them.\n"
+    yield f"![Tokens per second over no speculation by number of clients](images/{PICTURE})\n"
     for name in names:
         yield f"## {_title(name)}\n"
         rows = []
@@ -273,25 +291,8 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         if cells := _of(found, section):
             yield f"## {title}\n"
             yield _plain(cells) + "\n"
-    both = [cell for cell in found if cell.section == "two-sources" and warm("both") in cell.arms]
-    if both:
-        yield "## Two sources of drafts\n"
-        yield (
-            "Every prompt is asked twice, and a request may copy from others' answers "
-            "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, "
-            "vLLM's suffix decoding alone (both under adaptive-spec), and the two together.\n"
-        )
-        rows = []
-        for cell in both:
-            alone = next(
-                each.arms[WARM].steady
-                for each in found
-                if each.section == "suffix-alone" and each.key.load == cell.key.load
-            )
-            head, two = cell.arms[WARM].steady, cell.arms[warm("both")].steady
-            shown = [f"{rate:,.0f}" for rate in (head, alone, two)]
-            rows.append([cell.key.load.split()[0], *shown, _number(two / max(head, alone))])
-        yield _table(["clients", "MTP", "suffix", "both", "both / better one"], rows) + "\n"
+    yield from _sglang(found)
+    yield from _two_sources(found)
     if cells := _of(found, "sampled"):
         yield "## Sampled, temperature 0.8\n"
         yield (
@@ -304,6 +305,70 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
             ratios = (_over_best(GOODPUT), _over_best(WARM), _over(WARM, NONE))
             rows.append([load, *(_spread(_ratios(same, ratio)) for ratio in ratios)])
         yield _table(["clients", "cold / best", "warm / best", "warm / none"], rows) + "\n"
+
+
+def _sglang(found: Sequence[Cell]) -> Iterator[str]:
+    cells = [*_of(found, "sglang"), *_of(found, "sglang-eagle")]
+    if not cells:
+        return
+    yield "## SGLang's scheduler on the same clock\n"
+    yield SGLANG_TEXT
+    rows = []
+    for cell in cells:
+        others = (SGLANG_RULE, SGLANG_LIST, GOODPUT, WARM)
+        rows.append(
+            [
+                NAMES[cell.key.method],
+                _title(cell.device),
+                cell.key.load,
+                f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
+                *(_number(_over_best(arm)(cell)) for arm in others),
+                _number(_over(WARM, NONE)(cell)),
+            ]
+        )
+    heads = ["drafter", "device", "clients", "best static K: over none", "SGLang's rule / best"]
+    heads += ["its rule, one list / best", "cold / best", "warm / best", "warm / none"]
+    yield _table(heads, rows) + "\n"
+    shown = [
+        f"{title} {_summary(_ratios(cells, ratio))}"
+        for title, ratio in (
+            ("SGLang's rule", _over_best(SGLANG_RULE)),
+            ("with one list", _over_best(SGLANG_LIST)),
+            ("adaptive-spec cold", _over_best(GOODPUT)),
+            ("warm", _over_best(WARM)),
+        )
+    ]
+    yield f"Over the best static K: {'; '.join(shown)}.\n"
+
+
+def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
+    alone = {
+        (cell.key.load, cell.key.kind): cell.arms
+        for cell in found
+        if cell.section == "suffix-alone" and {GOODPUT, WARM} <= cell.arms.keys()
+    }
+    rows = []
+    for cell in (cell for cell in found if cell.section == "two-sources"):
+        suffix = alone.get((cell.key.load, cell.key.kind))
+        if suffix is None or not {GOODPUT, WARM, BOTH, warm(BOTH)} <= cell.arms.keys():
+            continue
+        rates = [cell.arms[WARM].steady, suffix[WARM].steady, cell.arms[warm(BOTH)].steady]
+        cold = cell.arms[BOTH].steady / max(cell.arms[GOODPUT].steady, suffix[GOODPUT].steady)
+        ratios = [_number(cold), _number(rates[2] / max(rates[:2]))]
+        off = f"{100 * cell.arms[warm(BOTH)].off_cold:.0f} %"
+        shown = [f"{rate:,.0f}" for rate in rates]
+        rows.append([cell.key.kind, cell.key.load.split()[0], *shown, *ratios, off])
+    if not rows:
+        return
+    yield "## Two sources of drafts\n"
+    yield (
+        "Every prompt is asked twice, and a request may copy from others' answers "
+        "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, vLLM's "
+        "suffix decoding alone (both under adaptive-spec), and the two together; then both over "
+        "the better one, cold and warm, and the steps without the drafter's pass.\n"
+    )
+    heads = ["text", "clients", "MTP", "suffix", "both", "cold / better", "warm / better"]
+    yield _table([*heads, "OFF-cold"], rows) + "\n"
 
 
 def _plain(cells: Sequence[Cell]) -> str:
@@ -329,7 +394,9 @@ def _simulated(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     yield (
         "`python -m benchmarks.virtual_device.simulated` gives the simulator the same requests, "
         "charged by the same device; a draft is accepted where the draft model, reading vLLM's own "
-        "text, says the next token. Error of its tokens per second:\n"
+        "text, says the next token. Static K is vLLM's own, which also verifies drafts beyond the "
+        "end of a request (`drafts_past_end`); adaptive-spec trims them. Error of its tokens per "
+        "second:\n"
     )
     arms = list(dict.fromkeys(row.arm for row in rows))
     lines = []

@@ -34,10 +34,11 @@ from .cells import Curve
 from .device import DEVICES, DRAFTERS, Device, Work
 from .main import ROOT, work_off
 from .runs import Run, RunFile, RunKey
+from .setup import V1, Setup
 from .simulated_rows import SimulatedRow
-from .sweep import MOST_CLIENTS, REQUESTS, V1, Group
+from .sweep import MOST_CLIENTS, REQUESTS, Group
 from .traffic import Load
-from .vllm_engine import MODELS, Setup
+from .vllm_engine import MODELS
 from .worker import LEARN_STEPS, Task
 
 METHOD = "draft_model"
@@ -88,6 +89,7 @@ def simulate(
     method: str,
     clients: int,
     least_steps: int = 0,
+    drafts_past_end: bool = False,
 ) -> list[tuple[Work, float]]:
     """Steps of the simulator, with their seconds; the texts over and over for `least_steps`."""
 
@@ -123,6 +125,7 @@ def simulate(
         policy,
         EngineOptions(
             max_draft_tokens=KMAX,
+            drafts_past_end=drafts_past_end,
             max_running=MOST_CLIENTS,
             kv_tokens=1 << 20,
         ),
@@ -167,7 +170,8 @@ def compare(
         policy = build_policy(*_policy(arm))
         if arm == GOODPUT:
             simulate(data, texts, policy, device, method, clients, LEARN_STEPS)
-        steps = simulate(data, texts, policy, device, method, clients)
+        own_k = arm in STATIC
+        steps = simulate(data, texts, policy, device, method, clients, drafts_past_end=own_k)
         rate = Curve(run.steps, device.charge(method)).steady
         yield SimulatedRow(
             device=device.name,

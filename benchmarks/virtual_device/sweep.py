@@ -9,18 +9,28 @@ import msgspec
 
 from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs
 
-from .arms import GOODPUT, KMAX, NONE, STATIC, Arm, parse_arm, warm
+from .arms import (
+    BOTH,
+    GOODPUT,
+    KMAX,
+    NONE,
+    SGLANG_LIST,
+    SGLANG_RULE,
+    STATIC,
+    Arm,
+    parse_arm,
+    warm,
+)
 from .device import DEVICES, Device, Graphs
 from .runs import RunKey
+from .setup import SGLANG, V1, V1_ASYNC, Setup
 from .traffic import MIXED, Load
-from .vllm_engine import Setup
 from .worker import Task
 
 REQUESTS = {1: 24, 4: 64, 16: 160, 64: 384, 128: 640, 256: 1024}
 """Requests of a closed loop by number of clients: 120 steps or more with K = 3."""
 QUICK_REQUESTS = {1: 8, 16: 96, 64: 192}
 MOST_CLIENTS = 256
-V1 = "vllm-v1"
 LADDER = rungs(KMAX, (), most=MOST_CLIENTS)
 LARGEST_CAPTURED = 512
 """Tokens; vLLM's default on Hopper."""
@@ -100,6 +110,8 @@ ASKED_AGAIN = tuple(
     for clients, distinct in ((1, 24), (16, 96), (64, 256))
 )
 """Every prompt is asked twice."""
+KINDS = ("code", "prose", "json", "log", "random")
+ALL_KINDS = (MIXED, *KINDS)
 CHAINS = ("draft_model", "mtp", "eagle3", "ngram")
 POLICIES = "linucb", "regression", "thompson", "ucb"
 TWO_DEVICES = ("h100-8b", "h100-moe")
@@ -141,7 +153,7 @@ SECTIONS = {
             ("draft_model",),
             {n: REQUESTS[n] for n in (1, 16, 64)},
             (NONE, *STATIC, GOODPUT),
-            engine="vllm-v1-async",
+            engine=V1_ASYNC,
         ),
         Section(
             "sampled",
@@ -156,7 +168,7 @@ SECTIONS = {
             ("draft_model",),
             {16: REQUESTS[16]},
             (NONE, *STATIC, GOODPUT),
-            kinds=("code", "prose", "json", "log", "random"),
+            kinds=KINDS,
         ),
         Section(
             "devices",
@@ -165,8 +177,25 @@ SECTIONS = {
             (NONE, *STATIC, GOODPUT),
             ("h100-70b", "a100-8b"),
         ),
-        Section("two-sources", ("mtp",), {}, (GOODPUT, "both"), others=ASKED_AGAIN),
-        Section("suffix-alone", ("suffix",), {}, (GOODPUT,), others=ASKED_AGAIN),
+        Section(
+            "sglang",
+            ("draft_model",),
+            {n: REQUESTS[n] for n in (1, 16, 64, 128)},
+            (NONE, *STATIC, GOODPUT),
+            TWO_DEVICES,
+            engine=SGLANG,
+        ),
+        # SGLang has a rule of its own for EAGLE only.
+        Section(
+            "sglang-eagle",
+            ("eagle",),
+            {n: REQUESTS[n] for n in (1, 16, 64, 128)},
+            (NONE, *STATIC, SGLANG_RULE, SGLANG_LIST, GOODPUT),
+            TWO_DEVICES,
+            engine=SGLANG,
+        ),
+        Section("two-sources", ("mtp",), {}, (GOODPUT, BOTH), others=ASKED_AGAIN, kinds=ALL_KINDS),
+        Section("suffix-alone", ("suffix",), {}, (GOODPUT,), others=ASKED_AGAIN, kinds=ALL_KINDS),
     )
 }
 QUICK = Section(

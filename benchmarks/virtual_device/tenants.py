@@ -24,7 +24,8 @@ from demo.traffic import Job, endless_jobs
 
 from .arms import parse_arm
 from .device import device
-from .vllm_engine import ENVIRONMENT, Setup, VllmEngine
+from .setup import V1, Setup, environment
+from .vllm_engine import VllmEngine
 
 HONOURED = ("off", "k_cap", "task", "tpot_ms")
 ATTACKS: dict[str, dict[str, Any]] = {
@@ -120,12 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--method", default="draft_model")
     parser.add_argument("--victims", type=int, nargs="+", default=[7, 3])
     given = parser.parse_args(arguments)
-    for name, value in ENVIRONMENT.items():
+    for name, value in environment(V1).items():
         os.environ.setdefault(name, value)
     build(given.models, ("target", "draft"))
     setup = Setup(
         models=str(given.models),
-        engine="vllm-v1",
+        engine=V1,
         method=given.method,
         device=device(given.device),
         config={"hints": list(HONOURED)},

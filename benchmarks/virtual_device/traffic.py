@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from benchmarks.bench_pair.prompts import load_prompts
 from demo.traffic import Job, endless_jobs
 
+from .arms import Arm
 from .clock import Recorder
 
 MIXED = "mixed"
@@ -88,6 +89,26 @@ class Engine(Protocol):
     """An engine in this process, as the traffic sees it."""
 
     recorder: Recorder
+
+    def use(self, arm: Arm) -> None:
+        """Let an arm decide, with everything as at a server's start."""
+        ...
+
+    def forget_texts(self) -> None:
+        """Forget the texts of earlier requests, from which drafts could be copied."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Our plugin's counters; empty without it."""
+        ...
+
+    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
+        """Return the tokens of prompts."""
+        ...
+
+    def close(self) -> None:
+        """Shut down in order."""
+        ...
 
     def submit(self, job: Job, temperature: float) -> None:
         """Send a request; `job.number` names it."""

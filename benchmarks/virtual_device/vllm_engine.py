@@ -20,54 +20,26 @@ from demo.traffic import Job
 from .arms import KMAX, Arm, Table
 from .clock import Recorder, VirtualClock
 from .device import Device, Work
+from .setup import (
+    MAX_MODEL_LEN,
+    SLOW_DECISION_MS,
+    V1,
+    V1_ASYNC,
+    WITHOUT_MODEL,
+    Setup,
+    environment,
+)
 from .traffic import Answer
 
-ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "passive",
-    "VLLM_CPU_KVCACHE_SPACE": "2",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_NO_USAGE_STATS": "1",
-}
-"""Of the process that vLLM runs in."""
-WITHOUT_MODEL = ("ngram", "suffix")
 MODELS = {"draft_model": "draft", "draft_poor": "draft_poor", "eagle": "eagle", "eagle3": "eagle3"}
 """Folder of the drafter's weights by method; `draft_poor` is a draft model that is rarely right."""
-MAX_MODEL_LEN = 256
-SLOW_DECISION_MS = 1e9
-"""A slow decision on this machine is no fault of the policy."""
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine is configured.
-
-    Attributes:
-        models: folder of the bench models.
-        engine: ``vllm-v1`` or ``vllm-v1-async``.
-        method: of drafting.
-        device: on whose clock it runs.
-        sampled: drafts are sampled, for a target that samples.
-        config: of adaptive-spec; None without it.
-        most_requests: that run at a time.
-    """
-
-    models: str
-    engine: str
-    method: str
-    device: Device
-    sampled: bool = False
-    config: dict[str, Any] | None = None
-    most_requests: int = 256
 
 
 class VllmEngine:
     """A vLLM engine whose core runs in this process."""
 
     def __init__(self, setup: Setup) -> None:
-        missing = {name for name in ENVIRONMENT if name not in os.environ}
+        missing = {name for name in environment(V1) if name not in os.environ}
         assert not missing, f"set before the process starts: {sorted(missing)}"
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -266,7 +238,7 @@ def _arguments(setup: Setup) -> dict[str, Any]:
         max_num_seqs=setup.most_requests,
         enable_prefix_caching=False,
         seed=0,
-        async_scheduling=setup.engine != "vllm-v1",
+        async_scheduling=setup.engine == V1_ASYNC,
     )
     if setup.method != "none":
         folder = MODELS.get(setup.method)

@@ -17,8 +17,8 @@ import msgspec
 
 from .arms import parse_arm
 from .runs import Run, RunKey
-from .traffic import Load, serve
-from .vllm_engine import Setup, VllmEngine
+from .setup import SGLANG, Setup
+from .traffic import Engine, Load, serve
 
 LEARN_STEPS = 300
 """Least steps of a cold policy's run, and so least steps that a warm one has learned from."""
@@ -49,7 +49,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return keys
 
 
-def runs(engine: VllmEngine, task: Task) -> Iterator[Run]:
+def runs(engine: Engine, task: Task) -> Iterator[Run]:
     """Do a task."""
     engine.use(parse_arm(task.key.arm))
     least = LEARN_STEPS if task.warm else 0
@@ -60,7 +60,7 @@ def runs(engine: VllmEngine, task: Task) -> Iterator[Run]:
 
 
 def _one(
-    engine: VllmEngine,
+    engine: Engine,
     key: RunKey,
     load: Load,
     least_steps: int = 0,
@@ -98,12 +98,23 @@ def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[st
     return {key: count for key, count in grown.items() if count}
 
 
+def engine_of(setup: Setup) -> Engine:
+    """Return a running engine."""
+    if setup.engine == SGLANG:
+        from .sglang_engine import SglangEngine
+
+        return SglangEngine(setup)
+    from .vllm_engine import VllmEngine
+
+    return VllmEngine(setup)
+
+
 def main() -> None:
     """Build the engine, then do one task after the other."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what the engine prints goes to the log
     lines = iter(sys.stdin.buffer)
-    engine = VllmEngine(msgspec.json.decode(next(lines), type=Setup))
+    engine = engine_of(msgspec.json.decode(next(lines), type=Setup))
     answers.write(b'{"ready": true}\n')
     for line in lines:
         task = msgspec.json.decode(line, type=Task)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
-from adaptive_spec.policies.planning.admission_kernels import value_of
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray
 
@@ -37,8 +36,8 @@ class ConfidenceAdmission:
 
     def admit(
         self, forecast: StepForecast, hazard: FloatArray, signal: FloatArray
-    ) -> tuple[IntArray, float]:
-        """Return [B] drafts to verify, and the expected tokens of the step with them.
+    ) -> tuple[IntArray, FloatArray]:
+        """Return [B] drafts to verify, and the survival [Kmax, B] given their confidence.
 
         Args:
             forecast: of this step.
@@ -52,4 +51,4 @@ class ConfidenceAdmission:
         worth = survival if forecast.weights is None else survival * forecast.weights
         prices = forecast.verify_prices()
         verify = np.minimum(context.draft_available, (worth >= prices[:, None]).sum(axis=0))
-        return verify, context.batch_size + value_of(survival, verify)
+        return verify, survival

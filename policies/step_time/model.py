@@ -22,7 +22,7 @@ from adaptive_spec.policies.step_time.coefficients import (
     features,
     features_of,
 )
-from adaptive_spec.policies.step_time.coverage import TimedLoads
+from adaptive_spec.policies.step_time.coverage import TimedLoads, load_bin
 from adaptive_spec.policies.step_time.padding import Padding
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.step_time.ragged_penalty import RaggedPenalty
@@ -219,7 +219,9 @@ class CostModel:
             float(np.dot(self.belief.coefficients, self._features(outcome, cold=cold))) - drafting
         )
         if not outcome.prefill_tokens and expected > _SHORTEST:
-            self._ragged.observe(verifying, expected, ragged=outcome.ragged)
+            mean = outcome.batch_tokens / outcome.batch_size - 1.0
+            load = load_bin(outcome.batch_size), round(mean)
+            self._ragged.observe(verifying, expected, ragged=outcome.ragged, load=load)
         if not outcome.ragged:
             return 0.0
         penalty = self.ragged_penalty

@@ -28,7 +28,7 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.from_trace import TimedSteps, TraceFit, fit_profile
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.load.records import requests_of
+from adaptive_spec.sim.load.request import requests_of
 from adaptive_spec.step import FloatArray, IntArray, Level
 
 _BLOCK_STEPS = 32

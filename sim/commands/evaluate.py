@@ -9,8 +9,6 @@ import typer
 
 from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
-_WIDE = 110
-
 if TYPE_CHECKING:
     from adaptive_spec.sim.off_policy.evaluation import Evaluation
     from adaptive_spec.sim.off_policy.intervals import Estimate
@@ -61,14 +59,11 @@ def _print_table(found: Evaluation, confidence: float) -> None:
         f"tokens per second, {confidence:.0%} intervals · {found.used:,} of {found.steps:,} steps "
         f"· drawn: {drawn}"
     )
-    wide = console.width >= _WIDE
-    names = ["DR", "gain", *(["SNIPS", "IPS"] if wide else []), "model", "samples", "support"]
+    names = ["DR", "gain", "model", "samples", "support"]
     printed = table(title, "policy", *names, least=11)
     printed.add_row("as recorded", _text(found.logged))
     for value in found.policies:
         weighted = [_text(value.doubly_robust), _percent(value.gain)]
-        if wide:
-            weighted += [_text(value.snips), _text(value.ips)]
         printed.add_row(
             escape(value.policy),
             *("–" if value.problem else text for text in weighted),

@@ -32,7 +32,7 @@ def replay(
         str,
         typer.Option(
             help="closed:N, poisson:RATE, gamma:RATE:CV, or a file or folder. "
-            "Default: moving.yaml, a load with bursts.",
+            "Default with other options: moving.yaml, a load with bursts.",
             rich_help_panel=LOAD,
         ),
     ] = "",

@@ -1,4 +1,4 @@
-"""Drafters of plain chains: a smaller model, the target's own layers, MTP, blocks, and none."""
+"""Drafters of plain chains: a smaller model, EAGLE, the target's own layers, MTP, blocks, none."""
 
 from __future__ import annotations
 
@@ -62,6 +62,37 @@ class DraftModel(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def kv_share(self, hardware: Hardware) -> float:
         """Its own KV."""
         return self.kv
+
+
+class Eagle(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """EAGLE and EAGLE-3, as vLLM and SGLang (topk 1) serve them: one layer and the target's head.
+
+    EAGLE-3 has a head of its own of 32,000 tokens: a cheaper pass, somewhat more memory.
+
+    Attributes:
+        head: share of the target's vocabulary head that a pass computes; EAGLE-3 for Llama-3 has
+            32,000 of 128,256 entries, a quarter.
+    """
+
+    head: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+    name: ClassVar[str] = "eagle"
+    source: ClassVar[str] = (
+        "EAGLE, arXiv 2401.15077; EAGLE-3, arXiv 2503.01840; measured cost where the profile has it"
+    )
+
+    def cost_on(self, hardware: Hardware) -> DraftCost:
+        """One of L layers and the head for each draft."""
+        share = network_share(hardware, layers=1, heads=self.head)
+        return draft_cost(self.name, hardware, share)
+
+    def weight_bytes(self, hardware: Hardware) -> float:
+        """One layer; embedding and head are the target's."""
+        return TargetShape.of(hardware).layer * hardware.weight_bytes
+
+    def kv_share(self, hardware: Hardware) -> float:
+        """One layer's."""
+        return 1.0 / hardware.layers
 
 
 class EarlyExit(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):

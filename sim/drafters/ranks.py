@@ -102,17 +102,15 @@ def true_path(data: AcceptanceData, depth: int) -> TruePath:
     return TruePath(np.stack(hits, 1), np.stack(known, 1), np.stack(starts, 1))
 
 
-def true_ranks(
-    data: AcceptanceData, depth: int, tail: RankTail, random: np.random.Generator
-) -> NDArray[np.uint8]:
+def true_ranks(path: TruePath, tail: RankTail, random: np.random.Generator) -> NDArray[np.uint8]:
     """[P, depth] rank (from 0) of the true token among the candidates behind the true prefix.
 
     A missed token has one rank, from whichever step it is seen. `NEVER` where a level is unknown.
     """
-    path = true_path(data, depth)
-    missed = tail.draw(random.random(len(data.accepted)))
-    token = np.arange(len(data.accepted))[:, None] + np.arange(depth)
-    ranks = np.where(path.hit, 0, missed[np.minimum(token, len(missed) - 1)])
+    positions, depth = len(path.hit), path.hit.shape[1]
+    missed = tail.draw(random.random(positions))
+    token = np.arange(positions)[:, None] + np.arange(depth)
+    ranks = np.where(path.hit, 0, missed[np.minimum(token, positions - 1)])
     ranks[~path.known] = NEVER
     result: NDArray[np.uint8] = ranks.astype(np.uint8)
     return result

@@ -9,15 +9,9 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.base import Drafter
-from adaptive_spec.sim.drafters.chains import Block, DraftModel, EarlyExit, Mtp, NoDrafter
-from adaptive_spec.sim.drafters.eagle import Eagle, EagleTree
-from adaptive_spec.sim.drafters.eagle2_tree import Eagle2Tree
-from adaptive_spec.sim.drafters.hybrid import Hybrid
-from adaptive_spec.sim.drafters.lookahead import Lookahead
-from adaptive_spec.sim.drafters.medusa import Medusa
-from adaptive_spec.sim.drafters.ngram import Ngram
-from adaptive_spec.sim.drafters.suffix import Suffix
-from adaptive_spec.sim.drafters.token_tree import TokenTree
+from adaptive_spec.sim.drafters.chains import Block, DraftModel, Eagle, EarlyExit, Mtp, NoDrafter
+from adaptive_spec.sim.drafters.lookups import Hybrid, Lookahead, Ngram, Suffix
+from adaptive_spec.sim.drafters.trees import Eagle2Tree, EagleTree, Medusa, TokenTree
 
 FAMILIES: tuple[type[Drafter], ...] = (
     NoDrafter,

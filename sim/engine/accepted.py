@@ -118,7 +118,7 @@ class AcceptedDrafts:
             return either
         if self._tree_sizes is None:
             accepted: IntArray = np.minimum(self._accepted.take(cursor), verify)
-            return accepted
+            return np.minimum(accepted, batch.left, out=accepted)
         fits = self._tree_sizes[cursor] <= verify[:, None]
         inside: IntArray = np.minimum(np.count_nonzero(fits, axis=1), batch.left)
         return inside

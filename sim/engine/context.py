@@ -27,6 +27,8 @@ def step_context(
     batch_size, kmax = batch.size, options.max_draft_tokens
     # One token is kept for the bonus position, so that a chain never emits too much.
     room = possible = np.minimum(batch.left, kmax)
+    if options.drafts_past_end:
+        room = possible = np.full(batch_size, kmax)
     if accepted.is_tree:  # K counts nodes, most of which are never emitted
         possible = np.where(possible > 0, kmax, 0)
     available = np.minimum(possible, batch.drafted)

@@ -24,6 +24,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         late_confidence: what the drafter showed is known with the step's outcome, not before the
             step; as under asynchronous scheduling.
         delay: steps between a step and the moment its outcome is known to the policy.
+        drafts_past_end: verify drafts also beyond a request's last token, as vLLM does where nobody
+            trims them; adaptive-spec does.
         max_running: requests admitted at a time.
         max_batch_tokens: token budget of a step; what decoding leaves goes to prompts, in chunks.
         block_tokens: tokens of a KV block.
@@ -41,6 +43,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     stops_drafting: bool = False
     late_confidence: bool = False
     delay: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
+    drafts_past_end: bool = False
     max_running: Positive = 256
     max_batch_tokens: Positive = 8192
     block_tokens: Positive = 16

@@ -1,32 +1,33 @@
-"""Fit of the `regression` policy's model file, measured on held-out requests."""
+"""Fit of the `regression` policy's model file, measured on held-out requests.
+
+scikit-learn is imported only when something is fitted: what runs in a server reads the exported
+arrays (`adaptive_spec.policies.regression.heads`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import DataError
+from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES, REQUEST_FEATURES
 from adaptive_spec.policies.regression.heads import HeadEvaluator
-from adaptive_spec.policies.regression.model_file import (
-    LogisticHead,
-    RegressionModel,
-)
+from adaptive_spec.policies.regression.model_file import Feature, LogisticHead, RegressionModel
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.sim.fit.calibration import Calibration, calibration_by_position
-from adaptive_spec.sim.fit.estimators import fit_head
-from adaptive_spec.sim.fit.sources import read_source
-from adaptive_spec.sim.fit.step_times import fit_step_times
-from adaptive_spec.sim.fit.steps import Steps, joined
+from adaptive_spec.sim.fit.sources import Steps, joined, read_source
 from adaptive_spec.sim.fit.table import (
     Drafts,
     average_hazards,
     observed_drafts,
     seen_by_position,
 )
-from adaptive_spec.step import FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepOutcome
 
 _FEWEST_REQUESTS = 10
 _FEWEST_DRAFTS = 500
@@ -34,6 +35,11 @@ _FEWEST_AT_POSITION = 100
 _MOST_DRAFTS = 400_000
 _TASK_STRENGTH = 20.0
 _VARIANCE_RANGE = (0.02, 1.0)
+_FEWEST_TIMED_STEPS = 60
+_REGULARISATION = 10.0
+_RANGE = (0.5, 99.5)
+"""Percentiles that bound a feature: beyond them the fit is not extrapolated."""
+_DIGITS = 6
 
 
 def fit_sources(
@@ -205,3 +211,110 @@ def _at_most(drafts: Drafts, random: np.random.Generator) -> Drafts:
     sizes = np.bincount(drafts.request)[order]
     kept = order[np.cumsum(sizes) <= _MOST_DRAFTS]
     return drafts.only(np.flatnonzero(np.isin(drafts.request, kept)))
+
+
+def fit_head(drafts: Drafts, names: list[str], positions: int) -> LogisticHead:
+    """Fit P(accepted | position, features).
+
+    Args:
+        drafts: observed ones.
+        names: features to use; those that are unknown or constant throughout are left out.
+        positions: P; deeper ones count as the last.
+
+    Raises ConfigError without scikit-learn.
+    """
+    features = [f for f in (_feature(name, drafts.columns[name]) for name in names) if f]
+    scaled = np.stack(
+        [np.zeros(len(drafts.position)), *(_scaled(f, drafts.columns[f.name]) for f in features)]
+    )[1:]
+    position = np.minimum(drafts.position, positions - 1).astype(np.float64)
+    return _logistic(features, scaled, position, drafts.accepted, positions)
+
+
+def _feature(name: str, column: FloatArray) -> Feature | None:
+    known = column[np.isfinite(column)]
+    if not len(known):
+        return None
+    low, high = (float(value) for value in np.percentile(known, _RANGE))
+    inside = np.clip(known, low, high)
+    scale = float(inside.std())
+    if scale < 1e-6:
+        return None
+    return Feature(
+        name=name,
+        mean=_rounded(float(inside.mean())),
+        scale=_rounded(scale),
+        low=_rounded(low),
+        high=_rounded(high),
+    )
+
+
+def _scaled(feature: Feature, column: FloatArray) -> FloatArray:
+    scaled = (np.clip(column, feature.low, feature.high) - feature.mean) / feature.scale
+    result: FloatArray = np.nan_to_num(scaled, nan=0.0)
+    return result
+
+
+def _logistic(
+    features: list[Feature],
+    scaled: FloatArray,
+    position: FloatArray,
+    accepted: FloatArray,
+    positions: int,
+) -> LogisticHead:
+    linear = _scikit("linear_model")
+    at = (position[:, None] == np.arange(positions)).astype(np.float64)
+    design = np.concatenate([at, scaled.T, scaled.T * position[:, None]], axis=1)
+    model = linear.LogisticRegression(C=_REGULARISATION, fit_intercept=False, max_iter=1000)
+    model.fit(design, accepted > 0.5)
+    weights = [_rounded(float(value)) for value in model.coef_[0]]
+    count = len(features)
+    return LogisticHead(
+        features=features,
+        intercepts=weights[:positions],
+        weights=weights[positions : positions + count],
+        slopes=weights[positions + count :],
+    )
+
+
+def _scikit(module: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(f"sklearn.{module}")
+    except ImportError as error:
+        raise ConfigError(
+            "fitting needs scikit-learn: pip install 'adaptive-spec[fit]'; the fitted model does "
+            "not need it"
+        ) from error
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def fit_step_times(
+    outcomes: list[StepOutcome], *, source: str
+) -> tuple[CostProfile | None, float | None]:
+    """The profile, and the median relative error of predictions made before each step was seen.
+
+    The error is over the second half of the steps. None, None with fewer than 60 steps.
+    """
+    usable = [each for each in outcomes if each.seconds > 0.0 and each.batch_size]
+    if len(usable) < _FEWEST_TIMED_STEPS:
+        return None, None
+    deepest = max(
+        max(each.draft_depth, -(-each.batch_tokens // each.batch_size) - 1) for each in usable
+    )
+    model = CostModel(Capability(level=Level.FULL, max_draft_tokens=max(deepest, 1)))
+    errors = []
+    for number, outcome in enumerate(usable):
+        if 2 * number >= len(usable):
+            errors.append(abs(model.predict(outcome) / outcome.seconds - 1.0))
+        model.learn(outcome)
+    profile = model.profile()
+    assert profile is not None
+    profile = msgspec.structs.replace(
+        profile, name="fitted", source=f"{len(usable)} recorded steps of {source}"
+    )
+    return profile, round(float(np.median(errors)), 5)

@@ -1,19 +1,119 @@
-"""Reader of steps to fit to: step traces, npz records and acceptance lists."""
+"""Recorded steps to fit to: step traces, npz records and acceptance lists as one table.
+
+A trace names task labels by number only; the numbers are its labels here. Where a record has
+``contexts`` but no ``temperature``, all requests of the step were greedy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.operation.trace import read_segment
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
 from adaptive_spec.sim.acceptance.step_statistics import steps_of
-from adaptive_spec.sim.fit.steps import Steps
-from adaptive_spec.sim.fit.trace_steps import TracedSteps, is_trace, read_traced_steps
-from adaptive_spec.step import IntArray
+from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
+from adaptive_spec.step import FloatArray, IntArray, Mode, StepOutcome
+
+_BY_STEP = (
+    *("request", "verified", "accepted", "temperature"),
+    *("context", "load", "task", "confidence", "entropy"),
+)
+"""Columns with a row for each step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """S steps of R requests, those of a request in order. What is unknown is nan.
+
+    Attributes:
+        request: [S] 0..R - 1.
+        verified: [S] drafts verified, K.
+        accepted: [S] 0..verified.
+        temperature: [S] of the target.
+        context: [S] tokens in the request's KV cache.
+        load: [S] requests that decode in the step.
+        task: [S] index into `labels`, -1 without one.
+        labels: task labels.
+        confidence: [S, P] maximum draft probability at each position.
+        entropy: [S, P] nats.
+    """
+
+    request: IntArray
+    verified: IntArray
+    accepted: IntArray
+    temperature: FloatArray
+    context: FloatArray
+    load: FloatArray
+    task: IntArray
+    labels: tuple[str, ...]
+    confidence: FloatArray
+    entropy: FloatArray
+
+    @property
+    def requests(self) -> int:
+        """R."""
+        return int(self.request.max(initial=-1)) + 1
+
+    def of_requests(self, chosen: IntArray) -> Steps:
+        """Return the steps of these requests, numbered anew in the order given."""
+        number = np.full(self.requests, -1, dtype=np.int64)
+        number[chosen] = np.arange(len(chosen))
+        rows = number[self.request] >= 0
+        columns = {name: getattr(self, name)[rows] for name in _BY_STEP}
+        columns["request"] = number[columns["request"]]
+        return Steps(labels=self.labels, **columns)
+
+
+def joined(parts: Sequence[Steps]) -> Steps:
+    """All steps of several tables; requests are numbered on."""
+    width = max(part.confidence.shape[1] for part in parts)
+    labels: list[str] = []
+    requests, tasks = [], []
+    first = 0
+    for part in parts:
+        requests.append(part.request + first)
+        first += part.requests
+        number = []
+        for label in part.labels:
+            if label not in labels:
+                labels.append(label)
+            number.append(labels.index(label))
+        tasks.append(np.array([*number, -1], dtype=np.int64)[part.task])
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("verified", "accepted", "temperature", "context", "load")
+    }
+    signals = {
+        name: np.concatenate([_widened(getattr(part, name), width) for part in parts])
+        for name in ("confidence", "entropy")
+    }
+    return Steps(
+        request=np.concatenate(requests),
+        task=np.concatenate(tasks),
+        labels=tuple(labels),
+        **columns,
+        **signals,
+    )
+
+
+def _widened(signal: FloatArray, width: int) -> FloatArray:
+    missing = width - signal.shape[1]
+    return np.pad(signal, ((0, 0), (0, missing)), constant_values=np.nan)
+
+
+class TracedSteps(NamedTuple):
+    """Steps for the hazards, and outcomes for the step times."""
+
+    steps: Steps
+    times: list[StepOutcome]
 
 
 def read_source(
@@ -32,8 +132,8 @@ def read_source(
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    if is_trace(path):
-        return read_traced_steps(path)
+    if _is_trace(path):
+        return _traced_steps(path)
     if path.is_file() and is_npz(path):
         return TracedSteps(_npz_steps(path), [])
     data = load_acceptance([path], drafter_list=drafter_list, seed=seed, kmax=kmax)
@@ -91,4 +191,89 @@ def _npz_steps(file: Path) -> Steps:
         labels=labels,
         confidence=rows.confidence,
         entropy=unknown if rows.entropy is None else rows.entropy,
+    )
+
+
+def _is_trace(path: Path) -> bool:
+    """A folder with segments, or a file whose first line is a step record."""
+    if path.is_dir():
+        if not any(path.glob("steps-*.jsonl")):
+            raise DataError(f"{path}: a folder without steps-*.jsonl; name a file in it")
+        return True
+    try:
+        row = next(read_segment(path), {})
+    except (DataError, UnicodeDecodeError):
+        return False
+    return {"schema", "ids", "k", "accepted"} <= row.keys()
+
+
+def _traced_steps(path: Path) -> TracedSteps:
+    """All steps of a trace. Raises DataError naming file and record, and what is wrong."""
+    rows = list(read_request_steps(path))
+    times = [
+        _outcome(step)
+        for step in read_steps(path)
+        if step.seconds is not None and step.mode is not Mode.OFF_COLD
+    ]
+    labels: dict[str, int] = {}
+    deepest = max((step.k[place] for _, step, place in rows), default=0)
+    if not deepest:
+        raise DataError(f"{path}: no step verified a draft; record one with speculation on")
+    for _, record, place in rows:
+        if record.task is not None and record.task[place] >= 0:
+            labels.setdefault(str(record.task[place]), len(labels))
+    count = len(rows)
+    signals = {name: np.full((count, deepest), np.nan) for name in ("confidence", "entropy")}
+    columns = {name: np.full(count, np.nan) for name in ("contexts", "temperature")}
+    for row, (_, record, place) in enumerate(rows):
+        for name, column in columns.items():
+            values = getattr(record, name)
+            if values is not None:
+                column[row] = values[place]
+            elif name == "temperature" and record.contexts is not None:
+                column[row] = 0.0
+        for name, signal in signals.items():
+            values = getattr(record, name)
+            if values is not None:
+                _put(signal[row], values[place])
+    task = [
+        -1 if record.task is None else labels.get(str(record.task[place]), -1)
+        for _, record, place in rows
+    ]
+    steps = Steps(
+        request=np.array([request for request, _, _ in rows], dtype=np.int64),
+        verified=np.array([r.k[place] for _, r, place in rows], dtype=np.int64),
+        accepted=np.array([r.accepted[place] for _, r, place in rows], dtype=np.int64),
+        temperature=columns["temperature"],
+        context=columns["contexts"],
+        load=np.array([r.batch_size for _, r, _ in rows], dtype=np.float64),
+        task=np.array(task, dtype=np.int64),
+        labels=tuple(labels),
+        confidence=signals["confidence"],
+        entropy=signals["entropy"],
+    )
+    return TracedSteps(steps, times)
+
+
+def _put(row: FloatArray, values: list[float | None]) -> None:
+    for position, value in enumerate(values[: len(row)]):
+        if value is not None:
+            row[position] = value
+
+
+def _outcome(record: RecordedStep) -> StepOutcome:
+    nothing = np.zeros(0, dtype=np.int64)
+    return StepOutcome(
+        step=record.step,
+        slots=nothing,
+        verified=nothing,
+        accepted=nothing,
+        emitted=nothing,
+        batch_size=record.batch_size,
+        batch_tokens=record.batch_tokens,
+        context_tokens=record.context_tokens,
+        prefill_tokens=record.prefill_tokens,
+        draft_depth=record.depth,
+        ragged=len(set(record.k)) > 1,
+        seconds=float(record.seconds or 0.0),
     )

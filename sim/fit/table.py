@@ -11,7 +11,7 @@ from adaptive_spec.policies.regression.features import (
     confidence_feature,
     context_feature,
 )
-from adaptive_spec.sim.fit.steps import Steps
+from adaptive_spec.sim.fit.sources import Steps
 from adaptive_spec.step import FloatArray, IntArray
 
 

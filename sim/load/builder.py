@@ -11,27 +11,26 @@ import numpy as np
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals
-from adaptive_spec.sim.load.azure import read_azure
-from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad
-from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
+from adaptive_spec.sim.load.arrivals import (
+    arriving,
+    gamma_arrivals,
+    piecewise,
+    random_bursts,
+    reshaped,
+    sliced,
+)
+from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad, TenantMix, VaryingClosedLoad
 from adaptive_spec.sim.load.description import (
     Concurrency,
     Description,
     Rate,
-    TenantText,
+    Tenant,
     read_description,
 )
-from adaptive_spec.sim.load.file_format import LoadFormat, format_of
-from adaptive_spec.sim.load.lengths import TokenLaw, with_lengths
 from adaptive_spec.sim.load.load_text import Closed, LoadOptions, Steady, parse_text
-from adaptive_spec.sim.load.mooncake import read_mooncake
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.load.servegen import client_arrivals, read_clients
-from adaptive_spec.sim.load.shapes import piecewise, random_bursts, reshaped, sliced
+from adaptive_spec.sim.load.request import Request, TokenLaw, requests_of, with_lengths
 from adaptive_spec.sim.load.step_trace import read_step_trace
-from adaptive_spec.sim.load.tenants import Tenant, TenantMix
+from adaptive_spec.sim.load.trace_files import LoadFormat, format_of, read_azure, read_mooncake
 
 _DEEPEST = 8
 
@@ -88,7 +87,7 @@ class Builder:
     def described(self, description: Description) -> Load:
         """The load of a description."""
         if description.tenants is not None:
-            return TenantMix([self._tenant(each) for each in description.tenants])
+            return TenantMix([(each, self._tenant(each)) for each in description.tenants])
         if description.concurrency is not None:
             return self._concurrency(description.concurrency)
         stream = self.open(description)
@@ -108,7 +107,7 @@ class Builder:
             raise ConfigError(f"`rate.base` is {rate.base!r}: it must be an open load")
         bursts = rate.bursts
         if bursts is None:
-            pieces = piecewise([each.piece for each in rate.pieces], repeat=rate.repeat)
+            pieces = piecewise(rate.pieces, repeat=rate.repeat)
             endless = base.endless and rate.repeat
         else:
             pieces = random_bursts(bursts.every, bursts.seconds, bursts.factor, self._random())
@@ -117,20 +116,15 @@ class Builder:
 
     def _concurrency(self, concurrency: Concurrency) -> Load:
         inside = self._with_laws(concurrency.prompt_tokens, concurrency.output_tokens)
-        pieces = [each.piece for each in concurrency.pieces]
-        return VaryingClosedLoad(inside._records(), pieces, repeat=concurrency.repeat, endless=True)
+        return VaryingClosedLoad(
+            inside._records(), concurrency.pieces, repeat=concurrency.repeat, endless=True
+        )
 
-    def _tenant(self, tenant: TenantText) -> Tenant:
+    def _tenant(self, tenant: Tenant) -> Load:
         inside = self._with_laws(tenant.prompt_tokens, tenant.output_tokens)
         inside = replace(inside, task=self.task if tenant.task is None else tenant.task)
         load = tenant.load
-        return Tenant(
-            name=tenant.name,
-            load=inside.load(load) if isinstance(load, str) else inside.described(load),
-            task=tenant.task,
-            tpot_target=None if tenant.tpot_ms is None else tenant.tpot_ms / 1e3,
-            temperature=tenant.temperature,
-        )
+        return inside.load(load) if isinstance(load, str) else inside.described(load)
 
     def _steady(self, steady: Steady) -> Open:
         times = gamma_arrivals(steady.rate, steady.cv, self._random())
@@ -138,9 +132,6 @@ class Builder:
 
     def _file(self, path: Path) -> Open:
         kind = format_of(path)
-        if kind is LoadFormat.SERVEGEN:
-            times = client_arrivals(read_clients(path), self._random())
-            return Open(arriving(self._records(), times))
         if kind is LoadFormat.AZURE:
             requests = read_azure(path)
         elif kind is LoadFormat.MOONCAKE:

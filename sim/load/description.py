@@ -31,49 +31,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 
 from adaptive_spec.bounded_read import decode_yaml, read_small_file
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.load.lengths import LogNormalTokens, Tokens
-from adaptive_spec.sim.load.shapes import Piece
-
-Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
-NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+from adaptive_spec.sim.load.arrivals import NonNegative, Piece, Positive
+from adaptive_spec.sim.load.request import LogNormalTokens, Tokens
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
-class PieceText(_Strict, frozen=True, kw_only=True):
-    """A piece of a shape: `at` a value, or `from` one `to` another."""
-
-    seconds: Positive
-    at: NonNegative | None = None
-    start: NonNegative | None = msgspec.field(default=None, name="from")
-    end: NonNegative | None = msgspec.field(default=None, name="to")
-
-    def __post_init__(self) -> None:
-        constant = self.at is not None and self.start is None and self.end is None
-        ramp = self.at is None and self.start is not None and self.end is not None
-        if not constant and not ramp:
-            raise ValueError("a piece has `seconds` and either `at` or `from` and `to`")
-
-    @property
-    def piece(self) -> Piece:
-        """This load as a `Piece`."""
-        if self.at is not None:
-            return Piece(self.seconds, self.at, self.at)
-        assert self.start is not None
-        assert self.end is not None
-        return Piece(self.seconds, self.start, self.end)
-
-
 class Bursts(_Strict, frozen=True, kw_only=True):
-    """Bursts at random times; see `shapes.random_bursts`."""
+    """Bursts at random times; see `arrivals.random_bursts`."""
 
     every: Positive
     seconds: Positive
@@ -90,7 +63,7 @@ class Rate(_Lengths, frozen=True, kw_only=True):
     """An open load whose rate varies."""
 
     base: str = "poisson:1"
-    pieces: tuple[PieceText, ...] = ()
+    pieces: tuple[Piece, ...] = ()
     repeat: bool = False
     bursts: Bursts | None = None
 
@@ -102,12 +75,21 @@ class Rate(_Lengths, frozen=True, kw_only=True):
 class Concurrency(_Lengths, frozen=True, kw_only=True):
     """A closed loop whose number of clients varies."""
 
-    pieces: tuple[PieceText, ...]
+    pieces: tuple[Piece, ...]
     repeat: bool = False
 
 
-class TenantText(_Lengths, frozen=True, kw_only=True):
-    """One of several tenants; see `tenants.Tenant`."""
+class Tenant(_Lengths, frozen=True, kw_only=True):
+    """One of several tenants that share the server. What is None is left as the load has it.
+
+    Attributes:
+        name: unique; becomes the requests' tenant, and the beginning of their ids.
+        load: when its requests come, and how long they are.
+        task: label of its requests. One that followed a record of another label follows any
+            record with this label.
+        tpot_ms: milliseconds per output token asked for.
+        temperature: sampling temperature.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     load: str | Description
@@ -121,7 +103,7 @@ class Description(_Strict, frozen=True, kw_only=True):
 
     rate: Rate | None = None
     concurrency: Concurrency | None = None
-    tenants: tuple[TenantText, ...] | None = None
+    tenants: tuple[Tenant, ...] | None = None
 
     def __post_init__(self) -> None:
         if sum(getattr(self, name) is not None for name in self.__struct_fields__) != 1:
@@ -129,11 +111,11 @@ class Description(_Strict, frozen=True, kw_only=True):
 
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
-    "pieces": PieceText,
+    "pieces": Piece,
     "bursts": Bursts,
     "rate": Rate,
     "concurrency": Concurrency,
-    "tenants": TenantText,
+    "tenants": Tenant,
     "load": Description,
     "prompt_tokens": LogNormalTokens,
     "output_tokens": LogNormalTokens,

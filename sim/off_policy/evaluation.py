@@ -9,22 +9,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import DataError
-from adaptive_spec.sim.off_policy.draws import DrawKind, kind_of_draw
-from adaptive_spec.sim.off_policy.estimators import (
-    Columns,
-    effective_blocks,
-    effective_samples,
-    estimate,
-    mean_weight,
-)
+from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.steps_in_flight import finished_step
+from adaptive_spec.errors import DataError, PolicyError
+from adaptive_spec.policy import Policy
+from adaptive_spec.sim.off_policy.doubly_robust import Estimates, StepTerms, estimate
+from adaptive_spec.sim.off_policy.draws import DrawKind, context_before_draw, kind_of_draw
 from adaptive_spec.sim.off_policy.intervals import Estimate, Linearised, block_of_step, ratio
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace
-from adaptive_spec.sim.off_policy.replayed import Replayed
-from adaptive_spec.sim.off_policy.step_model import StepModel
-from adaptive_spec.sim.off_policy.step_time import StepTimeRegression
+from adaptive_spec.sim.off_policy.step_model import StepModel, StepTimeRegression, expected_tokens
 from adaptive_spec.sim.policy_choice import PolicyChoice
-from adaptive_spec.step import IntArray
+from adaptive_spec.step import FloatArray, IntArray, SpecPlan
 
 _FEWEST_STEPS = 60
 _FEWEST_SAMPLES = 30.0
@@ -37,11 +32,9 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: as it was asked for.
-        doubly_robust, snips, ips: see `estimators`; None where nothing matched.
+        doubly_robust: see `doubly_robust`; None where nothing matched.
         gain: doubly robust over what ran, from the same steps.
         model: predicted, without any correction by weights.
-        unweighted: of the steps or requests that ran the policy's K, as they come; biased wherever
-            K depended on something that matters.
         support: mean weight, about the share of the policy's decisions that the log could have
             run: 1 if all.
         effective_samples: independent samples that the weighted ones are worth.
@@ -54,10 +47,7 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     doubly_robust: Estimate | None
     gain: Estimate | None
-    snips: Estimate | None
-    ips: Estimate | None
     model: Estimate
-    unweighted: Estimate | None
     support: Estimate
     effective_samples: float
     matched: float
@@ -168,39 +158,111 @@ class _Summary(NamedTuple):
 
     def value(self, policy: Replayed, time: StepTimeRegression) -> PolicyValue:
         """Return the estimates of a policy from its terms."""
-        columns = Columns(policy.terms, np.array(policy.shifts), time)
-        found = estimate(columns, self.kind)
-        support = self._interval(mean_weight(columns))
-        assert support is not None
-        model = self._interval(found.model)
-        assert model is not None
+        found = estimate(policy.terms, np.array(policy.shifts), time, self.kind, self.block)
         robust = found.doubly_robust
+        support = self._interval(found.support)
         return PolicyValue(
             policy=policy.name,
-            doubly_robust=self._interval(robust),
+            doubly_robust=None if robust is None else self._interval(robust),
             gain=None if robust is None else self._interval(robust.over(found.logged)),
-            snips=self._interval(found.snips),
-            ips=self._interval(found.ips),
-            model=model,
-            unweighted=self._interval(found.unweighted),
+            model=self._interval(found.model),
             support=support,
-            effective_samples=effective_samples(columns, self.kind),
-            matched=float(columns["matched"].sum() / columns["requests"].sum()),
+            effective_samples=found.samples,
+            matched=found.matched,
             wants_deeper=policy.deeper / len(policy.terms),
-            problem=self._problem(columns, support),
+            problem=_problem(found, support),
         )
 
-    def _interval(self, estimated: Linearised | None) -> Estimate | None:
-        return None if estimated is None else estimated.interval(self.block, self.confidence)
+    def _interval(self, estimated: Linearised) -> Estimate:
+        return estimated.interval(self.block, self.confidence)
 
-    def _problem(self, columns: Columns, support: Estimate) -> str:
-        if not columns["matched"].any():
-            return "no recorded decision is one it would have made"
-        if support.high < _LEAST_SUPPORT:
-            return f"only {support.value:.0%} of its decisions had a chance to be recorded"
-        samples = effective_samples(columns, self.kind)
-        if samples < _FEWEST_SAMPLES:
-            return f"the matching decisions are worth {samples:.0f} samples: record for longer"
-        if effective_blocks(columns, self.block) < _FEWEST_BLOCKS:
-            return "a few unlikely decisions carry the estimate: record with more even odds of K"
-        return ""
+
+def _problem(found: Estimates, support: Estimate) -> str:
+    if found.doubly_robust is None:
+        return "no recorded decision is one it would have made"
+    if support.high < _LEAST_SUPPORT:
+        return f"only {support.value:.0%} of its decisions had a chance to be recorded"
+    if found.samples < _FEWEST_SAMPLES:
+        return f"the matching decisions are worth {found.samples:.0f} samples: record for longer"
+    if found.by_block < _FEWEST_BLOCKS:
+        return "a few unlikely decisions carry the estimate: record with more even odds of K"
+    return ""
+
+
+class Replayed:
+    """One policy on a trace.
+
+    It sees the recorded contexts and learns from the recorded outcomes, which are of other K than
+    its own: what it would have learned from its own steps is not in the trace.
+    """
+
+    def __init__(self, name: str, policy: Policy, kind: DrawKind) -> None:
+        self.name = name
+        self.terms: list[StepTerms] = []
+        self.shifts: list[FloatArray] = []
+        """[F] by step: features of step time, the policy's less those of what ran."""
+        self.deeper = 0
+        """Steps at whose end it wanted to draft deeper than was drafted."""
+        self._policy = policy
+        self._kind = kind
+
+    def step(
+        self, step: LoggedStep, model: StepModel, survival: FloatArray, *, counts: bool
+    ) -> None:
+        """Plan a step; take it into account if it counts; learn from it."""
+        context = context_before_draw(step.context, self._kind)
+        try:
+            plan = self._policy.plan(context)
+            fault = plan_fault(plan, context)
+            if not fault:
+                self._policy.observe(finished_step(context, plan, step.outcome))
+                if step.ended.size:
+                    self._policy.forget(step.ended)
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+        if fault:
+            raise PolicyError(f"policy {self.name!r} at step {context.step} of the trace: {fault}")
+        if counts:
+            self.terms.append(self._compared(step, plan, model, survival))
+
+    def _compared(
+        self, step: LoggedStep, plan: SpecPlan, model: StepModel, survival: FloatArray
+    ) -> StepTerms:
+        ran = step.outcome
+        depth = plan.draft_depth if step.context.capability.steers_depth else ran.draft_depth
+        self.deeper += int(depth > ran.draft_depth)
+        same = ran.verified == plan.verify
+        weight = self._weights(step, same)
+        drafts = int(ran.verified.sum())
+        features = model.time.features(ran, int(plan.verify.sum()), depth)
+        features_ran = model.time.features(ran, drafts, ran.draft_depth)
+        if self._kind is DrawKind.BATCH:
+            same = np.full(len(same), same.all())
+            # The weight accounts for K; the depth drafted to is the next step's draw.
+            self.shifts.append(model.time.features(ran, drafts, depth) - features_ran)
+        else:
+            self.shifts.append(features - features_ran)
+        emitted = ran.emitted.astype(np.float64)
+        errors = emitted - expected_tokens(survival, ran.verified)
+        return StepTerms(
+            requests=float(len(emitted)),
+            tokens=float(emitted.sum()),
+            seconds=ran.seconds,
+            prefill_tokens=float(ran.prefill_tokens),
+            matched=float(same.sum()),
+            weights=float(weight.sum()),
+            squares=float((weight**2).sum()),
+            model_tokens=float(expected_tokens(survival, plan.verify).sum()),
+            model_seconds=model.time.predict(features),
+            weighted_errors=float(weight @ errors),
+            second_error=ran.seconds - model.time.predict(features_ran),
+        )
+
+    def _weights(self, step: LoggedStep, same: IntArray | np.ndarray) -> FloatArray:
+        """[B] rho."""
+        assert step.propensity is not None
+        if self._kind is DrawKind.REQUEST:
+            return np.where(same, 1.0 / step.propensity, 0.0)
+        # One draw: requests with less room have the probabilities of several K added.
+        weight = 1.0 / float(step.propensity.min()) if same.all() else 0.0
+        return np.full(len(same), weight)

@@ -12,11 +12,15 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.report.comparison import Comparison, Setting
+from adaptive_spec.sim.report.figures import (
+    Looks,
+    draw_load_curves,
+    draw_timeline,
+    eventful_cells,
+    load_pyplot,
+)
 from adaptive_spec.sim.report.leaderboard import conditions
-from adaptive_spec.sim.report.load_curves import draw_load_curves
-from adaptive_spec.sim.report.style import Looks, load_pyplot
 from adaptive_spec.sim.report.tables import BOARD_COLUMNS, LoadTable, board_table, load_table
-from adaptive_spec.sim.report.timelines import draw_timeline, eventful_cells
 from adaptive_spec.sim.sweep.results import SweepResults
 from adaptive_spec.sim.sweep.store import write_whole
 

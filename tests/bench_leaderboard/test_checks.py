@@ -8,7 +8,7 @@ import pytest
 from adaptive_spec.sim.results.segments import Recovery
 from adaptive_spec.sim.sweep.config import Group
 from benchmarks.leaderboard.checks import check
-from benchmarks.leaderboard.document import document
+from benchmarks.leaderboard.document import document, replaced
 from tests.sim.report.fake_results import results
 
 LOADS = ("closed:1", "closed:64", "closed:256")
@@ -88,13 +88,18 @@ def test_a_baseline_ahead_is_named_with_the_cell():
     assert "closed:64" in found
 
 
-def test_the_document_holds_every_demand_group_and_source():
+def test_the_section_holds_every_demand_and_the_shown_groups():
     found = swept()
     demands = check(found)
     text = document(found, demands)
     for demand in demands:
         assert demand.found in text
-    for name in found.config.groups:
-        assert f"### {name}" in text
-    assert "| `sglang_ema` |" in text
-    assert "| L0 |" in text
+    assert [name for name in found.config.groups if f"### {name}\n" in text] == ["core", "changes"]
+    assert "| sglang_ema |" in text
+
+
+def test_writing_renews_the_section_and_nothing_else():
+    page = "before\n<!-- leaderboard -->\nold\n<!-- /leaderboard -->\nafter\n"
+    assert replaced(page, "new \\1\n") == page.replace("old", "new \\1")
+    with pytest.raises(SystemExit, match="no single section"):
+        replaced("no marks", "new")

@@ -13,9 +13,9 @@ from benchmarks.virtual_device.cells import Curve
 from benchmarks.virtual_device.device import DEVICES
 from benchmarks.virtual_device.main import work_off
 from benchmarks.virtual_device.runs import Run, RunFile, RunKey
+from benchmarks.virtual_device.setup import Setup
 from benchmarks.virtual_device.sweep import Group
 from benchmarks.virtual_device.traffic import Load
-from benchmarks.virtual_device.vllm_engine import Setup
 from benchmarks.virtual_device.worker import Task
 
 pytestmark = [

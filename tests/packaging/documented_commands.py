@@ -45,7 +45,6 @@ NOT_EXECUTED = {
     r"make (bench|check|demo(-quick)?|gpu|site|test|test-trtllm .*)$": "takes minutes, or needs "
     "a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",
-    r"git checkout ": "describes how a figure was made at an earlier commit",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
     r"adaptive-spec (sweep|report) ": "takes minutes; tests/cli and tests/sim run small sweeps",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "

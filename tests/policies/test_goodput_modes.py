@@ -54,7 +54,7 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
     engine.accepted._accepted = dead
     engine.run(max_seconds=40.0)
     later = engine.run(max_seconds=100.0)
-    assert later.mode_fraction["off_cold"] > 0.98
+    assert later.mode_fraction["off_cold"] > 0.95
     assert later.mean_k < 0.05, "probes are no longer rare"
     assert later.mean_k > 0.0, "nobody looks whether it is back"
     engine.accepted._accepted = alive

@@ -121,7 +121,7 @@ def falls():
     )
 
 
-def test_recovery_is_held_against_the_fixed_k_that_is_best_after_the_change(falls):
+def test_recovery_is_held_against_the_best_fixed_k_after_the_change(falls):
     oracles = consult(falls, foresight=False)
     (off,) = oracles.held_against(oracles.static[0]).regret.recoveries
     (four,) = oracles.held_against(oracles.static[4]).regret.recoveries

@@ -147,7 +147,7 @@ def test_one_client_whose_text_copies_is_served_without_the_drafter_s_pass(tmp_p
     assert both.fail_opens == 0
 
 
-def test_one_client_writing_json_is_faster_with_both_sources_than_with_either() -> None:
+def test_one_client_writing_json_is_fastest_with_both_sources() -> None:
     def speed(drafter: str) -> float:
         run = scenario(
             "record:two_sources+target:json",

@@ -23,6 +23,7 @@ from v2_engines import V2Engines
 
 from adaptive_spec import check_adapter
 from adaptive_spec.adapters.vllm import capability
+from adaptive_spec.adapters.vllm.recipe import kept_at_zero
 
 pytestmark = pytest.mark.engine
 
@@ -290,6 +291,39 @@ def test_recurrent_state_survives_prefix_caching(
     assert different(answers, expected, tie) == []
     assert sum(reused) >= BLOCK[family.name], "no prefix was reused"
     assert max(copied) > 0, "no state was taken from the middle of accepted drafts"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", HYBRIDS, indirect=True)
+def test_off_leaves_a_hybrid_less_kv_and_with_mtp_fewer_prefixes(family: Served) -> None:
+    """vllm#49548, #51575: a configured drafter costs this at K = 0, too; `doctor` says so."""
+    jobs = across_blocks(BLOCK[family.name])
+    options = {
+        "max_model_len": 2 * BLOCK[family.name] + 100,
+        "enable_prefix_caching": True,
+        "block_size": 32,
+    }
+    off = {"policy": "off", "kernel": "numpy", "fail_open": {"max_decision_ms": 60_000}}
+    reused, blocks = {}, {}
+    for arm, adaptive in {"never": None, "off": off}.items():
+        with pytest.MonkeyPatch.context() as patch:
+            aligned_states.mamba_align(patch)
+            engine = family.engine(adaptive, **options)
+            counted = count_reused(engine, patch)
+            engine.run(jobs)
+            reused[arm] = sum(counted)
+            blocks[arm] = engine.scheduler.kv_cache_manager.block_pool.num_gpu_blocks
+            config = engine.scheduler.vllm_config
+            family.close()
+    said = " ".join(kept_at_zero(config))
+    assert "1 + Kmax recurrent states" in said
+    assert blocks["off"] < blocks["never"]
+    if family.name == "qwen3_next_mtp":
+        assert reused["off"] < reused["never"]
+        assert "last cached block" in said
+    else:
+        assert reused["off"] == reused["never"] > 0
+        assert "last cached block" not in said
 
 
 @pytest.mark.parametrize("family", ["qwen3_next_mtp"], indirect=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import Job
-from recording import record_steps
+from engines import KMAX, Job
+from recording import labels, record_steps
 from scenarios import prompts
 
 pytestmark = pytest.mark.engine
@@ -76,6 +76,38 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
     assert {int(k) for outcome in outcomes for k in outcome.verified} >= {0, 1, 2}
     assert any(outcome.accepted.sum() for outcome in outcomes)
     assert decode.controller.counters.failures == {}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_labels_are_those_of_an_engine_that_computed_the_prompts_itself(
+    shelf: Any, tmp_path: Path, asynchronous: bool
+) -> None:
+    """vllm#50518: the padding of a decode that follows a remote prefill counted as rejections."""
+    adaptive = {"policy": "static", "options": {"k": KMAX}, "fail_open": {"max_decision_ms": 6e4}}
+    prefill = shelf.get(
+        "draft_model",
+        adaptive=adaptive,
+        kv_transfer_config=connected(tmp_path, "kv_producer"),
+        **ROOMY,
+    )
+    prefill.run(crowd(tokens=1))
+    found = {}
+    for kind, options in {
+        "alone": {},
+        "decode": {"kv_transfer_config": connected(tmp_path, "kv_consumer")},
+    }.items():
+        engine = shelf.get(
+            "draft_model", adaptive=adaptive, asynchronous=asynchronous, **options, **ROOMY
+        )
+        read = count_read_tokens(engine) if kind == "decode" else [0]
+        record = record_steps(engine)
+        engine.run(crowd())
+        found[kind] = labels(record)
+    assert sum(read) > 0, "no prompt was read from the prefill instance"
+    assert all(verified for pairs in found["decode"].values() for verified, _ in pairs)
+    assert sum(a for pairs in found["alone"].values() for _, a in pairs) > 20
+    print("LABELS", found)
+    assert found["decode"] == found["alone"]
 
 
 def count_read_tokens(engine: Any) -> list[int]:

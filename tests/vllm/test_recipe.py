@@ -80,6 +80,22 @@ def test_a_pair_with_which_vllms_output_is_wrong_is_refused(
     assert "wrong" in rows["refused"]
 
 
+def test_it_says_what_no_switch_at_run_time_takes_back(models: dict[str, Path]) -> None:
+    """vllm#49548, #51575; a real engine's figures are in test_upstream_reports, test_families."""
+    from adaptive_spec.adapters.vllm import recipe
+
+    def kept(method: str, **more: Any) -> str:
+        drafts = {"method": method, "num_speculative_tokens": 2} | more
+        command = f"vllm serve {models['target']} --max-model-len 256 --speculative-config"
+        return " ".join(
+            recipe.kept_at_zero(recipe._configuration(f"{command} '{json.dumps(drafts)}'"))
+        )
+
+    assert kept("ngram") == ""
+    assert "memory of the drafter" in kept("draft_model", model=str(models["draft"]))
+    assert "last cached block" in kept("eagle3", model=str(models["eagle3"]))
+
+
 def test_it_says_what_a_larger_kmax_would_cost(models: dict[str, Path]) -> None:
     drafts = {"method": "eagle3", "model": str(models["eagle3"]), "num_speculative_tokens": 2}
     command = (

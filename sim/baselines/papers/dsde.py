@@ -36,8 +36,7 @@ import numpy as np
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policy import Provenance
 from adaptive_spec.policy_helpers import StatelessPolicy
-from adaptive_spec.sim.baselines.parts.observed_positions import observed
-from adaptive_spec.sim.baselines.parts.per_request_plan import per_request_plan
+from adaptive_spec.sim.baselines.parts.drafts import observed, per_request_plan
 from adaptive_spec.step import (
     BoolArray,
     FinishedStep,

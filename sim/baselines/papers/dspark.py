@@ -28,7 +28,7 @@ import msgspec
 
 from adaptive_spec.policy import Provenance
 from adaptive_spec.sim.baselines.papers.temperature_scaling import TemperatureScaling
-from adaptive_spec.sim.baselines.parts.log_odds import log_odds
+from adaptive_spec.sim.baselines.parts.drafts import log_odds
 from adaptive_spec.sim.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,

@@ -19,8 +19,7 @@ import math
 
 import numpy as np
 
-from adaptive_spec.sim.baselines.parts.log_odds import sigmoid
-from adaptive_spec.sim.baselines.parts.observed_positions import observed
+from adaptive_spec.sim.baselines.parts.drafts import observed, sigmoid
 from adaptive_spec.step import FloatArray, IntArray
 
 _BINS = 16

@@ -24,7 +24,7 @@ import msgspec
 
 from adaptive_spec.policy import Provenance
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
-from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
 

@@ -28,8 +28,7 @@ import numpy as np
 
 from adaptive_spec.policy import Provenance
 from adaptive_spec.policy_helpers import StatelessPolicy, nearest_allowed
-from adaptive_spec.sim.baselines.parts.draft_ranking import survival_of
-from adaptive_spec.sim.baselines.parts.per_request_plan import per_request_plan
+from adaptive_spec.sim.baselines.parts.drafts import per_request_plan, survival_of
 from adaptive_spec.step import IntArray, Level, Mode, SpecPlan, StepContext
 
 

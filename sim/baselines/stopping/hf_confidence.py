@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policy import Provenance
-from adaptive_spec.sim.baselines.parts.observed_positions import observed
+from adaptive_spec.sim.baselines.parts.drafts import observed
 from adaptive_spec.sim.baselines.stopping.live_stopping import (
     LiveStoppingPolicy,
     StoppingOptions,

@@ -23,7 +23,7 @@ import numpy as np
 from adaptive_spec.per_request import integers
 from adaptive_spec.policy import Provenance
 from adaptive_spec.policy_helpers import StatelessPolicy
-from adaptive_spec.sim.baselines.parts.per_request_plan import per_request_plan
+from adaptive_spec.sim.baselines.parts.drafts import per_request_plan
 from adaptive_spec.step import FinishedStep, IntArray, Level, SpecPlan, StepContext
 
 

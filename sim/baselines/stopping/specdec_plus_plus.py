@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policy import Provenance
-from adaptive_spec.sim.baselines.parts.log_odds import log_odds, sigmoid
+from adaptive_spec.sim.baselines.parts.drafts import log_odds, sigmoid
 from adaptive_spec.sim.baselines.stopping.live_stopping import (
     LiveStoppingPolicy,
     StoppingOptions,

@@ -180,3 +180,10 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path) -> None:
     shutil.rmtree(directory)
     write(directory, 3).close(0.0)
     assert len(list(read_trace(directory))) == 3
+
+
+def test_a_status_file_is_refused_as_no_trace(tmp_path: Path) -> None:
+    file = tmp_path / "status.json"
+    file.write_text('{"mode": "on"}\n')
+    with pytest.raises(DataError, match=r"status\.json:1: no step record .*trace\.directory"):
+        list(read_segment(file))

@@ -139,3 +139,41 @@ def test_nothing_is_left_out_without_a_second_source_or_where_the_engine_cannot(
     assert not alone.pays(context(0, [KMAX]))
     fixed = msgspec.structs.replace(FULL, cold_off=False)
     assert not alone.pays(msgspec.structs.replace(at(1), capability=fixed))
+
+
+def long(requests: int = 1) -> StepContext:
+    """Requests whose last tokens were all found in earlier text."""
+    return msgspec.structs.replace(at(requests), lookup_match=np.full(requests, 32))
+
+
+def requests_of_known_text(count: int, *, copies: bool = True, now: StepContext) -> LookupAlone:
+    """What was learned from so many requests, one after the other, of at most 12 steps."""
+    alone = LookupAlone()
+    for _ in range(count):
+        for _ in range(12):
+            if alone.pays(now):
+                break
+            learn(alone, [copies], 2.0, 2.0 if copies else 0.0)
+        alone.forget(np.array([0]))
+    return alone
+
+
+def test_known_text_loses_the_drafter_at_once_where_text_before_did_well() -> None:
+    alone = requests_of_known_text(6, now=long())
+    assert alone.pays(long())
+
+
+def test_new_text_keeps_the_drafter_for_its_first_steps_beside_known_text() -> None:
+    assert not requests_of_known_text(6, now=long()).pays(at(1))
+
+
+def test_known_text_that_needs_the_drafter_keeps_it() -> None:
+    assert not requests_of_known_text(12, copies=False, now=long()).pays(long())
+
+
+def test_some_requests_of_known_text_try_the_drafter_again() -> None:
+    alone, tried = requests_of_known_text(6, now=long()), 0
+    for _ in range(32):
+        tried += not alone.pays(long())
+        alone.forget(np.array([0]))
+    assert 2 <= tried <= 8

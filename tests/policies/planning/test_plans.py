@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from adaptive_spec import Level, Mode
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
+from adaptive_spec.policies.goodput import GoodputOptions, LearnedAcceptance
+from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
 from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.policies.planning.exploration_plans import Exploring
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import DEEPER, Value
 from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
@@ -199,3 +202,22 @@ def test_a_dead_drafter_is_no_longer_run(name: str) -> None:
         warmup=600,
     )
     assert reached.off_fraction > 0.9
+
+
+class AdmitsOne(LearnedAcceptance):
+    """Verifies one draft of the first request; by confidence, all are accepted at 0.6."""
+
+    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
+        first = np.zeros(forecast.context.batch_size, dtype=np.int64)
+        first[0] = 1
+        return Choice(first, 1, "admitted", survival=np.full_like(forecast.survival, 0.6))
+
+
+def test_drafts_that_fill_a_captured_size_count_in_the_predicted_tokens() -> None:
+    profile = CostProfile(tokens=[1, 1024], seconds=[0.010, 0.012])
+    policy = PlannedPolicy(AdmitsOne(GoodputOptions()), profile, tpot_allowance=0.0, seed=0)
+    captured = msgspec.structs.replace(FULL, token_buckets=(4, 8, 16))
+    plan = policy.plan(context(1, [1, 1, 1, 1], capability=captured))
+    assert plan.reason == "admitted"
+    assert plan.verify.tolist() == [1, 1, 1, 1]
+    assert plan.predicted_tokens == pytest.approx(4 + 4 * 0.6)

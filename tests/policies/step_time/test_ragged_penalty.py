@@ -42,6 +42,23 @@ def test_one_kind_of_steps_alone_says_nothing() -> None:
     assert penalty.value == 0.02
 
 
+def test_an_error_of_the_prediction_at_one_load_is_no_penalty() -> None:
+    penalty = RaggedPenalty(0.02)
+    for _ in range(200):  # as many requests at the same K, and many more whose K differ
+        penalty.observe(1.0, 1.0, ragged=False, load=(2, 1))
+        penalty.observe(1.1, 1.0, ragged=True, load=(6, 4))
+    assert penalty.value == 0.02
+
+
+def test_loads_with_both_kinds_of_steps_are_compared() -> None:
+    penalty = RaggedPenalty(0.02)
+    for step in range(600):
+        load, miss = ((2, 1), 1.0) if step % 3 else ((6, 4), 1.1)
+        ragged = step % 5 > 1
+        penalty.observe(miss * (1.05 if ragged else 1.0), 1.0, ragged=ragged, load=load)
+    assert penalty.value == pytest.approx(0.05, abs=0.01)
+
+
 def test_a_stalled_step_moves_little() -> None:
     penalty = RaggedPenalty(0.02)
     for step in range(128):

@@ -38,6 +38,7 @@ class Request:
         self.sampling_params = Sampling(most, custom)
         self.is_retracted = False
         self.aborted = False
+        self.finished_len: int | None = None
         self.counted = 0
 
     def finished(self) -> bool:
@@ -223,8 +224,10 @@ class Loop:
             for request, length in zip(batch.reqs, result.accept_lens, strict=True):
                 if not request.is_retracted and not request.finished():
                     request.counted += length - 1
-                    left = request.sampling_params.max_new_tokens - len(request.output_ids)
-                    request.output_ids += [1] * min(length, left)
+                    # Tokens beyond the end stay, as SGLang's do; `finished_len` cuts them.
+                    request.output_ids += [1] * length
+                    if request.finished():
+                        request.finished_len = request.sampling_params.max_new_tokens
         else:
             for request in batch.reqs:
                 request.output_ids.append(1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from policies_for_tests import RecordingPolicy
-from scheduler_loop import Loop
+from scheduler_loop import LADDER, Loop
 
 from adaptive_spec.adapters.sglang.runtime_switch import KEY, set_internal_state
 from adaptive_spec.config import Config
@@ -84,3 +85,22 @@ def test_a_switch_that_fails_leaves_the_request_to_sglang(
     assert len(caplog.messages) == 1
     assert driver.controller is not None
     assert driver.controller.mode == "on"
+
+
+def test_shadow_share_runs_other_k_in_blocks_and_counts_them() -> None:
+    def ran(share: float) -> tuple[Loop, Counter[tuple[str, str]]]:
+        loop = Loop(seed=3)
+        driver = loop.attach(RecordingPolicy(), config=Config(mode="shadow", shadow_share=share))
+        loop.run(2_000)
+        assert driver.controller is not None
+        return loop, driver.controller.counters.reasons
+
+    stock = Loop(seed=3)
+    stock.run(2_000)
+    watched, reasons = ran(0.0)
+    assert watched.history == stock.history
+    assert not any("shadow tries" in reason for _, reason in reasons)
+    shared, reasons = ran(0.5)
+    tried = sum(count for (_, reason), count in reasons.items() if "shadow tries" in reason)
+    assert 0.35 < tried / sum(reasons.values()) < 0.65
+    assert {k for _, k in shared.history} == set(LADDER)

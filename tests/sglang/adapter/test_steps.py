@@ -11,6 +11,7 @@ from policies_for_tests import RecordingPolicy
 from scheduler_loop import LADDER, Batch, Loop, Request, Result
 
 from adaptive_spec import check_adapter
+from adaptive_spec.adapters.sglang.outcome import FOUND, Reading, RunningStep
 from adaptive_spec.config import Config, FailOpen
 from adaptive_spec.step import FinishedStep, SpecPlan, StepContext
 
@@ -109,8 +110,9 @@ def test_labels_are_what_the_engine_counts_itself(overlap: bool) -> None:
     # Requests that join a batch whose plan is made are learned from one step later.
     learned = sum(int(o.accepted.sum()) for o in policy.outcomes)
     assert learned == counted if overlap else learned > 0.9 * counted
-    decoded = sum(max(len(r.output_ids) - 1, 0) for r in loop.all)
-    assert driver.controller.counters.emitted >= decoded - 2 * len(loop.all)
+    most = [min(len(r.output_ids), r.sampling_params.max_new_tokens) for r in loop.all]
+    decoded = sum(max(tokens - 1, 0) for tokens in most)
+    assert decoded - 2 * len(loop.all) <= driver.controller.counters.emitted <= decoded
     for outcome in policy.outcomes:
         assert (outcome.accepted <= outcome.verified).all()
         assert outcome.batch_tokens == outcome.batch_size * (outcome.draft_depth + 1)
@@ -349,3 +351,16 @@ def test_a_batch_that_was_not_planned_runs_the_own_k_and_is_counted() -> None:
     assert driver.decided_k(2) is None
     assert driver.controller is not None
     assert driver.controller.counters.failures == {"hook decided_k raised ValueError": 1}
+
+
+def test_filler_in_place_of_drafts_is_no_label() -> None:
+    """An NGRAM tree without a match is filled up: no drafter has proposed that."""
+    requests = [Request(f"r{number}", 5, 50) for number in range(4)]
+    requests[1].aborted = True
+    result = Result([1, 1, 3, 4], k=3)
+    vars(result)[FOUND] = np.array([0, 2, 2, 1])
+    step = RunningStep([request.rid for request in requests])
+    reading = Reading(step, 0.01, 1.0, result, Batch(requests))
+    assert reading.verified.tolist() == [0, 2, 1]
+    own = Reading(step, 0.01, 1.0, Result([1, 2], k=3), Batch(requests[2:]))
+    assert own.verified.tolist() == [3, 3]

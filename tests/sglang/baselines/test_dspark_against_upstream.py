@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from upstream import upstream_module
 
-from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.sim.baselines.parts.verification_budget import best_budget
 
 schedule = upstream_module("sglang.kernels.ops.speculative.dspark.dspark_schedule")

@@ -59,6 +59,16 @@ def test_shadow_schedules_as_not_enabled_and_decides_all_the_same(
     assert any(line["k"] != line["engine_k"] for line in record)
 
 
+@pytest.mark.long
+def test_shadow_share_runs_other_k_and_the_text_stays(shelf: Any, not_enabled: Any) -> None:
+    sharing = {"mode": "shadow", "shadow_share": 1.0, "policy": "static", "fail_open": PATIENT}
+    engine = shelf.get("EAGLE", adaptive={**sharing, "options": {"k": 3}})
+    answered, _ = schedule_of(engine)
+    assert [tokens for tokens, _ in answered] == [tokens for tokens, _ in not_enabled[0]]
+    own = {counters["spec_verify_ct"] for _, counters in not_enabled[0]}
+    assert {counters["spec_verify_ct"] for _, counters in answered} != own
+
+
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """A scheduler process with its plugins: nothing switched on, and switched on."""

@@ -161,7 +161,7 @@ def test_hazards_that_fall_with_depth_are_found_again_at_a_small_k():
         assert mean_accepted(made, k) == pytest.approx(mean_accepted(real, k), rel=0.02)
 
 
-def test_confidence_follows_its_token_and_is_unknown_where_none_was_recorded():
+def test_confidence_follows_its_token_and_is_else_unknown():
     recorded = steps(
         [2, 3, 0],
         confidence=[[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]],

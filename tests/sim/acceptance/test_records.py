@@ -69,7 +69,3 @@ def test_an_unknown_record_or_kind_is_refused_with_what_there_is(text, said):
     with pytest.raises(DataError, match=said) as caught:
         load_acceptance([f"record:{text}"], drafter_list="eagle", seed=0, kmax=6)
     assert "\n" not in str(caught.value)
-
-
-def test_the_records_together_stay_small():
-    assert sum(record_file(name).stat().st_size for name in record_names()) < 1_000_000

@@ -43,7 +43,7 @@ def test_k_is_inferred_as_the_largest_and_the_source_says_so(rows_file):
     assert "K is not in the file, taken as the largest accepted number, 3" in data.source
 
 
-def test_the_heuristic_is_recognised_where_one_small_k_can_not_explain_the_file(rows_file):
+def test_the_heuristic_is_recognised_where_no_single_k_explains_the_file(rows_file):
     data = read_step_lists(rows_file(row([6, 8, 1])))
     assert "HF heuristic" in data.source
 

@@ -77,22 +77,22 @@ def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(tmp_path)
     assert "goodput" in found.verdict.recommended
 
 
-def test_where_drafting_costs_more_than_it_brings_the_advice_is_no_speculation(tmp_path):
+def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
     found = advised(recorded(tmp_path, hazard=0.2, pass_seconds=4e-3))
     assert found.verdict.worth == "no"
     assert found.verdict.recommended == ["none"]
     assert found.leave_out_from == 1
 
 
-def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
-    """vllm#44697: each verified token crosses PCIe between stages, each pass all of them.
+def test_a_pipeline_over_pcie_runs_without_drafts_and_advice_asks_for_another_trace(tmp_path):
+    """vllm#44697: each verified token crosses PCIe between the stages, and drafting does, too.
 
-    A pipeline cannot shorten the draft loop.
+    In a pipeline every step drafts Kmax, so a trace does not show what that costs.
     """
     pipeline = {
         "hardware": PlainHardware(fixed=30e-3, token=9e-3),
         "drafter": PlainDrafter(pass_=5e-3),
-        "data": independent(0.6, 5000, depth=2),
+        "data": independent(0.3, 5000, depth=2),
         "max_draft_tokens": 2,
         "level": Level.VERIFY,
     }
@@ -102,8 +102,8 @@ def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
             max_tokens=1500 * clients
         )
     found = advised(tmp_path)
-    assert found.verdict.worth == "no"
-    assert found.verdict.recommended == ["none"]
+    assert found.verdict.worth == "cannot tell"
+    assert any("2 deep" in answer for _, answer in found.verdict.answers)
     engine = server(closed_load(4), "goodput", **pipeline)
     engine.run(max_tokens=4000)
     settled = engine.run(max_tokens=8000)
@@ -114,7 +114,8 @@ def test_a_pipeline_over_pcie_is_advised_to_run_without_speculation(tmp_path):
         .throughput_tok_s
         for k in (0, 2)
     )
-    assert settled.throughput_tok_s > 0.98 * k0 > 1.05 * k2
+    assert settled.throughput_tok_s > 0.98 * k0
+    assert k0 > 1.2 * k2
 
 
 def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
@@ -229,7 +230,7 @@ def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(tmp_path):
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_the_command_prints_one_screen_and_writes_a_page_without_external_assets(tmp_path):
+def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):
     rows = [step_row(step, ["a"], [2], [1]) for step in range(80)]
     trace, page = write_steps(tmp_path / NAME, *rows), tmp_path / "advice.html"
     app = Typer()

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec import Capability, Level, build_policy, check_policy
+from adaptive_spec import Capability, Level, build_policy
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
-from adaptive_spec.policy import Policy, provenance_of
+from adaptive_spec.policy import Policy
 from adaptive_spec.sim.engine.early_stop import DraftPass, DraftVerdict
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
@@ -150,17 +150,6 @@ def staircase(folder: Path) -> str:
     return profile_file(folder, sizes, [0.01, 0.01, 0.017, 0.017, 0.027, 0.027, 0.05, 0.09])
 
 
-def check_baseline(name: str, **options: Any) -> None:
-    """The contract with these options, with a signal, at every level and on ladders with gaps.
-
-    tests/policies/test_contract.py checks the contract of every installed policy without options.
-    """
-    if options:
-        check_policy(lambda seed: build_baseline(name, options, seed=seed))
-    assert provenance_of(type(make(name, **options))).source
-    check_with_signal(name, **options)
-
-
 def check_with_signal(name: str, **options: Any) -> None:
     """Plans that can run, and the same ones again, when the drafter's signal is there."""
     for level, ladders in LADDERS.items():
@@ -289,3 +278,27 @@ def stays_causal(policy: Policy, level: Level, ladder: tuple[int, ...] = ()) -> 
             plans.append(plan.verify)
         one, two = (np.atleast_1d(np.minimum(verify, changed)[row]) for verify in plans)
         assert one.tolist() == two.tolist()
+
+
+def simulated_mean_k(
+    policy: Policy,
+    model: str,
+    *,
+    tokens: int = 8000,
+    warmup_steps: int = 150,
+    auc: float | None = None,
+) -> float:
+    """Mean K of four requests with a model such as ``good``; a plan that can't run fails."""
+    scenario = Scenario(
+        load="closed:4",
+        acceptance=(f"model:{model}",),
+        drafter="eagle",
+        hardware="h100-llama-8b",
+        engine=EngineOptions(max_draft_tokens=5),
+        tokens=tokens,
+        warmup_steps=warmup_steps,
+        confidence_auc=auc,
+    )
+    result = scenario.run(policy, policy.name)
+    assert result.fail_opens == 0
+    return result.mean_k

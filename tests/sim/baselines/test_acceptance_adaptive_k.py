@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec import Level, PolicyError, check_policy
+from adaptive_spec import Level
 from adaptive_spec.sim.baselines.engines.acceptance_adaptive_k import (
     AcceptanceAdaptiveKOptions,
     PositionRates,
 )
 from tests.sim.baselines.baseline_support import build_baseline
-from tests.sim.baselines.short_simulation import simulated_mean_k
 from tests.sim.baselines.tiny_engine import TinyEngine
 
 NAME = "acceptance_adaptive_k"
@@ -32,10 +31,6 @@ def rates(positions: int, **options: Any) -> PositionRates:
 def feed(found: PositionRates, accepted: list[int], k: int) -> None:
     for count in accepted:
         found.record(np.array([k]), np.array([count]))
-
-
-def test_it_keeps_the_contract_of_a_policy() -> None:
-    check_policy(lambda seed: build_baseline(NAME, {"window": 40, "probe_interval": 8}, seed=seed))
 
 
 def test_the_leading_positions_above_the_threshold_are_drafted() -> None:
@@ -110,7 +105,7 @@ def test_every_so_many_steps_a_probe_drafts_and_verifies_kmax() -> None:
     assert engine.verified(32) == [5, *[0] * 15] * 2
 
 
-def test_probes_bring_a_revived_drafter_back_and_without_them_off_is_for_ever() -> None:
+def test_only_probes_bring_a_revived_drafter_back() -> None:
     for probe_interval, k in ((8, 5), (0, 0)):
         options = {"window": 8, "probe_interval": probe_interval}
         engine = TinyEngine(adaptive(**options), accepts=0, batch=8)
@@ -134,25 +129,3 @@ def test_where_depth_is_fixed_a_probe_verifies_kmax() -> None:
     engine.run(32)
     # Off drafts nothing, so what the probe drafts is verified in the step after it.
     assert engine.verified(32) == [5, *[0] * 15] * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"threshold": 0.0}, "> 0"),
-        ({"threshold": 1.5}, "<= 1"),
-        ({"window": 0}, ">= 1"),
-        ({"hysteresis": -0.1}, ">= 0"),
-        ({"table": [[2, 4, 1]]}, "begin at batch size 1"),
-    ],
-)
-def test_wrong_options_are_one_clear_error(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(PolicyError, match=said):
-        adaptive(**options)
-
-
-@pytest.mark.parametrize(("model", "low", "high"), [("good", 2.0, 5.0), ("dead", 0.0, 0.3)])
-def test_simulated_it_drafts_with_a_good_drafter_and_only_probes_a_dead_one(
-    model: str, low: float, high: float
-) -> None:
-    assert low <= simulated_mean_k(adaptive(), model) <= high

@@ -6,25 +6,15 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode
-from adaptive_spec.policy import provenance_of
 
 from .baseline_support import (
     KMAX,
-    check_baseline,
-    check_with_signal,
     context,
     make,
     simulated,
-    stays_causal,
 )
 
 ARCTIC = "arctic_suffix"
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(ARCTIC)
-    check_with_signal(ARCTIC, disable_by_batch_size=2, hard_disable_by_batch_size=4)
-    assert not provenance_of(type(make(ARCTIC))).greedy_drafts_only
 
 
 def test_all_that_the_look_up_proposed_is_verified() -> None:
@@ -64,11 +54,6 @@ def test_one_k_per_batch_gets_as_many_drafts_spread_evenly() -> None:
     policy = make(ARCTIC, disable_by_batch_size=2)
     assert policy.plan(context(4, capability=uniform)).verify.tolist() == [2] * 4
     assert policy.plan(context(2, capability=uniform)).verify.tolist() == [5] * 2
-
-
-@pytest.mark.parametrize("level", [Level.VERIFY, Level.FULL])
-def test_no_position_depends_on_deeper_ones(level: Level) -> None:
-    stays_causal(make(ARCTIC, min_token_prob=0.3), level)
 
 
 def test_it_verifies_what_a_suffix_drafter_proposes_up_to_the_cap() -> None:

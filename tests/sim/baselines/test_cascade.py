@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from adaptive_spec import Capability, Level, Mode
-from adaptive_spec.policy import Policy, provenance_of
+from adaptive_spec.policy import Policy
 from adaptive_spec.step import SpecPlan
 
 from .baseline_support import (
     KMAX,
-    check_baseline,
-    check_with_signal,
     context,
     finished,
     make,
@@ -73,12 +71,6 @@ def ks(plans: list[SpecPlan], row: int = 0) -> list[int]:
     return [int(plan.verify[row]) for plan in plans]
 
 
-def test_it_keeps_the_contract() -> None:
-    check_baseline(CASCADE, **QUICK)
-    check_with_signal(CASCADE)
-    assert not provenance_of(type(make(CASCADE))).greedy_drafts_only
-
-
 def test_it_first_times_steps_without_speculation() -> None:
     plans = drive(make(CASCADE, **QUICK), 2, lambda k: k, lambda k: 1.0)
     assert [plan.mode for plan in plans] == [Mode.OFF_WARM] * 2
@@ -102,7 +94,7 @@ def test_it_switches_off_where_one_draft_does_not_pay_until_the_next_test() -> N
     assert ks(plans)[11:].count(1) >= 2  # tested again
 
 
-def test_a_draft_that_is_always_accepted_does_not_pay_if_time_doubles_and_more() -> None:
+def test_a_sure_draft_does_not_pay_if_time_more_than_doubles() -> None:
     plans = drive(make(CASCADE, **QUICK), 12, lambda k: k, lambda k: 1.0 + 1.2 * k)
     assert ks(plans)[5:11] == [0] * 6
 

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-from adaptive_spec import Level
-from adaptive_spec.policy import provenance_of
 
 from .baseline_support import (
     KMAX,
-    check_baseline,
     context,
     finished,
     live_drafts,
     make,
-    simulated,
-    stays_causal,
 )
 
 DISCO = "disco"
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(DISCO)
 
 
 def test_at_first_the_maximum_probability_decides() -> None:
@@ -64,14 +53,3 @@ def test_without_both_signals_the_engines_k_runs() -> None:
     assert make(DISCO).plan(context(1, engine_k=3)).verify.tolist() == [3]
     only_one = context(1, confidence=[[0.1] * 5], engine_k=3)
     assert make(DISCO).plan(only_one).verify.tolist() == [3]
-
-
-@pytest.mark.parametrize("level", list(Level))
-def test_no_position_depends_on_deeper_ones(level: Level) -> None:
-    stays_causal(make(DISCO), level)
-    assert not provenance_of(type(make(DISCO))).greedy_drafts_only
-
-
-def test_it_drafts_less_where_the_drafter_is_unsure() -> None:
-    sure, unsure = (simulated(DISCO, acceptance=f"model:steady-{p}") for p in (80, 10))
-    assert unsure.mean_k < 0.7 * sure.mean_k

@@ -7,19 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec import Level
-from adaptive_spec.policy import Policy, provenance_of
+from adaptive_spec.policy import Policy
 from adaptive_spec.sim.baselines.stopping.hf_confidence import cheapest_threshold
 
 from .baseline_support import (
     KMAX,
-    check_baseline,
     context,
     finished,
     live_drafts,
     make,
-    simulated,
-    stays_causal,
 )
 
 CONFIDENCE = "hf_confidence"
@@ -29,10 +25,6 @@ def step(policy: Policy, number: int, shown: list[float], accepted: int) -> None
     seen = context(step=number, confidence=[shown])
     verified = int(policy.plan(seen).verify[0])
     policy.observe(finished([verified], [min(accepted, verified)], step=number, seen=seen))
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(CONFIDENCE)
 
 
 def test_drafting_ends_after_the_first_draft_below_the_threshold() -> None:
@@ -119,14 +111,3 @@ def test_a_draft_is_not_taken_back_when_the_threshold_has_moved_since() -> None:
 
 def test_without_confidence_the_engines_k_runs() -> None:
     assert make(CONFIDENCE).plan(context(2, engine_k=3)).verify.tolist() == [3, 3]
-
-
-@pytest.mark.parametrize("level", list(Level))
-def test_no_position_depends_on_deeper_ones(level: Level) -> None:
-    stays_causal(make(CONFIDENCE), level)
-    assert not provenance_of(type(make(CONFIDENCE))).greedy_drafts_only
-
-
-def test_it_drafts_less_where_the_drafter_is_unsure() -> None:
-    sure, unsure = (simulated(CONFIDENCE, acceptance=f"model:steady-{p}") for p in (80, 10))
-    assert unsure.mean_k < 0.8 * sure.mean_k

@@ -5,24 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec import Level
-from adaptive_spec.policy import provenance_of
-
 from .baseline_support import (
     KMAX,
-    check_baseline,
     context,
     live_drafts,
     make,
     simulated,
-    stays_causal,
 )
 
 P_MIN = "llama_p_min"
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(P_MIN, p_min=0.5, max_drafts=5)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +46,6 @@ def test_an_unknown_confidence_is_no_reason_to_stop() -> None:
 
 def test_without_confidence_the_engines_k_runs() -> None:
     assert make(P_MIN, p_min=0.5).plan(context(2, engine_k=4)).verify.tolist() == [4, 4]
-
-
-@pytest.mark.parametrize("level", list(Level))
-def test_no_position_depends_on_deeper_ones(level: Level) -> None:
-    stays_causal(make(P_MIN, p_min=0.5, max_drafts=5), level)
-    assert not provenance_of(type(make(P_MIN))).greedy_drafts_only
 
 
 def test_a_higher_p_min_verifies_fewer_and_better_drafts() -> None:

@@ -23,7 +23,7 @@ def test_tensorrt_llm_takes_the_look_up_from_a_match_of_four_tokens_on() -> None
     assert plan(k=3) == ([4, 3, 1, 2], [True, False, True, False])
 
 
-def test_arctic_takes_the_look_up_where_it_has_as_many_drafts_as_the_drafter() -> None:
+def test_arctic_takes_the_look_up_where_it_has_as_many_drafts() -> None:
     assert plan(k=3, match=None) == ([4, 4, 3, 2], [True, True, False, False])
     assert plan(k=1, match=None) == ([4, 4, 1, 1], [True, True, True, False])
 

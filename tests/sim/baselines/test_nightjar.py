@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec import Mode, PolicyError
+from adaptive_spec import Mode
 from adaptive_spec.sim.baselines.papers.nightjar import BinGreedy
 from tests.sim.baselines.baseline_support import build_baseline
-from tests.sim.baselines.short_simulation import simulated_mean_k
 from tests.sim.baselines.tiny_engine import TinyEngine, linear
 
 NAME = "adaptive_spec.sim.baselines.papers.nightjar:NightjarPolicy"
@@ -152,19 +151,3 @@ def test_at_k_0_the_drafter_is_left_out_only_if_asked_for(cold: bool, mode: Mode
     engine = TinyEngine(nightjar(cold=cold), cold_off=True)
     modes = {plan.mode for plan in (engine.step() for _ in range(300))}
     assert modes == {Mode.ON, mode}
-
-
-@pytest.mark.parametrize(
-    "options", [{"exploration": "often"}, {"switch_seconds": -1}, {"max_contexts": 0}]
-)
-def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="keys are"):
-        nightjar(**options)
-
-
-def test_simulated_it_drafts_deeper_with_a_good_drafter_than_with_a_dead_one() -> None:
-    good, dead = (
-        simulated_mean_k(nightjar(), model, tokens=12000, warmup_steps=300)
-        for model in ("good", "dead")
-    )
-    assert good > dead + 0.7

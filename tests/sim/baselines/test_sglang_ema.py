@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from adaptive_spec import Level, Mode, PolicyError
+from adaptive_spec import Level, Mode
 from adaptive_spec.sim.baselines.engines.sglang_ema import EmaSlot, EmaTier
 from tests.sim.baselines.baseline_support import build_baseline
-from tests.sim.baselines.short_simulation import simulated_mean_k
 from tests.sim.baselines.tiny_engine import TinyEngine
 
 NAME = "adaptive_spec.sim.baselines.engines.sglang_ema:SGLangEmaPolicy"
@@ -133,25 +130,3 @@ def test_candidates_the_engine_cannot_run_are_left_out() -> None:
     engine = TinyEngine(ema(), accepts=9, batch=1, level=Level.UNIFORM, ladder=(0, 1, 3))
     engine.run(100)
     assert engine.step().draft_depth == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"tiers": []}, "ascend"),
-        ({"tiers": [{"batch_size": 1, "candidate_steps": []}]}, "length >= 1"),
-        ({"tiers": [{"batch_size": 0, "candidate_steps": [1]}]}, ">= 1"),
-        ({"graph_batch_sizes": [8, 4]}, "ascend"),
-        ({"tears": 1}, "tears"),
-    ],
-)
-def test_wrong_options_are_one_clear_error(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(PolicyError, match=said):
-        ema(**options)
-
-
-@pytest.mark.parametrize(("model", "low", "high"), [("good", 3.0, 5.0), ("dead", 0.9, 1.5)])
-def test_simulated_it_goes_deep_with_a_good_drafter_and_shallow_with_a_dead_one(
-    model: str, low: float, high: float
-) -> None:
-    assert low <= simulated_mean_k(ema(), model, warmup_steps=100) <= high

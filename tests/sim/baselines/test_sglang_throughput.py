@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec import PolicyError
 from adaptive_spec.sim.baselines.engines.sglang_throughput import PositionWindows
 from tests.sim.baselines.baseline_support import build_baseline
-from tests.sim.baselines.short_simulation import simulated_mean_k
 from tests.sim.baselines.tiny_engine import TinyEngine, linear, profile_file
 
 NAME = "adaptive_spec.sim.baselines.engines.sglang_throughput:SGLangThroughputPolicy"
@@ -116,24 +114,3 @@ def test_context_does_not_enter_its_costs(tmp_path: Path) -> None:
         for tokens in (100, 100_000)
     )
     assert short.run(200) == long.run(200)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"candidates": [[1, [0, 1]]]}, ">= 1"),
-        ({"candidates": []}, "ascend"),
-        ({"candidates": [[8, [1]], [1, [3]]]}, "ascend"),
-        ({"profiled_batch_sizes": [4, 1]}, "ascend"),
-    ],
-)
-def test_wrong_options_are_one_clear_error(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(PolicyError, match=said):
-        build_baseline(NAME, options)
-
-
-@pytest.mark.parametrize(("model", "low", "high"), [("good", 2.5, 5.0), ("dead", 0.9, 1.3)])
-def test_simulated_it_goes_deep_with_a_good_drafter_and_shallow_with_a_dead_one(
-    model: str, low: float, high: float
-) -> None:
-    assert low <= simulated_mean_k(build_baseline(NAME), model) <= high

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-from adaptive_spec import Level
-from adaptive_spec.policy import provenance_of
 
 from .baseline_support import (
     KMAX,
-    check_baseline,
     context,
     live_drafts,
     make,
-    simulated,
-    stays_causal,
 )
 
 SPECDEC = "specdec_plus_plus"
@@ -26,10 +19,6 @@ def kept(confidence: list[float], **options: float) -> int:
     live, _ = live_drafts(make(SPECDEC, **options), signal, np.full_like(signal, np.nan))
     assert make(SPECDEC, **options).plan(context(confidence=signal)).verify.tolist() == live
     return live[0]
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(SPECDEC)
 
 
 def test_drafting_ends_one_pass_after_a_rejection_became_likely() -> None:
@@ -56,14 +45,3 @@ def test_the_head_can_be_shifted() -> None:
 
 def test_without_confidence_the_engines_k_runs() -> None:
     assert make(SPECDEC).plan(context(2, engine_k=3)).verify.tolist() == [3, 3]
-
-
-@pytest.mark.parametrize("level", list(Level))
-def test_no_position_depends_on_deeper_ones(level: Level) -> None:
-    stays_causal(make(SPECDEC, h=0.4), level)
-    assert not provenance_of(type(make(SPECDEC))).greedy_drafts_only
-
-
-def test_it_drafts_less_where_the_drafter_is_unsure() -> None:
-    sure, unsure = (simulated(SPECDEC, acceptance=f"model:steady-{p}") for p in (80, 10))
-    assert unsure.mean_k < 0.7 * sure.mean_k

@@ -6,14 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, PolicyError
-from adaptive_spec.policy import provenance_of
+from adaptive_spec import Capability, Level
 from adaptive_spec.sim.baselines.stopping.svip import SvipOptions, SvipPolicy
 from adaptive_spec.step import SpecPlan, StepContext
 
 from .baseline_support import (
     KMAX,
-    check_baseline,
     context,
     live_drafts,
     make,
@@ -24,10 +22,6 @@ from .baseline_support import (
 SVIP = "svip"
 LIMIT = 0.3**2 / 0.15
 """Entropy above which it stops."""
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(SVIP)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +78,8 @@ def test_one_k_per_batch_is_rounded_up_to_the_ladder() -> None:
     assert plan.verify.tolist() == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("level", "ladder"),
-    [(Level.FULL, ()), (Level.VERIFY, ()), (Level.UNIFORM, ()), (Level.UNIFORM, (1, 5))],
-)
-def test_no_position_depends_on_deeper_ones(level: Level, ladder: tuple[int, ...]) -> None:
-    stays_causal(make(SVIP), level, ladder)
-    assert not provenance_of(type(make(SVIP))).greedy_drafts_only
+def test_no_position_depends_on_deeper_ones_on_a_sparse_ladder() -> None:
+    stays_causal(make(SVIP), Level.UNIFORM, (1, 5))
 
 
 def test_rounding_down_to_the_ladder_would_be_told_apart() -> None:
@@ -114,9 +103,3 @@ def test_it_drafts_less_where_the_drafter_is_unsure() -> None:
 
 def test_an_engine_that_can_not_stop_its_drafter_verifies_less() -> None:
     assert simulated(SVIP, level=Level.VERIFY).mean_k < 0.6 * KMAX
-
-
-def test_wrong_options_are_one_clear_error() -> None:
-    for options in ({"c": 0}, {"h": -1}, {"max_drafts": 0}, {"unknown": 1}):
-        with pytest.raises(PolicyError, match="keys are"):
-            make(SVIP, **options)

@@ -6,21 +6,11 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policy import provenance_of
-from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 
-from .baseline_support import check_baseline, check_with_signal, context, make, simulated
+from .baseline_support import context, make, simulated
 
 TETRIS = "tetris"
-
-
-def test_it_keeps_the_contract() -> None:
-    check_baseline(TETRIS)
-    check_with_signal(TETRIS, extra_drafts=3, turn_on_batch_size=3)
-
-
-def test_it_is_marked_as_changing_sampled_output() -> None:
-    assert provenance_of(type(make(TETRIS))).greedy_drafts_only
 
 
 def test_the_likeliest_of_the_batch_share_the_capacity() -> None:
@@ -61,7 +51,7 @@ def test_without_confidence_or_with_one_k_per_batch_the_base_k_runs() -> None:
     assert policy.plan(context(2, capability=uniform, confidence=shown)).verify.tolist() == [3, 3]
 
 
-def test_equal_survivals_go_to_the_shallower_position_then_the_earlier_request() -> None:
+def test_equal_survivals_go_to_shallow_positions_then_early_requests() -> None:
     survival = np.ones((3, 4))
     full = np.full(3, 4)
     ranked = [most_likely(survival, full, budget).tolist() for budget in (0, 1, 2, 3, 4, 8, 99)]

@@ -19,7 +19,7 @@ RESULTS = st.dictionaries(
 )
 
 
-def test_each_measured_size_gets_its_best_k_and_stands_for_its_surroundings() -> None:
+def test_each_measured_size_stands_for_its_surroundings() -> None:
     results = {
         1: {0: 100.0, 3: 200.0, 5: 210.0},
         16: {0: 900.0, 3: 1100.0, 5: 1000.0},

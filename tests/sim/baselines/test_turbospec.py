@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from adaptive_spec import Level, Mode, PolicyError
+from adaptive_spec import Level, Mode
 from tests.sim.baselines.baseline_support import build_baseline
-from tests.sim.baselines.short_simulation import simulated_mean_k
 from tests.sim.baselines.tiny_engine import TinyEngine, linear, profile_file
 
 NAME = "adaptive_spec.sim.baselines.papers.turbospec:TurboSpecPolicy"
@@ -138,16 +137,3 @@ def test_where_depth_is_fixed_drafting_costs_the_same_for_every_k(tmp_path: Path
     free.run(60)
     fixed.run(60)
     assert free.step().draft_depth < fixed.step().draft_depth == 5
-
-
-@pytest.mark.parametrize("options", [{"initial_acceptance": 1.0}, {"update_interval": 0}])
-def test_wrong_options_are_one_clear_error(options: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError, match="keys are"):
-        build_baseline(NAME, options)
-
-
-@pytest.mark.parametrize(("model", "low", "high"), [("good", 2.0, 5.0), ("dead", 0.0, 0.4)])
-def test_simulated_it_drafts_with_a_good_drafter_and_gives_up_a_dead_one(
-    model: str, low: float, high: float
-) -> None:
-    assert low <= simulated_mean_k(build_baseline(NAME), model) <= high

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.sim.drafters.ngram import MATCH_WITHOUT_GAIN
+from adaptive_spec.sim.drafters.lookups import MATCH_WITHOUT_GAIN, matched_before
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.drafters.suffix import matched_before
 from tests.sim.drafters.fake_records import chain_data, data_of
 
 

@@ -199,6 +199,19 @@ def test_nobody_is_admitted_in_a_step_that_preempted():
     assert not any(admitted)
 
 
+def test_an_engine_of_its_own_k_verifies_beyond_the_end_of_requests():
+    def ran(past_end):
+        load = open_load([(0.0, 5, 20)] * 4)
+        return server(
+            load, "static", drafts_past_end=past_end, max_draft_tokens=4, policy_options={"k": 4}
+        ).run()
+
+    trimmed, whole = ran(False), ran(True)
+    assert trimmed.mean_k < whole.mean_k == 4
+    assert trimmed.tokens == whole.tokens == 80
+    assert trimmed.seconds < whole.seconds
+
+
 def test_k_may_be_large():
     data = independent(0.95, 2000, depth=60)
     engine = server(closed_load(2), "static", data=data, max_draft_tokens=60)
@@ -213,7 +226,7 @@ def test_a_load_far_beyond_the_hardware_is_an_error(monkeypatch):
         server(open_load([(0.0, 5, 50)] * 500), "static").run()
 
 
-def test_a_batch_runs_as_the_next_captured_size_and_pays_for_leaving_the_graphs():
+def test_a_batch_runs_padded_and_pays_for_leaving_the_graphs():
     def seconds(concurrency, buckets, outside=0.0):
         hardware = PlainHardware(
             fixed=0.0, token=0.001, context=0.0, token_buckets=buckets, outside=outside
@@ -333,7 +346,7 @@ def test_a_failing_policy_leaves_the_run_complete():
     assert result.mode_fraction == {"engine": 1.0}
 
 
-def test_after_a_warm_up_in_tokens_all_policies_are_measured_on_the_same_stretch():
+def test_a_warm_up_in_tokens_measures_all_on_the_same_stretch():
     def measured(k):
         engine = server(closed_load(4), "static", policy_options={"k": k})
         return engine.run(warmup_tokens=2_000, max_tokens=1_000)

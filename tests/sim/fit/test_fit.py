@@ -19,9 +19,8 @@ from adaptive_spec.sim.fit.calibration import (
     calibration_error,
     ranking_quality,
 )
-from adaptive_spec.sim.fit.estimators import fit_head
-from adaptive_spec.sim.fit.fitting import fit_sources, fit_steps
-from adaptive_spec.sim.fit.steps import Steps, joined
+from adaptive_spec.sim.fit.fitting import fit_head, fit_sources, fit_steps
+from adaptive_spec.sim.fit.sources import Steps, joined
 from adaptive_spec.sim.fit.table import average_hazards, observed_drafts
 
 pytest.importorskip("sklearn")
@@ -70,7 +69,7 @@ def recorded(
 # ----------------------------------------------------------------------- the table
 
 
-def test_a_draft_counts_as_observed_only_up_to_the_first_rejection_within_k() -> None:
+def test_drafts_are_observed_up_to_the_first_rejection_within_k() -> None:
     steps = recorded(1, 4)
     steps = Steps(
         **{
@@ -149,7 +148,7 @@ def test_it_finds_requests_that_differ_and_is_calibrated_on_others() -> None:
     assert together.ece < 0.06
 
 
-def test_a_position_where_k_follows_acceptance_is_not_taken_for_better_than_it_is() -> None:
+def test_k_that_follows_acceptance_does_not_bias_a_position() -> None:
     """Only good requests verify positions 2 to 4; history tells that they are good."""
     model = fit_steps(recorded(300, spread=1.0, k_follows=True, seed=3), held_out=0.3)
     assert isinstance(model.history, LogisticHead)

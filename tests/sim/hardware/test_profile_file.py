@@ -44,11 +44,6 @@ def test_a_profile_reads_back_as_it_was_written(tmp_path):
     assert read_hardware_profile(tmp_path / "mine.json") == profile
 
 
-def test_the_pass_of_a_draft_is_called_pass_in_the_file(tmp_path):
-    write_hardware_profile(some_profile(), tmp_path / "mine.json")
-    assert json.loads((tmp_path / "mine.json").read_text())["drafts"]["eagle"]["pass"] == 7e-4
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -119,16 +114,10 @@ def test_more_tokens_never_take_less_time(heights, fewer, more):
     assert less <= hardware.verify_seconds(1, more, 0, 0, 0) + 1e-9
 
 
-def test_a_pass_is_a_share_of_the_target_without_the_engine_and_with_its_launch():
+def test_a_pass_is_a_share_of_the_target_and_its_launch():
     hardware = Hardware(some_profile(draft_pass_overhead=2e-4))
     whole = hardware.verify_seconds(8, 8, 1000, 0, 0) - 1e-3
     assert hardware.pass_seconds(0.1, 8, 1000) == pytest.approx(0.1 * whole + 2e-4)
-
-
-def test_only_a_measured_drafter_has_a_measured_cost():
-    hardware = Hardware(some_profile())
-    assert hardware.measured_draft("eagle").pass_ == 7e-4
-    assert hardware.measured_draft("medusa") is None
 
 
 def test_an_unnamed_recording_prices_any_drafter():

@@ -5,7 +5,7 @@ import pytest
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.profile_file import write_hardware_profile
-from adaptive_spec.sim.hardware.registry import hardware, hardware_names, hardware_profile
+from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
 
 
 def test_a_shipped_profile_is_found_by_name():
@@ -47,7 +47,3 @@ def test_a_roofline_is_found_by_gpu_and_model():
 def test_unknown_hardware_is_refused_with_what_there_is(name, message):
     with pytest.raises(ConfigError, match=message):
         hardware(name)
-
-
-def test_names_are_sorted_and_unique():
-    assert list(hardware_names()) == sorted(set(hardware_names()))

@@ -25,7 +25,7 @@ def step(machine: Hardware, *, any_draft: bool) -> float:
     return time.verify(64, 256, CONTEXT, 0, 0, any_draft=any_draft, ragged=False)
 
 
-def test_unpacked_attention_is_paid_per_token_of_context_where_drafts_are_verified() -> None:
+def test_unpacked_attention_is_paid_per_token_of_context_with_drafts() -> None:
     machine = hardware("a100-llama-8b")
     more = step(machine, any_draft=True) - step(machine, any_draft=False)
     assert more == pytest.approx(

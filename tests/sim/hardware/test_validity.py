@@ -8,7 +8,7 @@ from adaptive_spec.sim.hardware.validity import UNKNOWN_ERROR, expected_error, v
 INSIDE = {"clients": 64, "context": 600.0, "k": 5}
 
 
-def test_inside_the_range_the_error_is_that_of_the_cells_and_nothing_is_said() -> None:
+def test_inside_the_range_the_error_is_that_of_the_cells() -> None:
     error, line = expected_error("a100-llama-8b", **INSIDE)
     assert 0.0 < error < 0.15
     assert line == ""
@@ -32,7 +32,7 @@ def test_a_profile_without_a_comparison_says_so() -> None:
     assert "never held against" in line
 
 
-def test_every_name_is_a_profile_and_each_has_cells_that_were_not_fitted_on() -> None:
+def test_every_name_is_a_profile_with_cells_held_out() -> None:
     for name, known in validities().items():
         assert hardware_profile(name).model
         assert known.cells > 0

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.sim.load.azure import read_azure
-from adaptive_spec.sim.load.mooncake import read_mooncake
+from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)),

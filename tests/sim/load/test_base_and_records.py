@@ -7,10 +7,10 @@ import pytest
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
-from adaptive_spec.sim.load.records import UNKNOWN_PROMPT_TOKENS, requests_of
+from adaptive_spec.sim.load.request import UNKNOWN_PROMPT_TOKENS, requests_of
 
 
-def test_a_pass_takes_every_record_once_with_its_length_label_and_temperature(acceptance):
+def test_a_pass_takes_every_record_once_as_it_is(acceptance):
     requests = list(requests_of(acceptance, seed=1, endless=False))
 
     assert sorted(request.record for request in requests) == [0, 1, 2]

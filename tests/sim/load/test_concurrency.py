@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.load.concurrency import VaryingClosedLoad
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.shapes import Piece
+from adaptive_spec.sim.load.arrivals import Piece
+from adaptive_spec.sim.load.base import VaryingClosedLoad
+from adaptive_spec.sim.load.request import requests_of
 
 
 def served(load, seconds_each, until, seed=0):

@@ -11,14 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
-from adaptive_spec.sim.load.azure import read_azure
 from adaptive_spec.sim.load.builder import parse_load
-from adaptive_spec.sim.load.mooncake import read_mooncake
-from adaptive_spec.sim.load.servegen import read_clients
+from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
 
 AZURE = "arrival_s,input_tokens,output_tokens\n"
 DATED = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-RATES = "client,window_start_s,rate_rps,cv,iat_dist,shape,scale\n"
 GOOD_LINE = '{"timestamp": 1000, "input_length": 1, "output_length": 1}\n'
 
 
@@ -91,29 +88,6 @@ def test_mooncake(tmp_path, text, where, what):
     assert where in message
 
 
-@pytest.mark.parametrize(
-    ("text", "where", "what"),
-    [
-        (RATES, "", "no rows"),
-        (RATES + "a,0,1,1,Pareto,1,1\n", "row 2", "not Gamma, Weibull or Exponential"),
-        (RATES + "a,0,-1,1,Gamma,1,1\n", "row 2", "`rate_rps` is -1"),
-        (RATES + "a,0,1e9,1,Gamma,1,1\n", "row 2", "requests in a window"),
-        (RATES + "a,0,1,1,Gamma,0,1\n", "row 2", "shape"),
-        (RATES + "a,0,1,1,Weibull,,1\n", "row 2", "needs the column `shape`"),
-        (RATES + "a,600,1,1,Gamma,1,1\na,0,1,1,Gamma,1,1\n", "row 3", "less than 600 s after"),
-        (RATES + "a,0,1,1,Gamma,1,1\na,300,1,1,Gamma,1,1\n", "row 3", "less than 600 s after"),
-        (RATES + "a,0,0,1,Gamma,1,1\n", "", "no client sends anything"),
-    ],
-)
-def test_client_rates(tmp_path, text, where, what):
-    path = tmp_path / "rates.csv"
-    path.write_text(text)
-    message = error_of(read_clients, path)
-
-    assert what in message
-    assert where in message
-
-
 def test_gzip_that_ends_in_the_middle_names_the_last_row_read(tmp_path):
     rows = "".join(f"{at},{random.Random(at).randint(1, 10**6)},7\n" for at in range(20_000))
     packed = gzip.compress((AZURE + rows).encode())
@@ -160,7 +134,7 @@ def test_another_kind_of_csv_says_what_can_be_read(tmp_path, acceptance):
 )
 @given(
     content=st.binary(max_size=200),
-    start=st.sampled_from([b"", AZURE.encode(), GOOD_LINE.encode(), RATES.encode(), b"\x1f\x8b"]),
+    start=st.sampled_from([b"", AZURE.encode(), GOOD_LINE.encode(), b"\x1f\x8b"]),
     suffix=st.sampled_from([".csv", ".yaml", ".jsonl.gz"]),
 )
 def test_no_content_gives_a_traceback(tmp_path, acceptance, content, start, suffix):

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from adaptive_spec.sim.load.base import TenantMix
 from adaptive_spec.sim.load.builder import parse_load
-from adaptive_spec.sim.load.tenants import TenantMix
 
 AZURE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{at + 1},2\n" for at in range(9))
 
@@ -103,7 +103,7 @@ def test_described_tenants_have_loads_lengths_tasks_and_targets(acceptance, tmp_
         ("rate: {}", "either `pieces` or `bursts`"),
         ("rate: {pieces: [{seconds: 1}]}", "either `at` or `from` and `to`"),
         ("rate: {pieces: [{seconds: 1, at: 1, to: 2}]}", "either `at` or `from` and `to`"),
-        ("rate: {pieces: [{seconds: 1, from: 1, too: 2}]}", "keys are seconds, at, from, to"),
+        ("rate: {pieces: [{seconds: 1, from: 1, too: 2}]}", "keys are seconds, from, to, at"),
         ("rate: {pieces: [{seconds: 0, at: 1}]}", "> 0.0 - at `$.rate.pieces[0].seconds`"),
         ("rate: {pieces: [{seconds: 1, at: 0}], repeat: true}", "needs a piece above 0"),
         ("rate: {base: 'closed:3', pieces: [{seconds: 1, at: 1}]}", "must be an open load"),

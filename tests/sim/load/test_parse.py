@@ -91,9 +91,6 @@ def test_the_format_of_a_file_is_found_from_its_content(acceptance, tmp_path):
     contents = {
         "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,3,4\n",
         "mooncake": '{"timestamp": 5, "input_length": 3, "output_length": 4}\n',
-        "servegen": (
-            "client,window_start_s,rate_rps,cv,iat_dist,shape,scale\n0,0,0.01,1,Gamma,1,1\n"
-        ),
     }
     found = {}
     for name, content in contents.items():
@@ -108,9 +105,6 @@ def test_the_format_of_a_file_is_found_from_its_content(acceptance, tmp_path):
 
     for name in ("azure", "mooncake", "traced"):
         assert [(each.prompt_tokens, each.output_tokens) for each in found[name]] == [(3, 4)], name
-    # Requests and their lengths are those of the records.
-    assert len(found["servegen"]) == 6
-    assert {each.output_tokens for each in found["servegen"]} == {5, 10, 20}
 
 
 def test_a_segment_of_a_step_trace_points_to_its_directory(acceptance, tmp_path):
@@ -184,12 +178,5 @@ def test_real_files_are_read_by_name_alone(acceptance, data):
     slice_of_hour = taken(
         parse_load(f"{folder}/azure_llm_2023_conv.csv.gz@first=218.85", acceptance, seed=0), 5000
     )
-    clients = taken(
-        parse_load(
-            f"{folder}/servegen_deepseek-r1_client_rates.csv.gz@first=60", acceptance, seed=0
-        ),
-        5000,
-    )
 
     assert 500 < len(slice_of_hour) < 2500
-    assert len(clients) == pytest.approx(60 * 14.86, rel=0.3)

@@ -48,7 +48,7 @@ def test_requests_come_back_with_arrival_prompt_and_output(tmp_path):
     assert {name: each.output_tokens for name, each in requests.items()} == outputs
 
 
-def test_without_contexts_requests_that_begin_together_share_what_the_others_leave(tmp_path):
+def test_without_contexts_new_requests_share_what_the_others_leave(tmp_path):
     folder = written(
         tmp_path / "trace",
         step(0, 10.5, 100, {"a": 3}),

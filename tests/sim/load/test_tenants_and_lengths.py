@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.load.arrivals import arriving, gamma_arrivals
-from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad
-from adaptive_spec.sim.load.lengths import LogNormalTokens, drawn, with_lengths
-from adaptive_spec.sim.load.records import requests_of
-from adaptive_spec.sim.load.request import ANY_RECORD, Request
-from adaptive_spec.sim.load.tenants import Tenant, TenantMix
+from adaptive_spec.sim.load.base import ClosedLoad, OpenLoad, TenantMix
+from adaptive_spec.sim.load.description import Tenant
+from adaptive_spec.sim.load.request import (
+    ANY_RECORD,
+    LogNormalTokens,
+    Request,
+    drawn,
+    requests_of,
+    with_lengths,
+)
 
 
 def at(times):
@@ -24,12 +29,16 @@ def at(times):
     )
 
 
+def named(name, load, **settings):
+    return Tenant(name=name, load="", **settings), load
+
+
 @settings(deadline=None)
 @given(
     tenants=st.lists(st.lists(st.floats(0, 100), max_size=20).map(sorted), min_size=1, max_size=5)
 )
 def test_requests_of_all_tenants_come_in_order_of_arrival(tenants):
-    mix = TenantMix([Tenant(str(number), at(times)) for number, times in enumerate(tenants)])
+    mix = TenantMix([named(str(number), at(times)) for number, times in enumerate(tenants)])
     taken = []
     while mix.next_arrival() < math.inf:
         taken.append(mix.take())
@@ -40,7 +49,7 @@ def test_requests_of_all_tenants_come_in_order_of_arrival(tenants):
 
 
 def test_a_tenant_sets_name_task_target_and_temperature():
-    mix = TenantMix([Tenant("chat", at([0.0]), task="prose", tpot_target=0.05, temperature=0.9)])
+    mix = TenantMix([named("chat", at([0.0]), task="prose", tpot_ms=50, temperature=0.9)])
     request = mix.take()
 
     assert (request.id, request.tenant, request.task) == ("chat/0", "chat", "prose")
@@ -48,7 +57,7 @@ def test_a_tenant_sets_name_task_target_and_temperature():
 
 
 def test_what_a_tenant_does_not_set_stays(acceptance):
-    request = TenantMix([Tenant("a", ClosedLoad(requests_of(acceptance, seed=0), 1))]).take()
+    request = TenantMix([named("a", ClosedLoad(requests_of(acceptance, seed=0), 1))]).take()
 
     assert request.task == acceptance.labels[request.record]
     assert (request.tpot_target, request.temperature) == (math.inf, 0.5)
@@ -56,7 +65,7 @@ def test_what_a_tenant_does_not_set_stays(acceptance):
 
 def test_another_task_frees_a_request_from_its_record(acceptance):
     load = ClosedLoad(requests_of(acceptance, seed=0), 3)
-    mix = TenantMix([Tenant("a", load, task="prose")])
+    mix = TenantMix([named("a", load, task="prose")])
     records = {mix.take().record for _ in range(3)}
 
     assert records == {ANY_RECORD, 2}
@@ -64,8 +73,8 @@ def test_another_task_frees_a_request_from_its_record(acceptance):
 
 def test_open_and_closed_tenants_share_a_server_and_mixes_nest(acceptance):
     closed = ClosedLoad(requests_of(acceptance, seed=0), 1)
-    inner = TenantMix([Tenant("closed", closed), Tenant("open", at([1.0, 2.0]))])
-    mix = TenantMix([Tenant("outer", inner)])
+    inner = TenantMix([named("closed", closed), named("open", at([1.0, 2.0]))])
+    mix = TenantMix([named("outer", inner)])
     assert mix.closed
     first = mix.take()
     assert (first.id, first.tenant) == ("outer/closed/0", "outer")
@@ -79,7 +88,7 @@ def test_open_and_closed_tenants_share_a_server_and_mixes_nest(acceptance):
 
 def test_tenants_need_distinct_names():
     with pytest.raises(ConfigError, match="two tenants are named 'a'"):
-        TenantMix([Tenant("a", at([])), Tenant("a", at([]))])
+        TenantMix([named("a", at([])), named("a", at([]))])
     with pytest.raises(ConfigError, match="at least one tenant"):
         TenantMix([])
 

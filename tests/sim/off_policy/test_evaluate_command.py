@@ -33,7 +33,8 @@ def test_json_has_every_estimate(tmp_path: Path) -> None:
     assert found["draw"] == "request"
     supported, unsupported = found["policies"]
     assert supported["policy"] == "static:k=2"
-    assert supported["ips"]["low"] < supported["ips"]["value"] < supported["ips"]["high"]
+    found = supported["doubly_robust"]
+    assert found["low"] < found["value"] < found["high"]
     assert not supported["problem"]
     assert unsupported["problem"]
 

@@ -22,7 +22,7 @@ def test_blocks_are_longer_than_a_request_lives_and_at_least_ten() -> None:
     assert block_of_step(100_000, 1.0)[-1] == 49
 
 
-def test_the_interval_of_a_ratio_covers_correlated_steps_as_often_as_it_says() -> None:
+def test_intervals_of_correlated_steps_cover_as_often_as_they_say() -> None:
     random = np.random.default_rng(0)
     block = block_of_step(1000, 20.0)
     covered = 0

@@ -82,9 +82,7 @@ def test_what_a_config_names_is_opened_before_anything_runs(tmp_path, old, new, 
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_before_anything_runs(
-    tmp_path, old, new, complaint
-):
+def test_settings_that_contradict_each_other_are_refused_first(tmp_path, old, new, complaint):
     path = write_sweep(tmp_path, changed(old, new))
     with pytest.raises(ConfigError, match=rf"config.yaml: made-up / .*{complaint}") as caught:
         plan_sweep(path)

@@ -90,7 +90,7 @@ def test_a_worker_killed_from_outside_costs_no_result(deadly):
     assert policies_in(deadly / "out") == ["off", "deadly_policies:KilledOnce", "ours"]
 
 
-def test_a_damaged_trace_fails_its_runs_with_the_row_and_once_mended_asks_for_fresh(tmp_path):
+def test_a_damaged_trace_fails_its_runs_and_once_mended_asks_for_fresh(tmp_path):
     trace = tmp_path / "arrivals.csv"
     good = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
     trace.write_text(good + "0.2,ten,5\n" + "0.3,10,5\n" * 3)

@@ -106,7 +106,7 @@ def test_a_sweep_may_be_moved_with_its_data(tmp_path):
     assert digest(path) == digest(there / path.name)
 
 
-def test_the_output_of_a_sweep_is_no_data_even_where_a_description_has_its_name(tmp_path):
+def test_the_output_of_a_sweep_is_no_data_whatever_its_name(tmp_path):
     (tmp_path / "tenants.yaml").write_text("tenants: [{name: chat, load: closed:2}]")
     path = write_sweep(tmp_path, with_load("tenants.yaml"))
     before = digest(path)

@@ -31,7 +31,7 @@ def test_every_policy_takes_part_somewhere(config):
     assert used == {entry.label for entry in config.policy_entries()}
 
 
-def test_every_cell_has_the_tuned_values_and_profiles_that_its_policies_name(config, cells):
+def test_every_cell_has_what_its_policies_name(config, cells):
     texts = set(policy_texts(config, cells, PolicyTexts(FILE, config.tuned)))
     profiles = {text.partition("profile=")[2] for text in texts if "profile=" in text}
     assert profiles

@@ -32,7 +32,7 @@ def test_every_cell_has_every_policy_every_fixed_k_and_foresight(finished):
     assert len({row.cell for row in results.rows}) == CELLS
 
 
-def test_regret_is_the_score_over_that_of_the_best_fixed_k_of_the_same_cell(finished):
+def test_regret_is_the_score_over_the_best_fixed_k_of_the_cell(finished):
     results = read_results(finished)
     for row in results.rows:
         fixed = [r.result for r in rows_by(results, "static") if r.cell == row.cell]
@@ -61,7 +61,7 @@ def test_a_fixed_k_as_a_policy_equals_the_oracle_of_that_k(finished):
             assert twin.tpot_ms == row.result.tpot_ms
 
 
-def test_timelines_are_kept_for_the_first_seed_only_and_are_no_longer_than_asked(finished):
+def test_timelines_are_kept_for_the_first_seed_as_long_as_asked(finished):
     for row in rows_by(read_results(finished), "policy"):
         length = len(row.result.timeline.k)
         assert (0 < length <= 20) if row.cell.seed == 0 else length == 0

@@ -23,7 +23,7 @@ from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import (
     VllmAdaptiveVerificationPolicy,
 )
 from adaptive_spec.sim.baselines.engines.vllm_cost_tables import CostCurve
-from adaptive_spec.sim.baselines.parts.draft_ranking import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.sim.baselines.parts.verification_budget import BudgetOptions
 from adaptive_spec.step import StepContext
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -47,3 +48,43 @@ def stop_recording(engine: Any) -> None:
     ):
         for name in names:
             vars(owner).pop(name, None)
+
+
+def labels(record: list[tuple[Any, Any, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """(verified, accepted) of each request's steps; those without drafts are left out."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for context, _, outcome in record:
+        for name, _, verified, accepted in _rows(context, outcome):
+            if verified:
+                found.setdefault(name, []).append((verified, accepted))
+    return found
+
+
+def rate(record: list[tuple[Any, Any, Any]], begins: str) -> float:
+    """Accepted over verified drafts of the requests whose names begin so."""
+    by_name = labels(record)
+    pairs = [pair for name in by_name if name.startswith(begins) for pair in by_name[name]]
+    assert pairs, "no draft was verified"
+    return sum(accepted for _, accepted in pairs) / sum(verified for verified, _ in pairs)
+
+
+def accepted_by_place(record: list[tuple[Any, Any, Any]], k: int) -> dict[tuple[str, int], int]:
+    """(request, tokens before) of each step with K drafts -> accepted drafts."""
+    return {
+        (name, before): accepted
+        for context, _, outcome in record
+        for name, before, verified, accepted in _rows(context, outcome)
+        if verified == k
+    }
+
+
+def _rows(context: Any, outcome: Any) -> Iterator[tuple[str, int, int, int]]:
+    """Name, tokens before, verified and accepted drafts of each request of a step."""
+    if outcome is None:
+        return
+    rows = {slot: row for row, slot in enumerate(context.slots.tolist())}
+    columns = (outcome.slots, outcome.verified, outcome.accepted)
+    for slot, verified, accepted in zip(*(c.tolist() for c in columns), strict=True):
+        row = rows[slot]
+        name = context.request_ids[row].rsplit("-", 1)[0]  # vLLM adds random letters
+        yield name, int(context.context_tokens[row]), verified, accepted

@@ -90,6 +90,22 @@ class ColdForAWhile(FixedPolicy):
         )
 
 
+class WarmForAWhile(FixedPolicy):
+    """One K, but 0 with a drafter that keeps up in its steps from `warm_from` to `warm_to`."""
+
+    name: ClassVar[str] = "warm for a while"
+
+    def __init__(self, k: int, warm_from: int, warm_to: int) -> None:
+        super().__init__(k)
+        self._full, self._warm = k, range(warm_from, warm_to)
+        self._steps = 0
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        self._steps += 1
+        self.k = self.depth = 0 if self._steps in self._warm else self._full
+        return super().plan(context)
+
+
 class CopiesWithoutDrafter(FixedPolicy):
     """OFF_COLD in every step, with all drafts that were looked up."""
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from itertools import product
+from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
-from adaptive_spec.sim.drafters import eagle, medusa
 from adaptive_spec.sim.drafters.ranks import (
     DRAFT_MODEL_TAIL,
     EAGLE_TAIL,
@@ -15,20 +15,24 @@ from adaptive_spec.sim.drafters.ranks import (
     true_ranks,
 )
 from adaptive_spec.sim.drafters.registry import drafter
-from adaptive_spec.sim.drafters.static_tree import (
+from adaptive_spec.sim.drafters.trees import (
+    EAGLE_HAZARDS,
+    HEAD_ACCURACY,
+    Eagle2Tree,
+    EagleTree,
+    Medusa,
+    TokenTree,
     best_tree,
+    candidate_order,
+    first_choice_probability,
+    head_ranks,
     in_order_of_probability,
     rank_probabilities,
     sizes_to_reach,
 )
-from adaptive_spec.sim.drafters.token_tree import TokenTree
-from tests.sim.drafters.fake_records import chain_data, data_of
+from tests.sim.drafters.fake_records import accepted_by_tree, chain_data, data_of
 
-TREES = {
-    "eagle_tree": eagle.static_tree(),
-    "medusa": medusa.static_tree(63),
-    "token_tree": TokenTree().tree(),
-}
+TREES = {tree.name: tree().tree() for tree in (EagleTree, Medusa, TokenTree)}
 
 
 def value(node, probabilities):
@@ -106,7 +110,7 @@ def test_extreme_draws_stay_in_range():
     assert (ranks[1:] == NEVER).all()
 
 
-def test_the_true_path_goes_on_behind_a_miss_where_the_next_step_would_start():
+def test_behind_a_miss_the_true_path_goes_on_as_the_next_step():
     #          position: 0  1  2  3  4  5
     data = data_of([2, 1, 0, 1, 0, 3], record=6, depth=3)
     path = true_path(data, 3)
@@ -125,20 +129,20 @@ def test_a_miss_at_the_end_of_a_record_leaves_the_rest_unknown():
     data = data_of([0, 0, 2, 2], record=2, depth=2)
     path = true_path(data, 2)
     assert path.known.tolist() == [[True, True], [True, False], [True, True], [True, True]]
-    ranks = true_ranks(data, 2, EAGLE_TAIL, np.random.default_rng(0))
+    ranks = true_ranks(true_path(data, 2), EAGLE_TAIL, np.random.default_rng(0))
     assert ranks[1, 1] == NEVER
     assert (ranks[2:] == 0).all()
 
 
 def test_first_choices_are_right_as_often_as_the_chain_says():
     data = chain_data((0.7, 0.6, 0.5), positions=20_000)
-    ranks = true_ranks(data, 3, EAGLE_TAIL, np.random.default_rng(0))
+    ranks = true_ranks(true_path(data, 3), EAGLE_TAIL, np.random.default_rng(0))
     assert np.array_equal(np.cumprod(ranks == 0, axis=1).sum(axis=1), data.accepted)
 
 
 def test_a_missed_token_has_one_rank_from_whichever_step_it_is_seen():
     data = data_of([1, 0, 1, 0] * 5, record=20, depth=2)
-    ranks = true_ranks(data, 2, EAGLE_TAIL, np.random.default_rng(0))
+    ranks = true_ranks(true_path(data, 2), EAGLE_TAIL, np.random.default_rng(0))
     # Token 1 is missed by the step at 0 (second level) and by the step at 1 (first level).
     assert np.array_equal(ranks[0:20:2, 1], ranks[1:20:2, 0])
     assert (ranks[1:20:2, 0] > 0).all()
@@ -147,9 +151,9 @@ def test_a_missed_token_has_one_rank_from_whichever_step_it_is_seen():
 def test_medusas_heads_do_not_gain_from_each_other():
     # Where every token is predictable the heads' hits are independent of each other.
     data = data_of([4] * 20_000, record=20_000, depth=4)
-    ranks = medusa.head_ranks(data, np.random.default_rng(0))
+    ranks = head_ranks(data, np.random.default_rng(0))
     right = ranks == 0
-    expected = np.array(medusa.HEAD_ACCURACY) / medusa.REFERENCE
+    expected = np.array(HEAD_ACCURACY) / EAGLE_HAZARDS[0]
     assert right.mean(axis=0) == pytest.approx(expected, abs=0.015)
     both = (right[:, 0] & right[:, 1]).mean()
     assert both == pytest.approx(expected[0] * expected[1], abs=0.015)
@@ -162,3 +166,95 @@ def test_medusas_acceptance_falls_faster_by_position_than_a_chains():
     chain = [(data.accepted >= j).mean() for j in range(1, 5)]
     assert np.all(np.diff(np.array(survival) / np.array(chain)) < 0)
     assert survival[0] == pytest.approx(0.60, abs=0.02)
+
+
+def grown_by_hand(probabilities, branching):
+    """Every candidate of one step, best joint probability first, by explicit growth."""
+    expanded = [((), 1.0)]
+    candidates = []
+    for level in probabilities:
+        children = [
+            ((*node, rank), value * level[rank])
+            for node, value in expanded
+            for rank in range(branching)
+        ]
+        candidates += children
+        expanded = sorted(children, key=lambda child: -child[1])[:branching]
+    return [node for node, _ in sorted(candidates, key=lambda candidate: -candidate[1])]
+
+
+@pytest.mark.parametrize("branching", [1, 2, 3, 5])
+def test_the_order_equals_growing_the_tree_by_hand(branching):
+    random = np.random.default_rng(branching)
+    probabilities = -np.sort(-random.random((200, 4, branching)), axis=2)
+    ranks = random.integers(0, branching + 1, size=(200, 4)).astype(np.uint8)
+    ranks[random.random((200, 4)) < 0.05] = NEVER
+    order = candidate_order(probabilities, ranks, branching)
+    for row in range(200):
+        candidates = grown_by_hand(probabilities[row], branching)
+        for level in range(4):
+            node = tuple(ranks[row, : level + 1].tolist())
+            expected = candidates.index(node) + 1 if node in candidates else NEVER
+            assert order[row, level] == min(expected, NEVER)
+
+
+def test_equally_probable_parents_come_first():
+    ranks = np.zeros((1, 3), dtype=np.uint8)
+    assert candidate_order(np.ones((1, 3, 2)), ranks, 2).tolist() == [[1, 3, 7]]
+
+
+def test_probabilities_are_calibrated():
+    data = chain_data((0.75, 0.7, 0.65), positions=60_000, record=60_000)
+    path = true_path(data, 3)
+    first = first_choice_probability(data, path, np.random.default_rng(0))
+    for level in range(3):
+        known = path.known[:, level]
+        said, right = first[known, level], path.hit[known, level]
+        edges = np.quantile(said, np.linspace(0, 1, 11))
+        for low, high in pairwise(edges):
+            inside = (said >= low) & (said < high)
+            if inside.any():
+                assert right[inside].mean() == pytest.approx(said[inside].mean(), abs=0.03)
+
+
+def test_the_probability_tells_right_from_wrong_as_well_as_stated():
+    data = chain_data((0.75,), positions=40_000)
+    path = true_path(data, 1)
+    first = first_choice_probability(data, path, np.random.default_rng(0))[:, 0]
+    right, wrong = first[path.hit[:, 0]], np.sort(first[~path.hit[:, 0]])
+    area = np.searchsorted(wrong, right).mean() / len(wrong)
+    assert area == pytest.approx(0.82, abs=0.01)
+
+
+def test_recorded_confidence_is_used_where_there_is_any():
+    data = chain_data((0.7, 0.6), positions=400)
+    recorded = np.full((400, 2), 0.625, dtype=np.float32)
+    recorded[::2, 1] = np.nan
+    path = true_path(data, 2)
+    with_record = replace(data, confidence=recorded)
+    first = first_choice_probability(with_record, path, np.random.default_rng(0))
+    assert (first[:, 0] == 0.625).all()
+    level = np.arange(400) + 1 - path.start[:, 1]
+    missing = (level == 1) & (np.arange(400) % 2 == 0)
+    assert (first[missing, 1] != 0.625).all()
+    assert (first[(level == 1) & ~missing, 1] == 0.625).all()
+
+
+def test_a_sure_drafter_grows_deep_an_unsure_one_wide():
+    data = data_of([4] * 50 + [0] * 50, record=100, depth=4)
+    sure = replace(data, confidence=np.full((100, 4), 0.99, dtype=np.float32))
+    unsure = replace(data, confidence=np.full((100, 4), 0.35, dtype=np.float32))
+    made = Eagle2Tree()
+    deep = accepted_by_tree(made.shape(sure, np.random.default_rng(0)), 4)
+    wide = accepted_by_tree(made.shape(unsure, np.random.default_rng(0)), 4)
+    assert (deep[:50] == 4).all()
+    assert (wide[:50] < 4).all()
+    assert wide[50:].mean() > deep[50:].mean()
+
+
+def test_it_beats_the_static_tree_with_as_many_nodes():
+    data = chain_data((0.79, 0.74, 0.72, 0.73, 0.67), positions=8_000)
+    dynamic = Eagle2Tree(levels=5).shape(data, np.random.default_rng(0))
+    static = EagleTree().shape(data, np.random.default_rng(0))
+    for nodes in (6, 12, 25):
+        assert accepted_by_tree(dynamic, nodes).mean() > accepted_by_tree(static, nodes).mean()
