@@ -31,7 +31,7 @@ from adaptive_spec.policies.kernels import load_kernels, select_kernel
 from adaptive_spec.policies.step_time.belief import Belief
 from adaptive_spec.policies.step_time.coefficients import features_of
 from adaptive_spec.policies.step_time.padding import Padding
-from adaptive_spec.sim.fit.trace_steps import read_traced_steps
+from  import read_traced_steps
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
 from benchmarks.policy_loop import KMAX, NOISE, World, run

@@ -60,7 +60,7 @@ def test_a_slot_is_given_up_when_its_request_has_ended():
     assert set(ended) == {0, 1}
 
 
-def test_confidence_that_tells_is_found_and_confidence_that_does_not_is_left():
+def test_only_confidence_that_tells_is_used():
     telling = report("a", telling_data(tells=True), predictions(telling_data(tells=True), 4, 0))
     mute = report("b", telling_data(tells=False), predictions(telling_data(tells=False), 4, 0))
     assert telling["all"]["both"]["auc"] > 0.85

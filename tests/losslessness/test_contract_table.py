@@ -160,7 +160,7 @@ def grammar_bias(*, drops: bool, masked: bool) -> float:
     return worst
 
 
-def test_a_draft_that_the_grammar_rules_out_must_be_verified_or_never_drawn() -> None:
+def test_what_the_grammar_rules_out_is_verified_or_never_drawn() -> None:
     left_out = grammar_bias(drops=True, masked=False)
     assert left_out == figure("a sampled draft that the grammar rules out is left out")
     assert grammar_bias(drops=False, masked=False) < EXACT

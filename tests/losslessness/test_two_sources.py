@@ -52,7 +52,7 @@ def two_rounds(policy: Callable[[], Policy]) -> list[Found]:
 
 
 @pytest.mark.parametrize("rule", [rules.all_of_it, rules.trim, rules.stale_multiplier])
-def test_a_source_chosen_by_emitted_text_is_exact_however_the_drafters_drafts_are_trimmed(
+def test_a_source_chosen_by_emitted_text_is_exact_under_any_trim(
     rule: Rule,
 ) -> None:
     results = two_rounds(lambda: TwoSources(by_the_text, rule))
@@ -66,9 +66,7 @@ def test_a_source_chosen_by_what_earlier_rounds_have_shown_is_exact() -> None:
     assert {each.sources for each in results} == {2}
 
 
-def test_a_source_may_follow_the_drafters_first_distribution_and_not_the_token_drawn_from_it() -> (
-    None
-):
+def test_a_source_may_follow_a_distribution_and_not_its_drawn_token() -> None:
     def policy() -> Policy:
         return TwoSources(where_first_is_unsure)
 
@@ -88,7 +86,7 @@ def test_a_source_chosen_by_the_others_deeper_position_is_biased_jointly() -> No
     assert bias(results) > 0.05
 
 
-def test_looked_up_drafts_must_not_be_judged_as_if_the_drafter_had_drawn_them() -> None:
+def test_looked_up_drafts_are_not_judged_as_drawn_ones() -> None:
     results = found_for(lambda: TwoSources(by_the_text), Rules(copies="judged by q"))
     assert marginal_bias(results) == figure("looked-up drafts verified as if drawn from q")
 

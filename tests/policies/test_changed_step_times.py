@@ -54,7 +54,7 @@ class WithoutPass(World):
         return self.fixed + self.token * tokens + self.draft * depth
 
 
-def test_passes_that_became_cheap_while_none_ran_are_timed_again_once_some_run() -> None:
+def test_passes_that_became_cheap_are_timed_once_some_run() -> None:
     old = WithoutPass(*DEAR_PASSES)
     new, then = old._replace(draft=ISSUE.draft), 800
     cold = Capability(level=Level.FULL, max_draft_tokens=6, off_pass=False, cold_off=True)
@@ -112,13 +112,13 @@ def test_a_gain_too_small_for_one_probe_to_show_is_found_over_several() -> None:
     assert trace.score(then, 7000) >= 0.98
 
 
-def test_half_a_draft_on_average_is_not_taken_for_the_best_because_one_was_never_timed() -> None:
+def test_an_untimed_draft_is_not_taken_for_the_best() -> None:
     world = GPUS["H100, 8B, poor drafts"]
     assert world.best(128)[1] == 1
     assert run(goodput(0), lambda _: world, lambda _: 128, 300, 0).score(100, 300) >= 0.99
 
 
-def test_a_step_without_drafts_is_timed_again_now_and_then_where_speculation_gains_little() -> None:
+def test_where_little_is_gained_k_0_is_timed_now_and_then() -> None:
     world = GPUS["H100, 8B, poor drafts"]
     assert world.best(256)[1] == 1
     trace = run(goodput(0), lambda _: world, lambda _: 256, 1500, 0)

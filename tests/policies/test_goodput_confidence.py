@@ -56,7 +56,7 @@ def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:
     assert throughput(setting) > 0.985 * history_only(setting)
 
 
-def test_what_the_drafts_at_hand_show_changes_what_is_verified_but_not_the_next_depth() -> None:
+def test_drafts_at_hand_change_what_is_verified_not_the_depth() -> None:
     setting = scenario(32)
     plans: dict[str, list[SpecPlan]] = {"as it was": [], "changed": []}
     for world, found in plans.items():

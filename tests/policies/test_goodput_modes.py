@@ -64,7 +64,7 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
     assert back.mean_k > 1.0
 
 
-def test_near_break_even_a_large_batch_gains_by_what_is_known_of_each_request() -> None:
+def test_near_break_even_knowing_each_request_gains() -> None:
     """K = 1 for all gains 4 % over K = 0; those whose last draft was accepted gain more."""
     setting = Scenario(
         load="closed:256",

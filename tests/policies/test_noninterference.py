@@ -203,9 +203,7 @@ class TakesOther(Planted):
         )
 
 
-def test_a_source_chosen_by_the_drafters_first_position_is_sound_and_by_a_deeper_one_is_not() -> (
-    None
-):
+def test_a_source_chosen_by_a_position_is_sound_for_the_first_only() -> None:
     assert check_noninterference(TakesOther(0), VERIFY, lookup=True).decided_by_signal > 0
     with pytest.raises(AssertionError, match="sampled output is biased"):
         check_noninterference(TakesOther(2), VERIFY, lookup=True)

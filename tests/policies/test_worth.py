@@ -8,7 +8,7 @@ from adaptive_spec.policy import build_policy
 from tests.sim.small_server import closed_load, independent, server
 
 
-def test_estimates_meet_runs_without_speculation_and_with_the_engines_own_k():
+def test_estimates_meet_runs_of_no_speculation_and_of_the_engines_k():
     def throughput(policy: str, **options: int) -> float:
         data = independent(0.7, 5000, depth=4)
         engine = server(
@@ -26,6 +26,6 @@ def test_estimates_meet_runs_without_speculation_and_with_the_engines_own_k():
     assert said["planned"] == pytest.approx(measured, rel=0.05)
 
 
-def test_there_are_no_estimates_before_a_step_was_planned_and_none_of_other_policies():
+def test_there_are_no_estimates_before_a_step_was_planned():
     assert build_policy("goodput").estimates() == {}
     assert server(closed_load(1), "static").controller.status()["estimates"] == {}

@@ -280,7 +280,7 @@ def test_arrays_are_contiguous() -> None:
                 assert array.flags.c_contiguous, name
 
 
-def test_a_request_that_cannot_be_read_at_first_never_shows_an_earlier_owners_cap() -> None:
+def test_an_unreadable_request_shows_no_earlier_owners_cap() -> None:
     scheduler = scheduler_with()
     driver = driver_for(scheduler)
     for number in range(20):  # enough ended requests for their rows to be used again
@@ -298,7 +298,7 @@ def test_a_request_that_cannot_be_read_at_first_never_shows_an_earlier_owners_ca
     assert driver._planned.context.draft_possible.tolist() == [KMAX]
 
 
-def test_lora_adapters_and_structured_output_are_told_apart_however_many_came_before() -> None:
+def test_lora_adapters_and_structured_output_are_told_apart() -> None:
     def task_of(adapter: str | None, structured: bool = False, **hints: Any) -> int:
         lora = None if adapter is None else SimpleNamespace(lora_name=adapter)
         name = f"{adapter}-{structured}-{hints}"

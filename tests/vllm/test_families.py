@@ -351,7 +351,7 @@ def test_recurrent_state_survives_preemption(
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["deepseek_mtp"], indirect=True)
-def test_mla_is_only_watched_where_requests_with_different_k_would_read_stale_kv(
+def test_mla_is_only_watched_where_mixed_k_reads_stale_kv(
     family: Served, unspeculated: dict[str, Answer], random_policy: dict[str, Any]
 ) -> None:
     """And steered there, its tokens are wrong: when vLLM mends this, the test says so."""

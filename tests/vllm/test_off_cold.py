@@ -39,7 +39,7 @@ class Known:
         self.request_id = name
 
 
-def test_who_computed_anything_without_the_drafter_is_not_drafted_for_again() -> None:
+def test_who_ran_without_the_drafter_is_not_drafted_for_again() -> None:
     slots, counters = RequestSlots(), Counters()
     table = RequestTable(slots, RequestReader(counters.ignored_hint).read)
     state = DrafterState(table, counters)
@@ -115,9 +115,7 @@ def test_the_drafter_does_not_run_while_cold(engine: Any, reference: dict[str, A
 
 
 @pytest.mark.engine
-def test_requests_of_a_cold_time_stay_undrafted_and_later_ones_are_accepted(
-    engine: Any, reference: dict[str, Any]
-) -> None:
+def test_requests_of_a_cold_time_stay_undrafted(engine: Any, reference: dict[str, Any]) -> None:
     """Cold while the first requests run; the second ones come after it."""
     always = cold_policy(0, 0)
     texts = prompts(8, 77)

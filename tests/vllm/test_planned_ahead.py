@@ -74,7 +74,7 @@ def drafts(scheduler: Any) -> list[int]:
     return [len(request.spec_token_ids) for request in scheduler.running]
 
 
-def test_a_plan_made_while_the_device_works_is_applied_without_asking_again() -> None:
+def test_a_plan_made_while_the_device_works_is_applied_as_it_is() -> None:
     scheduler = scheduler_with(Request("a"), Request("b"))
     driver, policy = driver_with(scheduler)
     finish(driver, launch(driver, "a", "b"))
@@ -85,7 +85,7 @@ def test_a_plan_made_while_the_device_works_is_applied_without_asking_again() ->
     assert driver.controller.counters.failures == {}
 
 
-def test_the_next_step_is_learned_from_and_planned_only_after_it_was_launched() -> None:
+def test_it_learns_and_plans_only_after_the_launch() -> None:
     scheduler = scheduler_with(Request("a"))
     driver, policy = driver_with(scheduler)
     learned: list[int] = []
@@ -146,7 +146,7 @@ def test_a_plan_made_ahead_is_void_after(event: Any) -> None:
     assert driver.controller.counters.failures == {}
 
 
-def test_an_engine_that_never_says_that_it_has_launched_is_planned_for_as_before() -> None:
+def test_an_engine_that_announces_no_launch_is_planned_for() -> None:
     scheduler = scheduler_with(Request("a"))
     driver, policy = driver_with(scheduler)
     learned: list[int] = []

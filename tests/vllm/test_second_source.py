@@ -92,7 +92,7 @@ def test_tokens_are_those_without_speculation_whatever_the_source(
 @pytest.mark.parametrize("scenario", ["with_logprobs", "with_aborts", "with_stops"])
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.long
-def test_tokens_of_other_traffic_are_those_without_speculation_whatever_the_source(
+def test_tokens_of_other_traffic_are_those_without_speculation(
     scenario: str,
     asynchronous: bool,
     reference: dict[str, Any],

@@ -76,7 +76,7 @@ def ended() -> Any:
     return processor.process_outputs([output], 1.0, IterationStats()).request_outputs[0]
 
 
-def test_a_span_has_verified_and_accepted_drafts_and_mean_k_and_the_answer_stays(spans):
+def test_a_span_has_verified_and_accepted_drafts_and_mean_k(spans):
     given = config("http://collector")
     annotate_spans(given)
     answer = ended()

@@ -160,7 +160,7 @@ class TestGate:
         with pytest.raises(ConfigError, match=r"ADAPTIVE_SPEC_CONFIG: .*'/no/such"):
             self.configure(models)
 
-    def test_an_untested_version_runs_with_a_warning_unless_that_is_not_allowed(
+    def test_an_untested_version_runs_with_a_warning_where_allowed(
         self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, said: Any
     ) -> None:
         import vllm
@@ -284,7 +284,7 @@ class TestGate:
         assert "dynamic_spec_config" in " ".join(detect(config).shadow)
 
     @pytest.mark.parametrize("name", ["AsyncScheduler", "Scheduler"])
-    def test_beside_a_plugin_that_replaced_the_schedulers_method_it_only_watches(
+    def test_beside_a_plugin_that_patched_the_scheduler_it_only_watches(
         self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         """chained-flow replaces `AsyncScheduler._update_after_schedule`."""
@@ -360,7 +360,7 @@ class TestGate:
         assert "vllm#52071" not in " ".join(detect(config).shadow)
 
     @pytest.mark.parametrize("lengths", ["SINGLE_ONLY", "UNIFORM", "VARLEN"])
-    def test_mla_is_steered_where_its_attention_takes_requests_with_different_k(
+    def test_mla_is_steered_where_its_attention_takes_mixed_k(
         self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, lengths: str
     ) -> None:
         from vllm.model_executor.layers.attention import mla_attention as mla

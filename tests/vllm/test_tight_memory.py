@@ -24,7 +24,7 @@ def jobs() -> list[Job]:
     ]
 
 
-def test_there_are_fewer_preemptions_than_with_static_k_and_the_answers_are_the_same(
+def test_there_are_fewer_preemptions_than_with_static_k(
     shelf: Any,
 ) -> None:
     engine = shelf.get(

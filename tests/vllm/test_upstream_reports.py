@@ -71,7 +71,7 @@ def test_a_request_left_out_of_a_step_verifies_no_stale_placeholder(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_beside_a_request_beyond_the_drafter_nothing_is_verified_or_learned(
+def test_beside_a_too_long_request_nothing_is_verified_or_learned(
     shelf: Any, asynchronous: bool
 ) -> None:
     """vllm#52762: V1 then drafts for nobody in the batch and hands out zeros as drafts."""
@@ -185,7 +185,7 @@ def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_drafts_behind_the_end_of_a_grammar_are_neither_verified_nor_learned(
+def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
     shelf: Any, asynchronous: bool
 ) -> None:
     """vllm#49002, #44006, #52620: long drafts at the end of a tool call."""

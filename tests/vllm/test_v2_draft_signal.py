@@ -235,7 +235,7 @@ def test_a_round_goes_one_way_only() -> None:
     assert tap.take_verified() is None, "it went with the drafts"
 
 
-def test_scheduling_ahead_it_goes_with_the_results_of_the_step_that_verified() -> None:
+def test_scheduling_ahead_confidence_goes_with_the_verifying_step() -> None:
     watched = speculator()
     tap = tap_of(watched, asynchronous=True)
     watched.propose(BATCH, num_speculative_tokens=2)

@@ -166,7 +166,7 @@ class Listener(Answer):
         self.heard.append(step)
 
 
-def test_a_policy_gets_back_what_it_planned_for_the_requests_that_are_alive() -> None:
+def test_a_policy_gets_back_its_plan_for_requests_still_alive() -> None:
     policy = Listener()
     target = Controller(policy, FULL)
     for number in range(4):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adaptive_spec.engines.step_clock import MAX_GAP_SECONDS, StepClock
 
 
-def test_steps_that_follow_each_other_are_timed_from_completion_to_completion() -> None:
+def test_steps_in_a_row_are_timed_between_completions() -> None:
     clock = StepClock()
     assert clock.completed(clock.launched(10.0, under_way=0), 10.5) == pytest.approx(0.5)
     second = clock.launched(10.51, under_way=0)  # 10 ms of output handling belong to the step

@@ -140,7 +140,7 @@ def test_both_ways_show_the_same_figures(tmp_path: Path) -> None:
     assert gathered(tmp_path, STATUS) == page(STATUS)
 
 
-def test_how_well_acceptance_is_predicted_is_shown_by_position_where_it_is_known() -> None:
+def test_prediction_of_acceptance_is_shown_by_position() -> None:
     found = [line for line in page(STATUS | {"hazards": HAZARDS}) if "_hazard_" in line]
     labels = 'engine="0",model_name="bench",position="{}",source="history"'
     assert found == [

@@ -241,7 +241,7 @@ def test_other_weights_are_not_learned_about_from_the_old_ones(tmp_path: Path) -
     assert not controller(tmp_path).policy.state()
 
 
-def test_other_weights_drop_what_other_policies_have_learned_of_the_old_ones(
+def test_other_weights_drop_what_all_policies_have_learned(
     tmp_path: Path,
 ) -> None:
     first = controller(tmp_path)

@@ -82,7 +82,7 @@ def test_the_slope_is_that_of_the_outcomes_likelihood_in_the_variance(
 
 @pytest.mark.parametrize("first", [0.01, 0.3, 0.99])
 @pytest.mark.usefixtures("each_form")
-def test_a_large_batch_takes_a_wrong_hazard_to_the_rate_it_shows_and_not_past_it(
+def test_a_large_batch_moves_a_hazard_to_its_rate_and_not_past_it(
     first: float,
 ) -> None:
     position, trust, count = np.array([np.log(first / (1 - first))]), np.full(1, 2.0), np.zeros(1)

@@ -85,7 +85,7 @@ def lost(now: StepContext, *rows: int) -> StepContext:
     return msgspec.structs.replace(now, draft_possible=possible, draft_available=possible)
 
 
-def test_the_drafter_is_left_where_every_step_copies_but_not_before_it_was_tried() -> None:
+def test_a_drafter_that_was_tried_is_left_where_every_step_copies() -> None:
     assert not LookupAlone().pays(at(1))
     assert not after(3, [True]).pays(at(1))
     assert after(20, [True]).pays(at(1))
@@ -95,12 +95,12 @@ def test_the_drafter_stays_where_it_saves_steps_of_the_target() -> None:
     assert not after(100, [False]).pays(at(1))
 
 
-def test_the_drafter_is_left_where_its_drafts_are_hardly_better_than_copied_ones() -> None:
+def test_the_drafter_is_left_where_copies_are_nearly_as_good() -> None:
     assert after(100, [False], accepted=1.0, copied=0.95).pays(at(1))
     assert not after(100, [False], accepted=1.0, copied=0.5).pays(at(1))
 
 
-def test_steps_in_which_copied_drafts_would_have_done_better_count_for_the_look_up() -> None:
+def test_steps_where_copies_were_better_count_for_the_look_up() -> None:
     alone = after(50, [False], accepted=1.0, copied=0.7)
     assert not alone.pays(at(1))
     for _ in range(50):
@@ -116,7 +116,7 @@ def test_one_request_that_needs_the_drafter_keeps_it_for_all() -> None:
     assert not alone.pays(at(2)), "a new request has the drafter first"
 
 
-def test_a_request_that_was_given_up_stays_without_the_drafter_until_it_ends() -> None:
+def test_a_request_given_up_stays_without_the_drafter_to_its_end() -> None:
     alone = after(20, [True])
     assert alone.pays(at(1))
     for _ in range(40):
@@ -134,7 +134,7 @@ def test_prompts_meet_the_drafter() -> None:
     assert alone.pays(at(1))
 
 
-def test_nothing_is_left_out_without_a_second_source_or_where_the_engine_cannot() -> None:
+def test_without_a_second_source_nothing_is_left_out() -> None:
     alone = after(20, [True])
     assert not alone.pays(context(0, [KMAX]))
     fixed = msgspec.structs.replace(FULL, cold_off=False)

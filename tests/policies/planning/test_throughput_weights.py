@@ -49,7 +49,7 @@ def test_tokens_together_count_as_many_as_they_are() -> None:
     assert worth @ [1.0, 1.0 + _KMAX] == pytest.approx(2.0 + _KMAX)
 
 
-def test_a_draft_goes_to_the_request_that_waits_longer_where_chances_are_close() -> None:
+def test_at_close_chances_a_draft_goes_to_who_waits_longer() -> None:
     """Of nearly equal last drafts, the one of the request that accepts less is the better."""
     survival = np.array([[0.95, 0.50], [0.90, 0.10], [0.85, 0.05], [0.51, 0.01]])
     verify, draft = times(2, per_draft=0.35)

@@ -69,7 +69,7 @@ def test_a_drafter_unlike_the_fitted_one_is_learned_online() -> None:
     assert survival == pytest.approx(0.85 ** np.arange(1, 5), abs=0.05)
 
 
-def test_leaving_out_drafts_of_low_confidence_does_not_bias_what_history_expects() -> None:
+def test_leaving_out_unsure_drafts_does_not_bias_history() -> None:
     """Half of the drafts at each position show .9 and half .1, and both keep their word."""
     random = np.random.default_rng(1)
     hazards = fitted(known_model())

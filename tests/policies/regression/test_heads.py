@@ -19,7 +19,7 @@ def scaled(head: Any, number: int, value: float) -> float:
     return float((min(max(value, found.low), found.high) - found.mean) / found.scale)
 
 
-def test_the_logistic_head_is_its_formula_and_deeper_positions_count_as_the_last() -> None:
+def test_the_logistic_head_is_its_formula() -> None:
     head = LogisticHead(
         features=[feature("history"), feature("confidence")],
         intercepts=[0.1, -0.4, 0.3],

@@ -67,7 +67,7 @@ def after_some_steps(policy: Any, batch: int, most: Any, shown: Any) -> SpecPlan
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), request_=st.integers(0, 5), position=st.integers(0, 3))
-def test_whether_a_draft_is_verified_does_not_depend_on_what_follows_its_token(
+def test_verifying_a_draft_does_not_depend_on_what_follows_it(
     seed: int, request_: int, position: int
 ) -> None:
     """Confidences deeper than a position depend on its token; they must not decide on it."""

@@ -8,7 +8,7 @@ from adaptive_spec.policies.step_time.model import CostModel
 from tests.policies.step_time.measured_steps import FULL, step
 
 
-def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear_and_of_a_small_one_not() -> None:
+def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear() -> None:
     for batch, dear in ((256, True), (4, False)):
         model = CostModel(FULL)
         model.learn(step(batch, 0, 6, 0.02))
@@ -26,7 +26,7 @@ def test_a_long_prompt_in_the_first_step_makes_no_unmeasured_draft_dear() -> Non
     assert (verify[6 * 64] - verify[3 * 64]) / (3 * 64) < 3.0 * slope
 
 
-def test_a_first_step_of_prompts_fifteen_times_as_long_makes_no_unmeasured_draft_dear() -> None:
+def test_a_first_long_step_of_prompts_makes_no_draft_dear() -> None:
     """96 requests on an H200 with Mixtral: K = 2 takes 38 ms, and was expected to take 100."""
     model = CostModel(FULL)
     model.learn(step(47, 6, 6, 0.494, prefill=7863))

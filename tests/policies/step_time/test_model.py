@@ -40,7 +40,7 @@ def test_k_between_and_beyond_those_seen_is_predicted(batch: int) -> None:
 
 
 @pytest.mark.parametrize("per_token", [2e-6, 1e-5])
-def test_context_that_drafts_make_dearer_is_not_charged_to_steps_without_them(
+def test_context_made_dear_by_drafts_is_not_charged_without_them(
     per_token: float,
 ) -> None:
     """The kernel for several query tokens reads the KV cache thrice; contexts grow while K = 2."""
@@ -222,7 +222,7 @@ def test_every_load_is_measured_at_a_few_depths() -> None:
     assert load_bin(3) == load_bin(4) != load_bin(5)
 
 
-def test_after_a_change_loads_that_do_not_run_are_scaled_and_every_k_is_missing() -> None:
+def test_after_a_change_loads_that_do_not_run_are_scaled() -> None:
     model = CostModel(FULL)
     train(model, 4, [0, 1, 3, 6], 100)
     train(model, 16, [0, 1, 3, 6], 100, seed=1)
@@ -268,7 +268,7 @@ def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
     assert model.verify_seconds(64, 6400, 0).max() < 1e6
 
 
-def test_a_few_steps_outweigh_the_first_guess_where_a_pass_is_not_bound_by_arithmetic() -> None:
+def test_a_few_steps_outweigh_the_first_guess_of_a_pass() -> None:
     model = CostModel(FULL)
     for k in (0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 6, 6, 6, *[5] * 300):
         model.learn(step(64, k, k, 0.3 + 1e-4 * 64 * (1 + k) + 5e-4 * max(k, 1)))

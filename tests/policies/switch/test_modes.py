@@ -130,7 +130,7 @@ def test_an_expected_gain_is_forgotten_once_acceptance_has_changed() -> None:
     assert server.until(Mode.OFF_COLD, gain=-0.2) < 3.0
 
 
-def test_what_going_cold_at_once_would_have_saved_is_at_most_the_cost_of_coming_back() -> None:
+def test_going_cold_at_once_saves_at_most_a_return() -> None:
     server = Server(capability())
     server.until(Mode.OFF_COLD)
     coming_back = 0.5 * OUTLOOK.gain * server.lifetime * STEP

@@ -24,7 +24,7 @@ def begun(*, step: float = 0.01, gain: float = 0.3, now: float = 0.0) -> ProbeSc
     off=st.floats(0.0, 3600.0),
     more=st.floats(1.1, 10.0),
 )
-def test_probes_are_rarer_the_dearer_the_longer_off_and_the_less_there_is_to_gain(
+def test_probes_are_rarer_the_dearer_and_the_longer_off(
     cost: float, gain: float, off: float, more: float
 ) -> None:
     schedule, dearer = begun(step=cost), begun(step=more * cost)
@@ -40,7 +40,7 @@ def test_a_probe_is_due_once_its_time_has_come_and_not_before() -> None:
     assert schedule.due(schedule.next_probe)
 
 
-def test_all_probes_together_stay_within_their_budget_while_that_is_soon_enough() -> None:
+def test_all_probes_together_stay_within_their_budget() -> None:
     schedule = begun(step=0.001)
     now = 0.0
     for _ in range(50):
@@ -71,7 +71,7 @@ def test_a_load_half_or_twice_as_large_is_another_one() -> None:
     ]
 
 
-def test_a_probe_that_was_brought_forward_keeps_its_distance_from_the_last_one() -> None:
+def test_a_probe_brought_forward_keeps_its_distance_from_the_last() -> None:
     schedule = begun()
     schedule.probed(100.0, 0.5, 0.3)
     late = schedule.next_probe

@@ -77,7 +77,7 @@ def test_known_versions_are_used(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.5.17", "0.4.9", "0.5.24", "0.6.0", "0.5.23rc1", "unknown"])
-def test_other_versions_run_with_a_warning_unless_untested_ones_are_not_allowed(
+def test_other_versions_run_with_a_warning_where_allowed(
     version: str,
 ) -> None:
     assert "untested" in VERSIONS.admit(version)
@@ -167,7 +167,7 @@ def test_doctor_says_what_is_installed_and_enabled(
 
 
 @pytest.mark.parametrize("values", [{"mode": "sometimes"}, {"policy": "magic"}])
-def test_a_server_launched_with_our_ngram_starts_whatever_the_configuration(
+def test_a_server_with_our_ngram_starts_with_any_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:
     registered = []

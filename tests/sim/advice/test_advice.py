@@ -84,7 +84,7 @@ def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
     assert found.leave_out_from == 1
 
 
-def test_a_pipeline_over_pcie_runs_without_drafts_and_advice_asks_for_another_trace(tmp_path):
+def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
     """vllm#44697: each verified token crosses PCIe between the stages, and drafting does, too.
 
     In a pipeline every step drafts Kmax, so a trace does not show what that costs.
