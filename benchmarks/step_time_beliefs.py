@@ -31,7 +31,7 @@ from adaptive_spec.policies.kernels import load_kernels, select_kernel
 from adaptive_spec.policies.step_time.belief import Belief
 from adaptive_spec.policies.step_time.coefficients import features_of
 from adaptive_spec.policies.step_time.padding import Padding
-from  import read_traced_steps
+from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
 from benchmarks.policy_loop import KMAX, NOISE, World, run
@@ -109,7 +109,7 @@ def predict(source: Source) -> Scores:
 def recorded(files: Iterable[Path]) -> Iterator[Source]:
     """Steps that were measured."""
     for file in files:
-        outcomes = read_traced_steps(file).times
+        outcomes = traced_steps(file).times
         kmax = max(int(o.batch_tokens / max(o.batch_size, 1)) for o in outcomes)
         depth = max(o.draft_depth for o in outcomes)
         capability = Capability(level=Level.FULL, max_draft_tokens=max(kmax, depth, 1))

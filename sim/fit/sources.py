@@ -133,7 +133,7 @@ def read_source(
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     if _is_trace(path):
-        return _traced_steps(path)
+        return traced_steps(path)
     if path.is_file() and is_npz(path):
         return TracedSteps(_npz_steps(path), [])
     data = load_acceptance([path], drafter_list=drafter_list, seed=seed, kmax=kmax)
@@ -207,7 +207,7 @@ def _is_trace(path: Path) -> bool:
     return {"schema", "ids", "k", "accepted"} <= row.keys()
 
 
-def _traced_steps(path: Path) -> TracedSteps:
+def traced_steps(path: Path) -> TracedSteps:
     """All steps of a trace. Raises DataError naming file and record, and what is wrong."""
     rows = list(read_request_steps(path))
     times = [
