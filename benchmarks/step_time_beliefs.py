@@ -117,7 +117,7 @@ def recorded(files: Iterable[Path]) -> Iterator[Source]:
 
 
 def noisy(seconds: float, random: np.random.Generator) -> float:
-    """What is measured of a step."""
+    """Return the measured seconds of a step: noise, and an outlier now and then."""
     outlier = 3.0 if random.random() < 0.01 else 1.0
     return seconds * outlier * math.exp(NOISE * random.standard_normal())
 
@@ -157,7 +157,7 @@ def virtual(file: Path) -> Iterator[Source]:
 
 
 def plain_seconds(charge: Charge, work: Any) -> float:
-    """Of the same step without drafts."""
+    """Return the outcome of the same step without drafts."""
     copy = type(work)(
         requests=work.requests,
         tokens=work.requests,

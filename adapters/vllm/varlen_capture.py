@@ -277,7 +277,7 @@ def _all_ranks_agree(agrees: bool) -> bool:
 def _v2_sizes(runner: Any, query_len: int) -> list[int]:
     """For 1, 2, ... tokens the size that every decode batch is padded to, while all run in full.
 
-    Of each number of tokens the batches with most and with fewest requests are tried, and one
+    For each number of tokens, the batches with most and with fewest requests are tried, and one
     length fewer than the longest, for each number of LoRA adapters.
     """
     from vllm.config import CUDAGraphMode

@@ -44,7 +44,7 @@ _ANSWER_SECONDS = 60.0
 
 
 class Varlen(msgspec.Struct, frozen=True, kw_only=True):
-    """What the workers of an engine have captured.
+    """The graphs that the workers of an engine have captured.
 
     Attributes:
         refusal: why batches with different K have no full graph; empty if each has one.

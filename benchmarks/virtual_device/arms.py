@@ -1,4 +1,4 @@
-"""What is compared: no speculation, each static K, vLLM's own table, adaptive-spec."""
+"""The arms of a comparison: no speculation, each static K, vLLM's own table, adaptive-spec."""
 
 from __future__ import annotations
 

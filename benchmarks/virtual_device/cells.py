@@ -250,5 +250,5 @@ def _steady(run: Run, device: Device) -> float:
 
 
 def _key(section: Section, method: str, load: Load) -> RunKey:
-    """What the runs of a cell share."""
+    """The coordinates that all runs of a cell share."""
     return msgspec.structs.replace(section.key(method, STATIC[0], "", load), arm="")

@@ -13,7 +13,7 @@ from .device import Work
 
 
 class RunKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was of.
+    """The coordinates of a run.
 
     Attributes:
         engine: ``vllm-v1``, ``vllm-v1-async``.

@@ -47,7 +47,7 @@ Texts = Sequence[tuple[list[int], list[int]]]
 
 
 def acceptance(texts: Texts, models: Path) -> AcceptanceData:
-    """What the draft model says at every position of these texts, a record for each."""
+    """Return a record for each text: the tokens that the draft model says at every position."""
     import torch
     from transformers import LlamaForCausalLM
 

@@ -18,5 +18,5 @@ class SimulatedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> float:
-        """Of the simulator, relative."""
+        """Relative error of the simulator."""
         return self.simulated / self.real - 1.0

@@ -81,7 +81,7 @@ class Value:
         self._admitted += _ADMITTED_RATE * (gain - self._admitted)
 
     def acceptance_changed(self) -> None:
-        """What was observed of acceptance is out of date."""
+        """Trust observations of acceptance no longer: acceptance has changed."""
         self._past = np.maximum(self._seen - _LEAST_EVIDENCE, self._past)
 
     def measures_prompts(self, context: StepContext) -> bool:

@@ -75,7 +75,7 @@ _PROMPT_ERROR = 0.15
 
 
 class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is believed of step times, for the next start. Seconds.
+    """A belief about step times, saved for the next start. Seconds.
 
     Attributes:
         mean: [P] of the coefficients.

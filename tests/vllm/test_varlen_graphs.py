@@ -304,7 +304,7 @@ ANSWER = {
     "graphs": 5,
     "refusal": "",
 }
-"""What a worker answers for Kmax 4 and 64 requests, with five sizes."""
+"""The answer of a worker for Kmax 4 and 64 requests, with five sizes."""
 
 
 class TestPlantedAnswers:
