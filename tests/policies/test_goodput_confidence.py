@@ -70,10 +70,10 @@ def test_drafts_at_hand_change_what_is_verified_not_the_depth() -> None:
             world: str = world,
             found: list[SpecPlan] = found,
         ) -> SpecPlan:
-            if context.step == 700 and world == "changed" and context.confidence is not None:
+            if context.step == 703 and world == "changed" and context.confidence is not None:
                 context.confidence[:] = np.where(np.isnan(context.confidence), np.nan, 0.02)
             decided: SpecPlan = plan(context)
-            if context.step == 700:
+            if context.step == 703:
                 found.append(decided)
             return decided
 
