@@ -31,7 +31,7 @@ _WRONG_SECONDS = 0.15
 """Relative error of believed step times that is called wrong; noise of single steps is below."""
 _WRONG_ACCEPTANCE = 3.0
 """Standard errors of a measured acceptance rate beyond which a belief is called wrong."""
-_LEAST_STEPS, _LEAST_DRAFTS = 5, 20
+_LEAST_STEPS, _LEAST_DRAFTS = 3, 20
 _OFF = (Mode.OFF_WARM, Mode.OFF_COLD)
 
 

@@ -83,8 +83,8 @@ take a tenth of a second and repeats differ by several per cent, so it shows tha
 follows the load, and not what adaptive-spec is worth on a GPU.
 
 Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_others.json`
-(SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`. The rows of SGLang, of two
-sources and of the simulator were run before step times became a belief
+(SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`. The rows of SGLang, of
+two sources and of the simulator were run before step times became a belief
 ([how it decides](how_it_decides.md)); the tables above them were run with it.
 """
 

@@ -65,10 +65,12 @@ def test_step_times_that_the_policy_has_wrong_are_named(dead: Path, tmp_path: Pa
         (tmp_path / segment.name).write_text("\n".join(lines) + "\n")
     before = explain(tmp_path, GOODPUT, step=120, window=10)
     assert [belief.name for belief in before.beliefs if belief.wrong] == []
-    after = explain(tmp_path, GOODPUT, step=127, window=10)
+    after = explain(tmp_path, GOODPUT, step=123, window=3)
     wrong = [belief for belief in after.beliefs if belief.wrong]
     assert wrong
     assert all(belief.seconds and belief.measured > 1.15 * belief.believed for belief in wrong)
+    learned = explain(tmp_path, GOODPUT, step=127, window=4)
+    assert not any(belief.wrong for belief in learned.beliefs)
 
 
 def test_the_command_prints_the_verdict(dead: Path) -> None:

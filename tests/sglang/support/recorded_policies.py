@@ -85,6 +85,7 @@ class RecordedPolicy(StatelessPolicy):
             accepted=outcome.accepted.tolist(),
             emitted=outcome.emitted.tolist(),
             batch=outcome.batch_size,
+            depth=outcome.draft_depth,
         )
 
     def forget(self, slots: Any) -> None:

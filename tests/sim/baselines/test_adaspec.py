@@ -27,7 +27,7 @@ def ready(
     """Past profiling, on an engine that knows the probabilities of drafts."""
     policy = adaspec(folder, cost, **(options or {}))
     machine = TinyEngine(policy, seconds=linear(**(cost or COST)), **engine)
-    machine.run(60)
+    machine.run(130)
     policy.total, policy.drafts = 0.0, 0  # what was accepted until now is no probability
     machine.confidence = np.full((machine.batch, machine.capability.max_draft_tokens), np.nan)
     return machine
