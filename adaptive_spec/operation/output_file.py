@@ -117,7 +117,9 @@ def remove_unused(path: Path) -> None:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
-        path.unlink()
+        # Its writer may have found it removed, and have made another under the same name.
+        if os.path.samestat(os.fstat(handle), path.lstat()):
+            path.unlink()
     finally:
         os.close(handle)
 

@@ -16,7 +16,7 @@ import pytest
 
 from adaptive_spec import Config, ConfigError, Controller, Mode
 from adaptive_spec.config import Trace
-from adaptive_spec.operation import saved_state
+from adaptive_spec.operation import output_file, saved_state
 from adaptive_spec.operation.control_file import ControlFile
 from adaptive_spec.operation.output_file import OwnedFile, replace_file
 from adaptive_spec.operation.run_time_switch import SwitchRequest
@@ -153,6 +153,23 @@ def test_threads_that_start_on_one_folder_lose_no_write(tmp_path: Path) -> None:
         thread.join()
     assert not failed
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_file_made_anew_under_the_same_name_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another starter removes a temporary first, and its writer makes it again."""
+    temporary, own = tmp_path / "state.json.0a1b2c3d.new", output_file.fcntl.flock
+    temporary.write_bytes(b"old")
+
+    def flock(handle: int, how: int) -> None:
+        temporary.unlink()
+        temporary.write_bytes(b"new")
+        own(handle, how)
+
+    monkeypatch.setattr(output_file.fcntl, "flock", flock)
+    output_file.remove_unused(temporary)
+    assert temporary.read_bytes() == b"new"
 
 
 def test_states_of_one_server_are_bounded_and_others_are_kept(tmp_path: Path) -> None:
