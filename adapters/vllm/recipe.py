@@ -84,7 +84,7 @@ def judge(command: str) -> RecipeReport:
 
 
 def kept_at_zero(vllm_config: Any) -> list[str]:
-    """What a configured drafter costs at K = 0, too: vLLM cannot take it back at run time."""
+    """Return the costs of a configured drafter that stay at K = 0: vLLM cannot take them back."""
     speculation, model = vllm_config.speculative_config, vllm_config.model_config
     drops = getattr(speculation, "use_eagle_block_drop", speculation.use_eagle)
     found = []

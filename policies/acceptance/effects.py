@@ -1,4 +1,4 @@
-"""What a request and its task label add to the hazard of a position: u_i, v_t and their bounds.
+"""Effects u_i of requests and v_t of task labels on the hazard of a position, and their bounds.
 
 **Requests.** How much more or less a request's drafts are accepted than others'.
 

@@ -132,7 +132,7 @@ def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
 def test_distribution_at_temperature_in_padded_batches_of_random_k(
     as_on_a_gpu: V2Engines, shelf: Any, random_policy: dict[str, Any]
 ) -> None:
-    """Of the tokens after the one that comes from the prompt's own pass.
+    """Compare the tokens after the one that comes from the prompt's own pass.
 
     The drafts are the likeliest tokens: the kernel that samples drafts has a mask that the
     interpreter does not take. The target's own distribution is drawn on model runner V1.

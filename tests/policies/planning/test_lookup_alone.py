@@ -147,7 +147,7 @@ def long(requests: int = 1) -> StepContext:
 
 
 def requests_of_known_text(count: int, *, copies: bool = True, now: StepContext) -> LookupAlone:
-    """What was learned from so many requests, one after the other, of at most 12 steps."""
+    """Return a `LookupAlone` that has learned from `count` requests of at most 12 steps."""
     alone = LookupAlone()
     for _ in range(count):
         for _ in range(12):
