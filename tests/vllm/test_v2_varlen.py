@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 import v2_varlen
-from distributions import check_alike
-from engines import KMAX, Job
-from sampled_completions import ENGINE, LARGEST_BATCH, sample
-from scenarios import prompts
+from engines import KMAX
 from switchable_policies import ColdForAWhile, UniformPolicy
 from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
 
@@ -124,40 +121,3 @@ def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
     assert len(known) > 5
     assert graphs["FULL mixed"] > 2
     assert "PIECEWISE mixed" not in graphs
-
-
-@pytest.mark.long
-@pytest.mark.statistics
-@pytest.mark.timeout(0)
-def test_distribution_at_temperature_in_padded_batches_of_random_k(
-    as_on_a_gpu: V2Engines, shelf: Any, random_policy: dict[str, Any]
-) -> None:
-    """Compare the tokens after the one that comes from the prompt's own pass.
-
-    The drafts are the likeliest tokens: the kernel that samples drafts has a mask that the
-    interpreter does not take. The target's own distribution is drawn on model runner V1.
-    """
-    jobs = [
-        Job(f"{index}-{turn}", text, 0, {"temperature": 0.8, "max_tokens": 4, "n": LARGEST_BATCH})
-        for turn in range(SAMPLES_PER_PROMPT // LARGEST_BATCH)
-        for index, text in enumerate(prompts(2, 31))
-    ]
-    plain = sample(shelf.get(**ENGINE), 16 * SAMPLES_PER_PROMPT, prompt_count=2)
-    shelf.clear()
-    as_on_a_gpu.call(v2_varlen.plant)
-    speculated = as_on_a_gpu.run(
-        jobs,
-        "draft_model",
-        adaptive=random_policy | {"fail_open": PATIENT},
-        speculation={"draft_sample_method": "greedy"},
-        **ENGINE,
-    )
-    graphs = as_on_a_gpu.call(v2_varlen.dispatched)
-    assert speculated.failures == {}
-    assert speculated.accepted > SAMPLES_PER_PROMPT // 2, "speculation hardly ran"
-    assert graphs["FULL mixed"] > SAMPLES_PER_PROMPT // LARGEST_BATCH
-    assert "PIECEWISE mixed" not in graphs
-    drawn: list[list[tuple[int, ...]]] = [[] for _ in plain]
-    for name, answer in speculated.answers.items():
-        drawn[int(name.partition("-")[0])] += answer.tokens
-    check_alike(drawn, plain)
