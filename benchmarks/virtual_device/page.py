@@ -35,7 +35,7 @@ results of a step arrive, the clock has advanced by what that step takes on the 
 adaptive-spec reads that clock. No figure of this page was measured on a GPU.
 
 ```sh
-make bench                                    # an hour on two idle cores; goes on where stopped
+make bench                                    # hours, never timed whole; goes on where stopped
 python -m benchmarks.virtual_device --quick   # some minutes
 python -m benchmarks.virtual_device --device my_profile.json --sections main    # a device of yours
 ```

@@ -186,7 +186,7 @@ class Value:
         change = apart**2 / (np.diag(times) + noise / n)[:, None, :]  # [n, A, E]
         change = change + (slope - slope[star]) ** 2 @ left.transpose(0, 2, 1)
         change = np.sqrt(np.maximum(change, 1e-16))
-        # What a trial tells lasts until the belief has drifted by as much.
+        # The result of a trial lasts until the belief has drifted by as much.
         drifts = np.diag(drift) + drift[star, star] - 2.0 * drift[star]
         drifts = drifts + _HAZARD_DRIFT * ((slope - slope[star]) ** 2).sum(axis=1)
         lasts = change**2 / np.maximum(drifts, 1e-12)[:, None]
