@@ -217,10 +217,11 @@ class PlannedPolicy:
             drafter=not drafts.without_drafter,
         )
         self._acceptance.forecast_made(forecast)
-        self._worth.planned(forecast)
         self._explained = forecast
         timed = None
-        if self._mode_of(forecast) is not Mode.ON:
+        mode = self._mode_of(forecast)
+        self._worth.planned(forecast, mode)
+        if mode is not Mode.ON:
             self._off_since = min(self._off_since, drafts.context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)

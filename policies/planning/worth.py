@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.step import FloatArray
+from adaptive_spec.step import FloatArray, Mode
 
 _EVERY_STEPS = 8
 _KEEP = 1.0 - _EVERY_STEPS / 200.0
@@ -24,17 +24,20 @@ class Worth:
         self._steps = 0
         self._sums: FloatArray = np.zeros((2, len(_NAMES)))
 
-    def planned(self, forecast: StepForecast) -> None:
-        """Add a step, if its turn has come."""
+    def planned(self, forecast: StepForecast, mode: Mode) -> None:
+        """Add a step that runs in this mode, if its turn has come."""
         self._steps += 1
         if self._steps % _EVERY_STEPS:
             return
         context = forecast.context
         own = np.minimum(context.draft_possible, context.engine_k)
-        tokens = (context.batch_size, forecast.tokens_of(own), forecast.best_tokens)
+        emitted, took = forecast.best_tokens, forecast.best.seconds
+        if mode is not Mode.ON:  # unlike the best plan, OFF-cold has no pass of the drafter
+            emitted, took = context.batch_size, forecast.seconds_of(0, 0, mode)
+        tokens = (context.batch_size, forecast.tokens_of(own), emitted)
         without = float(forecast.verify_seconds[0])
         engine = forecast.seconds_of(int(own.sum()), context.engine_k)
-        seconds = np.array((without, engine, forecast.best.seconds)) + forecast.prefill_seconds
+        seconds = np.array((without, engine, took)) + forecast.prefill_seconds
         self._sums = _KEEP * self._sums + np.array((tokens, seconds))
 
     def snapshot(self) -> dict[str, float]:
