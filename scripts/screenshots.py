@@ -35,7 +35,6 @@ from adaptive_spec.sim.commands.advise import advise as advice_command
 from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.examples import EXAMPLE
 from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.load.arrivals import Piece
 from adaptive_spec.sim.load.base import VaryingClosedLoad
@@ -54,7 +53,7 @@ Status = dict[str, Any]
 
 def statuses(drafter_name: str = "eagle") -> list[Status]:
     """Status of a simulated server after each second."""
-    data = load_acceptance([EXAMPLE], drafter_list="eagle", seed=0, kmax=KMAX)
+    data = load_acceptance(["record:good_t0.8"], drafter_list="eagle", seed=0, kmax=KMAX)
     pieces = [Piece(seconds, clients, clients) for seconds, clients in PHASES]
     engine = Engine(
         VaryingClosedLoad(requests_of(data, seed=0), pieces),
@@ -69,6 +68,8 @@ def statuses(drafter_name: str = "eagle") -> list[Status]:
     for second in range(SECONDS):
         engine.run(max_seconds=second + 1.0)
         found.append(engine.controller.status())
+    while not any(words in found[-1]["why"] for words in ("would cost", "OFF since")):
+        found.pop()  # until the last step says what a further draft would cost, or why none pays
     return found
 
 
