@@ -49,12 +49,12 @@ from adaptive_spec.step import (
     StepContext,
 )
 
+# A drafter without a state comes back at no cost.
 _LEAST_STEPS, _LEAST_STATELESS = 60, 24
-"""Steps measured before speculation may stop; of a drafter without a state, which comes back at no
-cost."""
+"""Steps timed before speculation may stop; fewer for a drafter without a state."""
 
 _WRONG = 0.2
-"""Relative error of the predicted time of all steps of a probe that is no noise."""
+"""Least relative error of a probe's predicted step times that is no noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,10 @@ OWN_SCHEDULE = -1
 """Instead of a K: this step runs what SGLang's own schedule says."""
 
 WATCHING = -2
-"""Instead of a K: we only watch, SGLang's own schedule runs and learns as without us."""
+"""Sent instead of a K: SGLang's own schedule runs and learns."""
 
 PATIENCE_SECONDS = 60.0
-"""How long rank 0 waits for all other ranks; these wait twice as long for its word."""
+"""Seconds rank 0 waits for the other ranks; they wait twice as long."""
 
 _KEY = "adaptive_spec/ready"
 

@@ -37,7 +37,7 @@ CHAINED = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
 """Methods of V1 whose model runs once for each draft position, in `SpecDecodeBaseProposer`."""
 
 _READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
-"""The worker that reads what the drafter shows, and needs not wait for a device to do so."""
+"""Worker that reads the drafter's confidence without waiting for a device."""
 
 
 _WORTH_TRYING = 4

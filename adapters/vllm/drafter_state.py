@@ -132,7 +132,7 @@ _HOOKS = (
     ("vllm.v1.worker.gpu_model_runner", "propose_draft_token_ids", _on_v1),
     ("vllm.v1.worker.gpu.model_runner", "sample_tokens", _on_v2),
 )
-"""Module of a `GPUModelRunner`, its method that has the drafter run, and what goes around it."""
+"""Module of a `GPUModelRunner`, its method that runs the drafter, the wrapper."""
 
 
 @contextmanager

@@ -30,9 +30,9 @@ _DEPTH = 40
 """Tokens of a path of the tree: a match and its continuation."""
 _LEAST_PROBABILITY = 0.1
 """Of a draft, by how often the text went on like this: vLLM's default."""
+# Of a longer prompt the last tokens are taken; what does not fit waits for the next step.
 _PROMPT_TOKENS = 16_384
-"""Tokens of prompts that the trees take up in a step, 10 ms of CPU time; of a longer prompt the
-last so many. What does not fit waits for the next step."""
+"""Prompt tokens that the trees take up in a step (10 ms of CPU time)."""
 _MOST_SECONDS = 0.01
 """CPU time after which a step looks up nothing for the rest of its requests."""
 _FEWEST = 50

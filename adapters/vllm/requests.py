@@ -9,8 +9,7 @@ from adaptive_spec.engines.hints import KEYS, MAX_TASKS, FlatHints, RecentNumber
 from adaptive_spec.engines.request_table import RequestConstants
 
 MAX_KINDS = 128
-"""Most combinations of LoRA adapter, structured output and task label with a number of their own;
-the least recently used one loses it."""
+"""Most numbered combinations of adapter, structured output and task label (LRU)."""
 
 
 class RequestReader:

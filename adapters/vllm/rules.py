@@ -20,16 +20,16 @@ from adaptive_spec.engines.doctor_rows import Interplay
 
 SUPPORTED, TRIMMING, SHADOW, INERT = "supported", "trimming only", "shadow", "inert"
 
+# Of the others, V1's assert the configured number, and V2's draft that many and drop the rest.
 DEPTH_FOLLOWS = {
     "V1": frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"}),
     "V2": frozenset({"eagle", "eagle3", "mtp"}),
 }
-"""Methods that draft as many tokens as the scheduler asks for, by model runner. Of the others, V1's
-assert that they are asked for the configured number, V2's draft that many and drop the rest."""
+"""Methods that draft as many tokens as the scheduler asks for, by model runner."""
 
+# The runner masks drafts beyond the scheduler's number for every method.
 RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"})
-"""Methods of model runner V2 whose speculators have a model of their own. The runner masks drafts
-beyond the scheduler's number for all of them; those of the others were not executed."""
+"""Executed methods of model runner V2 whose speculators have a model of their own."""
 
 _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 """Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""

@@ -33,9 +33,9 @@ _METHOD = "_initialize_kv_caches"
 ATTRIBUTE = "adaptive_spec_varlen"
 """Name under which `SchedulerConfig` carries `Asked`, then `Varlen`."""
 
+# The drafter's first pass has no full graph then (target_dependent_ar/speculator.py:258).
 PRIOR_PENALTY = 0.02
-"""Extra time of a step whose K differ, relative to an equal one, until steps have been timed: the
-drafter's first pass has no full graph then (target_dependent_ar/speculator.py:258)."""
+"""Extra time of a step whose K differ (ratio), until steps are timed."""
 
 ONE_K = "captured graphs: "
 """Begins the reason for one K per batch."""

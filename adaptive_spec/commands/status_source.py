@@ -19,7 +19,7 @@ from adaptive_spec.errors import DataError
 PATH = "/v1/adaptive_spec"
 KEY_VARIABLE = "VLLM_API_KEY"
 ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
-"""With the admin key the server also names its files, such as the folder of the trace."""
+"""Variable of the admin key, with which the server also names its files."""
 _TIMEOUT_SECONDS = 5.0
 _MOST_BYTES = 1 << 24
 _MOST_CHARACTERS = 300

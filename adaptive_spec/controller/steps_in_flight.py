@@ -22,8 +22,7 @@ from adaptive_spec.step import (
 )
 
 _MOST_IN_FLIGHT = 64
-"""Most steps kept (steps): far more than engines schedule ahead; unreported steps must not pile up.
-"""
+"""Most steps kept (steps); engines schedule far fewer ahead."""
 
 _CONTEXT_ROWS = (
     "slots",

@@ -14,8 +14,9 @@ COLUMNS = (
     *("at", "steps", "requests", "verified", "accepted", "emitted", "measuring", "off", "engine"),
     *("measured", "predicted", "no_speculation", "engine_k", "planned", "depth"),
 )
-"""``at``: Unix seconds. ``steps`` to ``engine``: counts since start; ``requests`` adds up the batch
-of each step, ``measuring``, ``off`` and ``engine`` (the engine's own K) are steps. The others are figures of that moment."""
+"""Units: ``at`` Unix seconds; ``steps`` to ``engine`` counts since start; others of that moment.
+
+``requests`` adds up the batch of each step; ``measuring``, ``off`` and ``engine`` are steps."""
 
 
 class History:

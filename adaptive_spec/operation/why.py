@@ -61,9 +61,8 @@ def _on(numbers: Numbers) -> str:
     if accepted:
         drafts = ", ".join(str(j) for j in range(1, len(accepted) + 1))
         rates = ", ".join(f"{rate:.0%}" for rate in accepted)
-        one = len(accepted) == 1
-        parts.append(f"draft {drafts} is accepted {rates}" if one else
-                     f"drafts {drafts} are accepted {rates}")
+        subject = "draft {} is" if len(accepted) == 1 else "drafts {} are"
+        parts.append(f"{subject.format(drafts)} accepted {rates}")
     if more:
         cost = f"{more['ms']:.2g} ms" if more["ms"] > 0 else "no time"
         draft = "one draft more each" if more["position"] is None else f"draft {more['position']}"

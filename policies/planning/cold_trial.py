@@ -24,8 +24,9 @@ _LARGEST_DRAFTER = 0.5
 """Work of the largest drafter, relative to its target's for as many tokens."""
 _LEAST_REST = 0.1
 """Share of a step at K = 0 that the target takes at least."""
+# By then K and acceptance of the load are known.
 _LEAST_STEPS = 100
-"""Steps of a load before its first step without the drafter: by then K and acceptance are known."""
+"""Steps of a load before its first step without the drafter."""
 _STEPS = 8
 """Steps in a row; the first alone has cost the requests their drafter."""
 _MEMORY_STEPS = 50.0

@@ -12,9 +12,9 @@ from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 FRACTION = 1.0 / 8.0
 """Share of the requests that verify one draft more in a trial of acceptance."""
+# The first draft of a step is dear, the others are cheap.
 FRACTION_OF_NONE = 1.0 / 2.0
-"""The same where nobody else speculates: the first draft in a step is dear and the others are
-cheap."""
+"""That share where no request speculates."""
 
 
 class Explorer:

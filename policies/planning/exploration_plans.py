@@ -18,9 +18,9 @@ from adaptive_spec.policies.step_time.coverage import load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
+# At a fixed depth, the passes' time cannot be told from the rest of a step otherwise.
 _WITHOUT_DRAFTING, _WITHOUT_DRAFTING_PERIOD = 3, 4
-"""Steps of a load without drafting, and the steps between them, where the depth is fixed: the time
-of passes that run in every step cannot be told from that of the rest."""
+"""Steps without drafting per load, and their distance (steps)."""
 
 
 class Explored(NamedTuple):

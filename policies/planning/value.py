@@ -30,7 +30,7 @@ from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepCont
 _LEAST_HORIZON, _HORIZON = 60.0, 500.0
 """Steps in which what a trial tells is of use."""
 _LONG = 10.0
-"""Times as long is of use what a trial tells of the choice to leave the drafter out."""
+"""Factor of the horizon of a trial without the drafter."""
 _LEAST_NET = 0.05
 """Gain of a trial, in steps, below which it is not worth leaving the plan."""
 _PERIOD = 4

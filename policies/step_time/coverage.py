@@ -8,11 +8,12 @@ _ENOUGH_COLD = 2
 """Loads that tell what a drafter's pass takes of its own, and by request."""
 _NEAR = 0.25
 """A mean K this near to a whole one is that K."""
+# Requests near their end verify fewer drafts.
 _NEAR_TOP = 0.85
-"""Share of Kmax from which a mean K counts as Kmax: requests near their end verify fewer drafts."""
+"""Share of Kmax from which a mean K counts as Kmax."""
+# Where outputs are short, nearly every step has as many prompt tokens as decoding requests.
 _PROMPTS = 4
-"""Most prompt tokens of a step that tells a K, over the tokens of its decoding requests. Where
-outputs are short, nearly every step has as many prompt tokens as decoding requests."""
+"""Most prompt tokens per token of decoding requests in a step that times a K."""
 
 
 class TimedLoads:

@@ -32,8 +32,9 @@ from adaptive_spec.step import Capability, FloatArray, StepOutcome
 _SAMPLES = 3
 """Steps to be timed with each K of a load, while few loads are known."""
 _SAMPLES_LATER = 1
+# Two loads tell a step's fixed time from its time per request.
 _KNOWN_LOADS = 2
-"""Loads that, timed with all K, tell the time of a step without requests and by request."""
+"""Completely timed loads after which one sample per K is enough."""
 _SHORTEST, _LONGEST = 1e-6, 60.0
 """Bounds of a measured time (seconds)."""
 _WIDTHS: list[float] = WIDTHS.tolist()

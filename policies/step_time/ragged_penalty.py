@@ -19,7 +19,7 @@ _MEMORY = 64
 _PRIOR_STEPS = 16
 """Weight of the prior, in steps of the rarer kind."""
 _LARGEST_RESIDUAL = 0.5
-"""Bound of one step's T / T^ - 1, so that a stalled step moves little."""
+"""Bound of one step's T / T^ - 1, against stalled steps."""
 _GRID = 200.0
 """Steps of the penalty's value per unit (0.5 percent each): below, a difference is noise."""
 

@@ -13,12 +13,12 @@ import math
 
 from adaptive_spec.policies.switch.break_even import Prospect
 
+# Successive first drafts are alike. A wrong yes costs a spell of speculation.
 _CORRELATION = 3.0
-"""First drafts of one request in successive steps are alike: so many count as one for a drafter,
-where a mistake costs a spell of speculation. Against it a mistake costs one interval."""
+"""First drafts of a request that count as one for a drafter."""
+# With independent drafts a good drafter fails in one probe of 12, and is tried again.
 _ACCEPT, _REJECT = _CORRELATION * math.log(50.0), -math.log(12.0)
-"""A dead drafter passes in at most one probe of 50; a good one fails in about one of 12 with
-independent drafts, and is tried again after the next interval."""
+"""Log likelihood ratios that end a probe: errors of 1/50 and 1/12."""
 _LEAST_TO_MEASURE = 32
 """Drafts verified where only step times are in question."""
 _NEVER, _ALWAYS = 1e-3, 1.0 - 1e-3
