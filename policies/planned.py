@@ -59,7 +59,7 @@ _WRONG = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafts:
-    """What is known of the drafts of a step before the step is planned.
+    """Knowledge of the drafts of a step before the step is planned.
 
     Attributes:
         context: the step as it is to be planned; with two sources, the drafts chosen among them.
@@ -338,7 +338,7 @@ class PlannedPolicy:
             self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Drop the state of ended requests."""
         if self._capability is not None:
             self._acceptance.forget(slots)
             self._modes.ended(len(slots))

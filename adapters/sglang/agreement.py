@@ -59,7 +59,7 @@ class Agreement:
         return self._rank == 0
 
     def all_ready(self, ready: bool, patience: float = PATIENCE_SECONDS) -> bool:
-        """Return whether every rank of the group is ready; all ranks that ask get the same answer.
+        """Return whether every rank of the group is ready, the same answer on all ranks.
 
         Not a collective: a rank that never asks counts as not ready. Over PyTorch's store, which
         all processes share, since a collective that is given up would break SGLang's group. There

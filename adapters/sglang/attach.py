@@ -154,7 +154,7 @@ def _build(
 
 
 def _switch_on(attached: Attached) -> None:
-    """Make SGLang ask our parameters for K."""
+    """Connect the driver to SGLang's adaptive parameters and log the start line."""
     driver = attached.driver
     attached.params.driver = driver
     quieten(lambda: not driver.watching)

@@ -20,7 +20,7 @@ class Decides(Protocol):
 
     @property
     def watching(self) -> bool:
-        """Whether SGLang's own schedule runs and learns as if nobody watched."""
+        """Whether SGLang's own schedule runs and learns as without the plugin."""
         ...
 
     def think(self, batch: Any) -> None:

@@ -43,7 +43,7 @@ FINEST, COARSEST = 8, 24
 
 
 class GraphLadder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is captured, and what the user had asked for.
+    """Captured rungs, and the settings of the user before them.
 
     Attributes:
         values: K with graphs of their own, ascending.
@@ -181,7 +181,7 @@ def schedule_for(values: tuple[int, ...], most: int) -> Schedule:
 
 
 def _stride(values: Iterable[int]) -> int:
-    """What the tokens per request of all rungs have in common."""
+    """Return the greatest common divisor of the tokens per request of all rungs."""
     return math.lcm(*(1 + k for k in values))
 
 

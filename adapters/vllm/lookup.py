@@ -204,7 +204,7 @@ class LookUp:
         )
 
     def forget(self, names: Sequence[str]) -> None:
-        """Requests have ended; what they said stays, if it may be used for others."""
+        """Drop ended requests; their outputs stay if other requests may use them."""
         try:
             for name in names:
                 if self._known.pop(name, None) is not None:

@@ -13,7 +13,7 @@ MAX_KINDS = 128
 
 
 class RequestReader:
-    """Reads requests; numbers what tells them apart.
+    """Reader of a request's constants, which numbers its kind.
 
     A task label gets another number for each LoRA adapter that it comes with, and for structured
     output: what an adapter says, or a grammar allows, is accepted or not for reasons of its own.

@@ -44,7 +44,7 @@ _LOG = logging.getLogger("vllm.adaptive_spec")
 
 
 class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
-    """One per scheduler."""
+    """Driver of the steps of one scheduler."""
 
     controller: Controller
 
@@ -328,7 +328,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
 
     @fail_open
     def weights_changed(self, version: str) -> None:
-        """The target has other weights: what was accepted with the old ones says nothing."""
+        """Start over: acceptance under the old weights does not hold for the new ones."""
         self.controller.start_over(f"weights are now {version!r}")
 
     @fail_open

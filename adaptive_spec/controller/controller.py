@@ -308,7 +308,7 @@ class Controller:
         return self._history.snapshot()
 
     def why(self) -> str:
-        """Return why the last decision is as it is, in words and numbers."""
+        """Return the reason of the last decision in words and numbers."""
         last = self._counters.last_plan()
         if last is None:
             return ""

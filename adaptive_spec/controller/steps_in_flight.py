@@ -70,7 +70,7 @@ class StepInFlight(NamedTuple):
 
     @property
     def to_learn_from(self) -> SpecPlan:
-        """The policy's plan; where another ran, nobody verified drafts that were looked up."""
+        """Return the policy's plan; without looked-up drafts where another plan ran."""
         if self.wanted.from_lookup is None or self.plan.from_lookup is not None:
             return self.wanted
         return msgspec.structs.replace(self.wanted, from_lookup=None)

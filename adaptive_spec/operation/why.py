@@ -34,7 +34,7 @@ def group(mode: str, reason: str) -> str:
 
 
 def sentence(mode: str, reason: str, numbers: Numbers, written: float) -> str:
-    """Return why the last decision is as it is.
+    """Return the reason of the last decision.
 
     Args:
         mode: of the decision, a value of `Mode`.

@@ -92,7 +92,7 @@ def learn(
     prior_variance: float,
     discount: float,
 ) -> tuple[float, float, int, float, float, FloatArray]:
-    """One step's update of the position and request effects, in place.
+    """Update the effects of positions and requests by one step, in place.
 
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
     accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given. Each

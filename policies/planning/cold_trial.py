@@ -39,7 +39,7 @@ _REPLACED = 0.5
 
 
 class ColdTrial:
-    """Asks for steps without the drafter, a few for each doubling of the load."""
+    """Schedule of steps without the drafter, a few for each doubling of the load."""
 
     def __init__(self, capability: Capability, cost: CostModel) -> None:
         self._needed = capability.off_pass and capability.cold_off and not capability.steers_depth
@@ -53,7 +53,7 @@ class ColdTrial:
         self._recovering = False
 
     def due(self, forecast: StepForecast, lifetime: float) -> bool:
-        """This step is to run without the drafter; asked once in each step that speculates.
+        """Whether this step is to run without the drafter; call once per step that speculates.
 
         Args:
             forecast: of the step.

@@ -30,7 +30,7 @@ _PRICE_RATE = 0.1
 
 
 class Chosen(NamedTuple):
-    """What each request may verify.
+    """Drafts that each request may verify, from its source.
 
     Attributes:
         context: the step, with `draft_available` of the source that a request takes.

@@ -37,7 +37,7 @@ class Explorer:
     def extend(
         self, verify: IntArray, available: IntArray, fraction: float = FRACTION
     ) -> tuple[IntArray, FloatArray]:
-        """One draft more for a random fraction of the requests; also their propensities [B]."""
+        """Add a draft for a random fraction of the requests; return K_i and propensities [B]."""
         batch = len(verify)
         if self._capability.level is Level.UNIFORM:
             k = self.deeper(int(verify.max(initial=0)))

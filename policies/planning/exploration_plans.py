@@ -149,5 +149,5 @@ def engine_verify(context: StepContext) -> IntArray:
 def unpredicted(
     context: StepContext, verify: IntArray, depth: int, mode: Mode, reason: str
 ) -> SpecPlan:
-    """A plan that says nothing of what it will bring."""
+    """Return a plan without a prediction."""
     return SpecPlan(step=context.step, verify=verify, draft_depth=depth, mode=mode, reason=reason)

@@ -36,7 +36,7 @@ from adaptive_spec.step import FinishedStep, FloatArray, IntArray, StepContext
 _KEPT = 0.95
 """Share of a request's sums that a step leaves: requests change."""
 _KEPT_OF_ALL = 0.998
-"""The same of the sums over all requests, by request and step."""
+"""Share of the sums over all requests that a request's step leaves."""
 _LEAST_STEPS = 8
 """Steps with the drafter before a request may lose it."""
 # Without it, stretches that copy by chance cost code 0.8 % at one client.
@@ -55,7 +55,7 @@ _MARGIN = 0.01
 
 
 class LookupAlone:
-    """What each request took, and would have taken without the drafter."""
+    """Times of each request with the drafter, and by the look-up alone."""
 
     def __init__(self) -> None:
         self._both, self._alone = floats(0.0), floats(0.0)
@@ -140,7 +140,7 @@ class LookupAlone:
         self._of_known = _KEPT_OF_ALL**count * self._of_known + more_known
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Drop the state of ended requests."""
         for rows in (self._both, self._alone):
             rows.reset(slots)
         self._steps.reset(slots)

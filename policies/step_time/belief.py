@@ -59,7 +59,7 @@ _BEND, _MINOR = 0.5, 0.3
 _FAR = KNOTS.index(192)
 """Last bend that belongs to the slope of prompt tokens as well."""
 _DRIFT, _DRIFT_STEPS = 1e-6, 16
-"""Of a jump's variance, in each step; steps after which it is added."""
+"""Share of a jump's variance that drifts per step; steps between additions."""
 _LEAST_LEVEL, _MOST_LEVEL, _LEVEL_RATE, _LEVEL_DECAY = 1e-7, 1e-2, 0.1, 0.1
 """Relative variance of the level's drift per step: bounds, learning rate, decay."""
 _NOISE, _LEAST_NOISE, _NOISE_RATE, _NOISE_STEPS = 0.03, 0.003, 0.02, 8
@@ -179,7 +179,7 @@ class Belief:
         return seconds, scaled @ self._covariance @ scaled.T, drift
 
     def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
-        """Variance of measured times, relative to `seconds`, with prompts of so many seconds."""
+        """Return the relative variance of step times beside prompts that take `prompts` s."""
         share = prompts / seconds
         return self.noise * (1.0 + share) ** 2 + (_PROMPT_ERROR * share) ** 2
 

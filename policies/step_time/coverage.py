@@ -25,7 +25,7 @@ class TimedLoads:
         self._cold: set[int] = set()
 
     def count(self, outcome: StepOutcome, *, cold: bool = False) -> None:
-        """A step was measured. One of prompts for the most part, or between two K, tells no K.
+        """Count a measured step; steps mostly of prompts, or between two K, count for no K.
 
         `cold`: the drafter was left out.
         """

@@ -78,7 +78,7 @@ class CostModel:
 
     @property
     def ready(self) -> bool:
-        """There is something to predict from."""
+        """Whether at least one step was measured, so that times can be predicted."""
         return self.samples > 0 or self._profile is not None or self.changes > 0
 
     @property
@@ -154,7 +154,7 @@ class CostModel:
         return self.belief.covariance(rows)
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
-        """Take up a step's measured duration; does nothing if it is not a clean measurement.
+        """Learn a step's measured duration, if the measurement is clean.
 
         True if step times have jumped: the belief is wide, and every K counts as untimed again.
         `cold`: the drafter's pass was left out (OFF_COLD).
@@ -202,7 +202,7 @@ class CostModel:
         return self._profile is not None or self._timed.timed_cold(batch_size)
 
     def profile(self) -> CostProfile | None:
-        """What has been learned, as a profile; None before the first step."""
+        """Return the learned step times as a profile; None before the first step."""
         if not self.ready:
             return None
         return as_profile(self.belief.coefficients)

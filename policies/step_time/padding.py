@@ -20,12 +20,12 @@ class Padding:
         self._of_batch: dict[int, FloatArray] = {}
 
     def of(self, tokens: int) -> float:
-        """The size that a step of so many tokens runs with."""
+        """Return the captured size that a step with this number of tokens runs at."""
         place = bisect_left(self._buckets, tokens)
         return float(self._buckets[place] if place < len(self._buckets) else tokens)
 
     def of_batch(self, batch_size: int) -> FloatArray:
-        """The same with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
+        """Return the captured sizes for m = 0..B * Kmax verified drafts: [B * Kmax + 1]."""
         tokens = self._of_batch.get(batch_size)
         if tokens is None:
             if len(self._of_batch) >= _CACHED_BATCHES:

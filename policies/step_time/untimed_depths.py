@@ -9,7 +9,7 @@ from adaptive_spec.policies.step_time.model import CostModel
 
 
 class UntimedDepths:
-    """Says which K to run next so that the cost model gets to know a load.
+    """Order in which K are timed at a load.
 
     Args:
         attempts: times a K is offered at a load, anew after step times have changed. Running it may
@@ -25,7 +25,7 @@ class UntimedDepths:
     def offer(
         self, cost: CostModel, batch_size: int, worthwhile: Callable[[int], bool] | None = None
     ) -> int | None:
-        """The smallest K not timed at this load and `worthwhile`; None if there is none."""
+        """Return the smallest `worthwhile` K that is not timed at this load; None without any."""
         if self._changes != cost.changes:
             self._changes = cost.changes
             self._offered.clear()

@@ -81,7 +81,7 @@ def prospect(
     *,
     expected_gain: float = 0.3,
 ) -> Prospect:
-    """What speculation could bring to a batch whose requests are alike.
+    """Return gain and break-even of speculation for a batch of equal requests.
 
     Args:
         batch_size: B >= 1.

@@ -58,7 +58,7 @@ _ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
 _LEAST_ADVANTAGE = 0.03
 """Mean advantage of plans that ends a probe early and forbids stopping."""
 _ASKING_COSTS = 0.01
-"""Share of a step charged for a drafter without a state whose drafts nobody takes."""
+"""Share of a step that an unused look-up is charged with."""
 # Speculation comes back after half of an interval, or of a request's lifetime, on average.
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 """Staked shares of the gain missed, per probe interval and per lifetime."""
@@ -284,7 +284,7 @@ class ModeMachine:
             self.switches += 1
 
     def _cost_of_coming_back(self) -> float:
-        """Seconds, from OFF_COLD: a probe, and the gain missed until it is made and has effect."""
+        """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
         if self._lost.on_trial and self._has_state:
             # It has not paid yet: the drafter's pass until half of the requests are replaced.
             warm = self._warm_seconds / self._off_seconds

@@ -71,7 +71,7 @@ class ProbeSchedule:
         self.next_probe = min(self.next_probe, max(soonest, now))
 
     def due(self, now: float) -> bool:
-        """It is time for a probe, which is counted as begun."""
+        """Whether a probe is due; a due probe counts as begun."""
         # A clock that jumped back must not postpone the probe for ever.
         jumped = self.next_probe - now > _SLOWEST_PROBE_SECONDS
         if now < self.next_probe and not jumped:

@@ -25,7 +25,7 @@ _NEVER, _ALWAYS = 1e-3, 1.0 - 1e-3
 
 
 class ProbeTest:
-    """First drafts verified in probes, and what follows from them.
+    """Sequential test of the first drafts that probes verify.
 
     Args:
         most_samples: first drafts after which the rate decides.
@@ -45,12 +45,12 @@ class ProbeTest:
         self.expect(outlook)
 
     def expect(self, outlook: Prospect) -> None:
-        """What the acceptance is held against."""
+        """Set the acceptance that the test compares with."""
         self._break_even = min(max(outlook.break_even, _NEVER), _ALWAYS)
         self._worthwhile = min(max(outlook.worthwhile, self._break_even + 0.02), _ALWAYS + 5e-4)
 
     def add(self, samples: int, accepted: int) -> None:
-        """So many first drafts were verified, so many of them accepted."""
+        """Add verified first drafts and the accepted ones among them."""
         self.samples += samples
         self.accepted += accepted
         self.pooled_samples += samples
@@ -82,7 +82,7 @@ class ProbeTest:
         self.pooled_samples = self._pooled_accepted = 0.0
 
     def _pays_in_the_long_run(self) -> bool:
-        """Over probes: clearly above the break-even. It is asked after every probe."""
+        """Whether acceptance over all probes is clearly above the break-even (after each)."""
         samples = self.pooled_samples
         if samples < self._most:
             return False

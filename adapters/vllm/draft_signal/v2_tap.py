@@ -96,14 +96,14 @@ class V2Tap:
         """Called by vLLM with what was accepted: the scheduler learns from it."""
 
     def take(self) -> Callable[[], DraftSignals | None] | None:
-        """What goes with the draft tokens: the round at hand, if it can be there in time."""
+        """Return the signals of the round of these draft tokens, if they arrive in time."""
         if not self._in_time:
             return None
         held, self._awaiting = self._awaiting, None
         return None if held is None else held.signals
 
     def take_verified(self) -> Callable[[], DraftSignals | None] | None:
-        """What goes with a step's results: the round it has verified, unless that has gone.
+        """Return the signals of the round that a step has verified, unless they are gone.
 
         To be called once per step, after its drafts are made.
         """
