@@ -284,7 +284,7 @@ class PlannedPolicy:
             self._acceptance.widen()  # what is known of acceptance is from before it went off
         if not self._modes.probing:
             if _WRONG < self._probe_error < math.inf:
-                # Likewise of step times: K = 0 alone has run since, and tells nothing of drafts.
+                # Step times with drafts are as old: only K = 0 has run since.
                 self._cost.doubt()
                 self._exploring.costs_changed()
             self._probe_error = math.inf

@@ -127,11 +127,11 @@ class LookUp:
         """
         if not self.allowed or time.perf_counter() < self._paused_until:
             return None
-        began = time.thread_time()  # on a busy machine the clock says nothing of the look-up
+        began = time.thread_time()  # CPU time: wall time includes other work
         tokens: list[list[int]] = []
         match: list[int] = []
         made, late = 0, False
-        if self.placement is Placement.RUNNER_V1:  # it knows what the last step has emitted
+        if self.placement is Placement.RUNNER_V1:  # sees the tokens of the last step
             most = np.where(under_way > 0, most, 0)
         try:
             for request, room, ahead in zip(
@@ -184,7 +184,7 @@ class LookUp:
                 if new:
                     self._trees.add_active_response(name, list(new))
                 self._known[name] = held + len(new)
-        except Exception as error:  # likewise
+        except Exception as error:  # fail open: no look-up
             self._give_up("lookup_failed", repr(error))
 
     def _may_copy(self, request: Any) -> bool:
@@ -209,7 +209,7 @@ class LookUp:
             for name in names:
                 if self._known.pop(name, None) is not None:
                     self._trees.stop_request(name)
-        except Exception as error:  # likewise
+        except Exception as error:  # fail open: no look-up
             self._give_up("lookup_failed", repr(error))
 
     def not_copied(self) -> None:

@@ -97,7 +97,7 @@ in_pipeline = _when(
     "pipeline parallelism",
 )
 on_expert_ranks = _when(
-    # Of a dense model each rank is an engine of its own, which says 1 here.
+    # Each rank of a dense model is an engine of its own, with 1 here.
     lambda setup: setup.config.parallel_config.data_parallel_size > 1,
     "data parallelism of a mixture of experts",
 )

@@ -77,7 +77,7 @@ class ColdTrial:
         rest = warm - _LARGEST_DRAFTER * float(forecast.verify_seconds[-1])
         lost = (1.0 - 1.0 / _REMEMBERED_STEPS) * self._lost.get(load, 0.0)
         self._lost[load] = lost = lost + seconds - tokens * max(rest, _LEAST_REST * warm)
-        gain = tokens * warm / seconds - 1.0  # of the plan, over K = 0
+        gain = tokens * warm / seconds - 1.0  # gain of the plan over K = 0
         if steps < _LEAST_STEPS or lost < 0.5 * lifetime * max(gain, 0.0):
             return False
         self._lost[load] = 0.0

@@ -159,7 +159,7 @@ class Value:
             shown[-1, deeper] += some * tried[deeper]
             verified.append(verified[-1] + max(int(some * batch), 1))
             depths.append(min(depth + 1, kmax))
-        cold = capability.cold_off  # no trial, but trials tell whether it is better
+        cold = capability.cold_off  # is no trial; other trials show whether it is better
         if cold:
             by, shown = np.vstack((by, 0.0 * by[-1])), np.vstack((shown, 0.0 * shown[-1]))
             verified.append(0)

@@ -31,7 +31,7 @@ A policy calls, once per step that decodes:
     if machine.probing: verify 1 draft for `machine.probe_requests` requests, draft 1 deep
     machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
     machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
-    machine.scored(samples, accepted)           # likewise: first drafts only
+    machine.scored(samples, accepted)           # first drafts of the probe only
     machine.ended(requests)                     # when requests end
 
 and `prompts_only` in a step without decoding requests. The drafter's pass must run if
@@ -286,7 +286,7 @@ class ModeMachine:
     def _cost_of_coming_back(self) -> float:
         """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
         if self._lost.on_trial and self._has_state:
-            # It has not paid yet: the drafter's pass until half of the requests are replaced.
+            # On trial, the cost is the drafter's pass until half of the requests are replaced.
             warm = self._warm_seconds / self._off_seconds
             return self._schedule.probe_cost + 0.5 * warm * self._lifetime.seconds
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)

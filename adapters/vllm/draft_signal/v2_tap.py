@@ -52,7 +52,7 @@ class V2Tap:
         self._sampled = speculator.draft_logits is not None
         room = (2, int(speculator.max_num_reqs), self._depth)
         self._shown = torch.full(room, torch.nan, dtype=torch.float32, device=speculator.device)
-        # Scheduling ahead, vLLM asks for drafts with a grammar only, past the scheduler's hook.
+        # Scheduling ahead, vLLM fetches drafts for grammars only, past the scheduler's hook.
         ahead = bool(runner.vllm_config.scheduler_config.async_scheduling)
         self._in_time = not ahead and self._shown.device.type == "cpu"
         self._watch_rounds(speculator)

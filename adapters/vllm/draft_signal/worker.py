@@ -90,7 +90,7 @@ class CarriesSignals:
         own = output.get_output
 
         def get_output() -> Any:
-            vars(output).pop("get_output", None)  # it holds the output that holds it
+            vars(output).pop("get_output", None)  # breaks the reference cycle
             results = own()
             self._attach(results, read)
             return results
