@@ -38,8 +38,7 @@ if not __package__:  # run as a file
 
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
-from adaptive_spec.policies.planning.exploration import Explorer
-from adaptive_spec.policies.planning.exploration_plans import Exploring
+from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.step_time.coverage import load_bin
 from adaptive_spec.policies.step_time.model import CostModel

@@ -21,7 +21,6 @@ import math
 
 import numpy as np
 
-from adaptive_spec.policies.planning.exploration import FRACTION
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.step_time.coverage import load_bin
 from adaptive_spec.policies.step_time.model import CostModel
@@ -48,6 +47,11 @@ _UNCERTAIN = 0.05
 """Standard deviation of a step time, relative to another, from where it counts as unknown."""
 _ADMITTED_RATE = 1.0 / 16.0
 
+FRACTION = 1.0 / 8.0
+"""Share of the requests that verify one draft more in a trial of acceptance."""
+FRACTION_OF_NONE = 1.0 / 2.0
+"""The same where nobody else speculates: the first draft in a step is dear and the others are
+cheap."""
 DEEPER = -1
 """A trial of the plan with one draft more for some requests."""
 
