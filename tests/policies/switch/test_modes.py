@@ -282,14 +282,14 @@ def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
 @pytest.mark.slow
 def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "_OVERHEAD", 1.0)
-    probes = {}
+    begun = {}
     for outlook in (OUTLOOK, HOPELESS):
         server = Server(capability(off_pass=False))
         server.outlook = outlook
         server.until(Mode.OFF_COLD)
         server.run(600.0)
-        probes[outlook.gain] = len(server.probing_began)
-    assert 0 < probes[0.0] < 0.5 * probes[0.3]
+        begun[outlook.gain] = len(server.probing_began)
+    assert 0 < begun[0.0] < 0.5 * begun[0.3]
 
 
 @pytest.mark.slow
