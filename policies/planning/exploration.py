@@ -14,7 +14,7 @@ import numpy as np
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import DEEPER, FRACTION, FRACTION_OF_NONE, Value
-from adaptive_spec.policies.step_time.coverage import load_bin
+from adaptive_spec.policies.step_time.model import load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 

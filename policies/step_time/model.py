@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,9 +39,8 @@ from adaptive_spec.policies.step_time.coefficients import (
     features,
     features_of,
 )
-from adaptive_spec.policies.step_time.coverage import TimedLoads, load_bin
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.step import Capability, FloatArray, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _MEMORY = 64
 """Steps of each kind that the means of a load remember."""
@@ -193,14 +193,18 @@ def step_curve(
     return np.maximum(curve, 1e-6, out=curve)
 
 
-_SAMPLES = 3
-"""Steps to be timed with each K of a load, while few loads are known."""
-_SAMPLES_LATER = 1
-_KNOWN_LOADS = 2
-"""Loads that, timed with all K, tell the time of a step without requests and by request."""
+UNSURE = 0.05
+"""Standard deviation of a step time, relative to others, from where it counts as unknown."""
+_ENOUGH_COLD = 2
+"""Loads that tell what a drafter's pass takes of its own, and by request."""
 _SHORTEST, _LONGEST = 1e-6, 60.0
 """Bounds of a measured time (seconds)."""
 _WIDTHS: list[float] = WIDTHS.tolist()
+
+
+def load_bin(batch_size: int) -> int:
+    """Loads within a factor of two count as alike: 1, 2, 3-4, 5-8, ..."""
+    return (batch_size - 1).bit_length()
 
 
 class CostModel:
@@ -221,7 +225,8 @@ class CostModel:
         self._capability = capability
         self._profile = profile
         self.belief = Belief(0.5 * capability.max_draft_tokens)
-        self._timed = TimedLoads(capability)
+        self._timed_cold: set[int] = set()
+        """Loads that a step without the drafter was timed at, by `load_bin`."""
         self._ragged = RaggedPenalty(capability.ragged_penalty)
         self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
@@ -319,7 +324,7 @@ class CostModel:
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
 
-        True if step times have jumped: the belief is wide, and every K counts as untimed again.
+        True if step times have jumped: the belief is wide again.
         `cold`: the drafter's pass was left out (OFF_COLD).
         """
         seconds = outcome.seconds
@@ -332,7 +337,8 @@ class CostModel:
         if self._capability.ragged_penalty and outcome.batch_size > 1:
             seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
-        self._timed.count(outcome, cold=cold)
+        if cold:
+            self._timed_cold.add(load_bin(outcome.batch_size))
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
         if not math.isfinite(float(self.belief.coefficients.sum())):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
@@ -348,21 +354,46 @@ class CostModel:
         self._time_again()
 
     def _time_again(self) -> None:
-        self._timed = TimedLoads(self._capability)
+        self._timed_cold.clear()
         self._profile = None
         self.changes += 1
 
-    def missing_depths(self, batch_size: int) -> list[int]:
-        """The K that steps of this load have not been measured with often enough, ascending."""
-        missing = self._timed.missing(batch_size, _SAMPLES)
-        if not missing:
-            return missing
-        few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
-        return missing if few else self._timed.missing(batch_size, _SAMPLES_LATER)
+    def unsure(
+        self, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
+    ) -> int | None:
+        """The K to run so that step times become known; None if all are, within `UNSURE`.
+
+        It is the K whose time tells most of all times relative to one another; the common level
+        says nothing about which is best.
+
+        Args:
+            context: a step in which every request would verify K drafts, or as many as it has.
+            worthwhile: which of the engine's K are asked about.
+        """
+        ks = list(self._capability.uniform_values)
+        if not self.ready:
+            return next((k for k in ks if worthwhile(k)), None)
+        possible = context.draft_possible
+        steers, deepest = self._capability.steers_depth, self._capability.max_draft_tokens
+        seconds, covariance, _ = self.goodput_covariance(
+            context.batch_size,
+            int(context.context_tokens.sum()),
+            [int(np.minimum(possible, k).sum()) for k in ks],
+            [k if steers else deepest for k in ks],
+        )
+        relative = covariance - covariance.mean(axis=0)
+        unknown = np.diag(relative) - relative.mean(axis=1)
+        told = (relative**2).sum(axis=0) / (np.diag(covariance) + self.belief.error(seconds, 0.0))
+        asked = [n for n, k in enumerate(ks) if worthwhile(k)]
+        if not asked or max(unknown[asked]) <= UNSURE**2:
+            return None
+        return ks[max(asked, key=lambda n: float(told[n]))]
 
     def timed_cold(self, batch_size: int) -> bool:
         """Whether the drafter's time is known at this load even if it runs in every step."""
-        return self._profile is not None or self._timed.timed_cold(batch_size)
+        timed = self._timed_cold
+        known = load_bin(batch_size) in timed or len(timed) >= _ENOUGH_COLD
+        return self._profile is not None or known
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""
