@@ -246,6 +246,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             )
         if self._signals.expected or self._signals.at_hand:
             return
+        if self._lookup is not None and self._by_scheduler:
+            return  # a look-up for the tokens under way would find less than one for the newest
         depth = output.num_spec_tokens_to_schedule
         depth = self._kmax if depth is None else int(depth)
         if self._not_drafted is EVERYBODY:
