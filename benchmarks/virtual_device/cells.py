@@ -96,11 +96,16 @@ def _part(arm: str) -> str:
 
 
 class Curve:
-    """Time over emitted tokens of a run on a device; linear within a step."""
+    """Time over emitted tokens of a run on a device; linear within a step.
 
-    def __init__(self, steps: Sequence[Work], charge: Charge) -> None:
+    With `each`, the time that requests have spent, summed over them: with arrivals in time all arms
+    answer as many tokens per second, but not as fast to each request.
+    """
+
+    def __init__(self, steps: Sequence[Work], charge: Charge, *, each: bool = False) -> None:
+        seconds = [charge.seconds(work) * (work.drafting if each else 1) for work in steps]
         self._tokens = np.cumsum([0, *(work.emitted for work in steps)])
-        self._times = np.cumsum([0.0, *map(charge.seconds, steps)])
+        self._times = np.cumsum([0.0, *seconds])
         self.total = int(self._tokens[-1])
 
     def at(self, tokens: float) -> float:
@@ -137,9 +142,9 @@ def cold_tokens(runs: Mapping[str, Run]) -> float:
     return float(emitted[COLD_STEPS - 1])
 
 
-def figures(run: Run, device: Device, tokens: float) -> Figures:
-    """Price a run on a device; `tokens` are those that `cold` is measured over."""
-    curve = Curve(run.steps, device.charge(run.key.method))
+def figures(run: Run, device: Device, tokens: float, *, each: bool = False) -> Figures:
+    """Price a run on a device; `tokens` are those that `cold` is measured over, `each` as above."""
+    curve = Curve(run.steps, device.charge(run.key.method), each=each)
     requests = max(sum(work.requests for work in run.steps), 1)
     verified = sum(work.tokens - work.requests for work in run.steps)
     decoding = [work for work in run.steps if work.requests]
@@ -213,7 +218,10 @@ def cells(
                         device=name,
                         arms={
                             arm: figures(
-                                run, device_of(parse_arm(run.key.arm), devices[name]), tokens
+                                run,
+                                device_of(parse_arm(run.key.arm), devices[name]),
+                                tokens,
+                                each=bool(load.arrivals),
                             )
                             for arm, run in at_hand.items()
                         },

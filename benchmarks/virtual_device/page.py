@@ -273,6 +273,14 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
             )
         heads = ["drafter", "best static K: over none", "cold / best", "cold / none"]
         yield _table(heads, rows) + "\n"
+    if cells := _of(found, "arrivals"):
+        yield "## Arrivals of a trace\n"
+        yield (
+            "The first requests of a public trace, `--arrivals FILE`, sped up to the mean rate "
+            "that the load names, their bursts kept. Tokens per second of a single request, from "
+            "its arrival to its end, as all arms keep up.\n"
+        )
+        yield _plain(cells).replace("clients", "load", 1) + "\n"
     if cells := _of(found, "policies"):
         yield "## Other policies\n"
         yield "Warm, over the best static K (draft model).\n"

@@ -139,6 +139,8 @@ SECTIONS = {
             (NONE, *STATIC, "varlen", "ladder"),
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
+        # Its loads come with `--arrivals`.
+        Section("arrivals", ("draft_model",), {}, (NONE, *STATIC, GOODPUT)),
         Section(
             "policies",
             ("draft_model",),
@@ -240,7 +242,7 @@ def groups(
                 for load in section.loads():
                     key = section.key(method, arm_name, name, load)
                     # A load whose clients change is measured cold.
-                    learns = warm(arm_name) if arm.adapts and len(load.pieces) == 1 else ""
+                    learns = warm(arm_name) if arm.adapts and len(load.pieces) < 2 else ""
                     task = Task(key=key, load=load, warm=learns)
                     if done.issuperset(task.keys):
                         continue

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.load.trace_files import read_azure
 from benchmarks.bench_pair.prompts import load_prompts
 from demo.traffic import Job, endless_jobs
 
@@ -77,6 +80,21 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             yield Job(job.kind, place, job.prompt, tokens)
 
 
+def traced(path: Path, requests: int, rate: float) -> Load:
+    """Return the first arrivals of a trace in Azure's columns, at so many per second in the mean.
+
+    Raises DataError for another file, or one with fewer requests.
+    """
+    times = [each.arrival for each in itertools.islice(read_azure(path), requests)]
+    if len(times) < requests or not times[-1] > times[0]:
+        raise DataError(f"{path}: fewer than {requests} requests")
+    scale = requests / rate / (times[-1] - times[0])
+    name = path.name.partition(".")[0]
+    return Load(
+        name=f"{name} {rate:g}/s", arrivals=tuple(scale * (time - times[0]) for time in times)
+    )
+
+
 class Answer(NamedTuple):
     """Tokens that a step emitted for a request."""
 
@@ -143,7 +161,9 @@ def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
         sent += 1
 
     while True:
-        if len(recorder.completed) < least_steps:
+        if load.arrivals:
+            pass
+        elif len(recorder.completed) < least_steps:
             total = max(total, sent + load.most_clients)
         elif least_steps:
             total = max(load.requests, min(total, sent))

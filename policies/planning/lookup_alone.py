@@ -19,11 +19,11 @@ look-up ends where the emitted tokens end.
 Sums over a request's last steps, with those of all requests as a prior, tell which is faster. A
 request whose last tokens were found as a long match reads known text: a prompt that was asked
 before, a file that it quotes. It has the sums of such requests as its prior, and where these are
-known it may lose the drafter at once, but for one request in some, which tries the drafter. So may a
-request of new text where requests are so much alike that a trial of n steps is not worth its cost:
-ln(with both / by the look-up alone) of requests has mean m and standard deviation s, a request has
-L steps, and L s u(m / s) < n m, with u as in `adaptive_spec.policies.planning.value`. The
-drafter cannot continue text it has not seen, so requests of a step without its pass are without
+known it may lose the drafter at once, but for one request in some, which tries the drafter. So may
+a request of new text where requests are so much alike that a trial of n steps is not worth its
+cost: ln(with both / by the look-up alone) of requests has mean m and standard deviation s, a
+request has L steps, and L s u(m / s) < n m, with u as in `adaptive_spec.policies.planning.value`.
+The drafter cannot continue text it has not seen, so requests of a step without its pass are without
 its drafts to their end. The pass is left out only where every decoding request is faster alone, and
 no prompt is due. The hazards come from finished steps, so outputs keep their distribution.
 """

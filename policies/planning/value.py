@@ -167,6 +167,10 @@ class Value:
         seconds, times, drift = cost.goodput_covariance(
             batch, int(sum(context.context_tokens.tolist())), verified, depths
         )
+        if context.shared_seconds:
+            part = seconds / (seconds + context.shared_seconds)
+            seconds = seconds + context.shared_seconds
+            times, drift = times * np.outer(part, part), drift * np.outer(part, part)
         tokens = batch + by.sum(axis=1)
         value = np.log(tokens / seconds)
         gap = np.maximum(value[star] - value, 0.0)
