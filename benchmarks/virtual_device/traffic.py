@@ -86,13 +86,11 @@ def traced(path: Path, requests: int, rate: float) -> Load:
     Raises DataError for another file, or one with fewer requests.
     """
     times = [each.arrival for each in itertools.islice(read_azure(path), requests)]
-    if len(times) < requests or not times[-1] > times[0]:
+    if len(times) < requests or not times[-1]:
         raise DataError(f"{path}: fewer than {requests} requests")
-    scale = requests / rate / (times[-1] - times[0])
-    name = path.name.partition(".")[0]
-    return Load(
-        name=f"{name} {rate:g}/s", arrivals=tuple(scale * (time - times[0]) for time in times)
-    )
+    scale = requests / rate / times[-1]
+    name = f"{path.name.partition('.')[0]} {rate:g}/s"
+    return Load(name=name, arrivals=tuple(scale * time for time in times))
 
 
 class Answer(NamedTuple):
