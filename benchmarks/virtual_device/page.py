@@ -266,6 +266,7 @@ TABLES = (
     Table(("eagle",), "EAGLE", "", PLAIN),
     Table(("suffix",), "Suffix decoding, against its own K (Kmax 6)", "", PLAIN),
     Table(("async",), "Asynchronous scheduling", "", PLAIN),
+    Table(("v2",), "Model runner V2, its kernels in Triton's interpreter", "", PLAIN),
     Table(
         ("kinds",),
         "One kind of text at a time, 16 clients",

@@ -23,7 +23,7 @@ from .arms import (
 )
 from .device import DEVICES, Device, Graphs
 from .runs import RunKey
-from .setup import SGLANG, V1, V1_ASYNC, Setup
+from .setup import SGLANG, V1, V1_ASYNC, V2, Setup
 from .traffic import MIXED, Load
 from .worker import Task
 
@@ -157,6 +157,8 @@ SECTIONS = {
             (NONE, *STATIC, GOODPUT),
             engine=V1_ASYNC,
         ),
+        # A step takes a fifth of a second or more in Triton's interpreter.
+        Section("v2", ("draft_model",), {4: 16}, (NONE, "k1", "k3", "k5", GOODPUT), engine=V2),
         Section(
             "sampled",
             ("draft_model",),
