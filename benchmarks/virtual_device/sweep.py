@@ -29,6 +29,7 @@ from .worker import Task
 
 REQUESTS = {1: 24, 4: 64, 16: 160, 64: 384, 128: 640, 256: 1024}
 """Requests of a closed loop by number of clients: 120 steps or more with K = 3."""
+FEW_LOADS = {n: REQUESTS[n] for n in (1, 16, 64)}
 QUICK_REQUESTS = {1: 8, 16: 96, 64: 192}
 MOST_CLIENTS = 256
 LADDER = rungs(KMAX, (), most=MOST_CLIENTS)
@@ -144,16 +145,16 @@ SECTIONS = {
         Section(
             "policies",
             ("draft_model",),
-            {n: REQUESTS[n] for n in (1, 16, 64)},
+            FEW_LOADS,
             (NONE, *STATIC, *(f"policy:{name}" for name in POLICIES)),
         ),
-        Section("eagle", ("eagle",), REQUESTS, (NONE, *STATIC, GOODPUT), TWO_DEVICES),
+        Section("eagle", ("eagle",), FEW_LOADS, (NONE, *STATIC, GOODPUT), TWO_DEVICES),
         # vLLM's proposer refuses every K but the configured one.
-        Section("suffix", ("suffix",), REQUESTS, (NONE, f"k{KMAX}", GOODPUT), TWO_DEVICES),
+        Section("suffix", ("suffix",), FEW_LOADS, (NONE, f"k{KMAX}", GOODPUT), TWO_DEVICES),
         Section(
             "async",
             ("draft_model",),
-            {n: REQUESTS[n] for n in (1, 16, 64)},
+            FEW_LOADS,
             (NONE, *STATIC, GOODPUT),
             engine=V1_ASYNC,
         ),
@@ -162,8 +163,8 @@ SECTIONS = {
         Section(
             "sampled",
             ("draft_model",),
-            {n: REQUESTS[n] for n in (1, 16, 64)},
-            (NONE, *STATIC, GOODPUT),
+            {n: REQUESTS[n] for n in (16, 64)},
+            (NONE, *STATIC[:4], GOODPUT),
             temperature=0.8,
             seeds=(7, 8, 9),
         ),

@@ -56,6 +56,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """The largest number of clients; of arrivals, of requests."""
         return max((clients for clients, _ in self.pieces), default=len(self.arrivals))
 
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(job.max_tokens for job in itertools.islice(self.jobs(), self.requests))
+
     def clients_after(self, sent: int) -> int:
         """The number of clients once so many requests were sent."""
         ends = itertools.accumulate(requests for _, requests in self.pieces)
