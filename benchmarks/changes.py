@@ -38,11 +38,9 @@ if not __package__:  # run as a file
 
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
-from adaptive_spec.policies.planning.exploration import Explorer
-from adaptive_spec.policies.planning.exploration_plans import Exploring
+from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.value import Value
-from adaptive_spec.policies.step_time.coverage import load_bin
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.step import Capability, FloatArray
 from benchmarks.policy_loop import KMAX, World, run

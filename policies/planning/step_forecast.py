@@ -8,9 +8,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.admission_kernels import value_of
-from adaptive_spec.policies.planning.best_plan_kernel import best_plan
-from adaptive_spec.policies.planning.planner import Admission, best_admission, depths_of, is_ragged
+from adaptive_spec.policies.planning.planner import (
+    Admission,
+    best_admission,
+    best_plan,
+    depths_of,
+    is_ragged,
+    value_of,
+)
 from adaptive_spec.policies.planning.throughput_weights import token_worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect

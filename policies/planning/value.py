@@ -21,10 +21,8 @@ import math
 
 import numpy as np
 
-from adaptive_spec.policies.planning.exploration import FRACTION
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.step_time.coverage import load_bin
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import UNSURE, CostModel, load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
 
 _LEAST_HORIZON, _HORIZON = 60.0, 500.0
@@ -44,10 +42,13 @@ _LEAST_EVIDENCE, _MOST_EVIDENCE = 20, 1000
 """Observations of a position that count after acceptance has changed, and at most."""
 _MOSTLY_PROMPTS = 4
 """Prompt tokens over most drafts from which a step tells of prompts alone."""
-_UNCERTAIN = 0.05
-"""Standard deviation of a step time, relative to another, from where it counts as unknown."""
 _ADMITTED_RATE = 1.0 / 16.0
 
+FRACTION = 1.0 / 8.0
+"""Share of the requests that verify one draft more in a trial of acceptance."""
+FRACTION_OF_NONE = 1.0 / 2.0
+"""The same where nobody else speculates: the first draft in a step is dear and the others are
+cheap."""
 DEEPER = -1
 """A trial of the plan with one draft more for some requests."""
 
@@ -129,7 +130,7 @@ class Value:
             [*depths, best.draft_depth if steers else kmax],
         )
         variance = np.diag(times) + times[-1, -1] - 2.0 * times[-1]
-        return [k for k, each in zip(ks, variance, strict=False) if each > _UNCERTAIN**2]
+        return [k for k, each in zip(ks, variance, strict=False) if each > UNSURE**2]
 
     def _search(self, forecast: StepForecast, evidence: FloatArray, horizon: float) -> int | None:
         context, cost, best = forecast.context, self.cost, forecast.best

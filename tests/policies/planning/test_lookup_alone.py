@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec import Mode
-from adaptive_spec.policies.planning.lookup_alone import LookupAlone
+from adaptive_spec.policies.planning.draft_sources import LookupAlone
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import FinishedStep, FloatArray, SpecPlan, StepContext, StepOutcome
 from tests.policies.planning.test_plans import context
