@@ -143,6 +143,9 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             has one source of drafts.
         lookup_match: [B] tokens of context that the copied drafts' source agrees with; 0 without
             drafts, None as above.
+        shared_seconds: seconds of other work that a step costs whatever its K, as where requests
+            that end in it are followed by prompts in a step of their own; no part of the step's
+            duration.
         now: monotonic clock of the deciding process, seconds.
     """
 
@@ -166,6 +169,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     kv_draft_limit: IntArray | None = None
     lookup_available: IntArray | None = None
     lookup_match: IntArray | None = None
+    shared_seconds: float = 0.0
     now: float = 0.0
 
     @property

@@ -232,7 +232,7 @@ class PlannedPolicy:
             timed = None if drafts.without_drafter else self._timed(forecast)
             plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
-            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            seconds = forecast.compared_seconds(plan)
             self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
         if late is not None and plan.mode is Mode.ON and timed is None:
             plan = self._tpot.raised(plan, forecast, late)
@@ -259,7 +259,7 @@ class PlannedPolicy:
             tokens = forecast.context.batch_size + value_of(choice.survival, verify)
         plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
         if tokens is not None:
-            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            seconds = forecast.compared_seconds(plan)
             better = tokens / forecast.best_tokens * forecast.best.seconds / seconds
             self._exploring.value.ran(math.log(better))
         return plan

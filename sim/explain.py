@@ -212,6 +212,7 @@ class _Comparison:
         believed = forecast.seconds_of(
             drafts, outcome.draft_depth, mode, ragged=is_ragged(outcome.verified)
         )
+        believed -= logged.context.shared_seconds
         if not outcome.prefill_tokens and not math.isnan(outcome.seconds):
             self._steps.append((drafts > 0, believed, outcome.seconds))
         survival = forecast.survival
