@@ -83,6 +83,7 @@ class ContextBuilder:
             waiting=len(self._scheduler.waiting_queue),
             kv_free_tokens=free,
             kv_total_tokens=total,
+            opted_out=table.opted_out(slots),
             now=now,
         )
 

@@ -167,7 +167,7 @@ class Value:
         seconds, times, drift = cost.goodput_covariance(
             batch, int(sum(context.context_tokens.tolist())), verified, depths
         )
-        tokens = batch + by.sum(axis=1)
+        tokens = forecast.taking_part + by.sum(axis=1)
         value = np.log(tokens / seconds)
         gap = np.maximum(value[star] - value, 0.0)
         gap[:star] += max(self._admitted, 0.0)
