@@ -83,7 +83,8 @@ def test_only_clients_who_want_no_drafts_have_opted_out() -> None:
     slots = driver._planned.context.slots
     driver._builder._table.stop_drafting(slots[:1])  # as for a request without the drafter's state
     for opted_out in (driver._planned.context.opted_out, driver._builder._table.opted_out(slots)):
-        assert opted_out is not None and opted_out.tolist() == [False, True, False]
+        assert opted_out is not None
+        assert opted_out.tolist() == [False, True, False]
     assert driver._builder._table.opted_out(slots[::2]) is None
 
 

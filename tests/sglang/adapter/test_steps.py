@@ -198,7 +198,8 @@ def test_clients_who_want_no_drafts_have_opted_out() -> None:
     for _ in range(3):
         loop.turn()
     opted_out = policy.contexts[-1].opted_out
-    assert opted_out is not None and opted_out.tolist() == [True, False]
+    assert opted_out is not None
+    assert opted_out.tolist() == [True, False]
 
 
 def test_kv_pressure_takes_k_to_zero_and_back() -> None:
