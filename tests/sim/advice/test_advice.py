@@ -100,9 +100,9 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
 
     def record(clients: int) -> Path:
         folder = tmp_path / str(clients)
-        server(
-            closed_load(clients), RandomK(clients), trace_directory=str(folder), **pipeline
-        ).run(max_tokens=1500 * clients)
+        server(closed_load(clients), RandomK(clients), trace_directory=str(folder), **pipeline).run(
+            max_tokens=1500 * clients
+        )
         return folder
 
     traces = [record(4), record(8)]
