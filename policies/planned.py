@@ -233,8 +233,8 @@ class PlannedPolicy:
             timed = None if drafts.without_drafter else self._timed(forecast)
             plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
-            seconds = plan.predicted_seconds - forecast.prefill_seconds
-            self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+            seconds = forecast.compared_seconds(plan)
+            self._modes.ran(seconds=seconds, tokens=forecast.counted(plan.predicted_tokens))
         if late is not None and plan.mode is Mode.ON and timed is None:
             plan = self._tpot.raised(plan, forecast, late)
         return plan
@@ -260,8 +260,9 @@ class PlannedPolicy:
             tokens = forecast.context.batch_size + value_of(choice.survival, verify)
         plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
         if tokens is not None:
-            seconds = plan.predicted_seconds - forecast.prefill_seconds
-            better = tokens / forecast.best_tokens * forecast.best.seconds / seconds
+            seconds = forecast.compared_seconds(plan)
+            better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
+            better *= forecast.best.seconds / seconds
             self._exploring.value.ran(math.log(better))
         return plan
 
@@ -338,7 +339,10 @@ class PlannedPolicy:
             self._probe_error = min(self._probe_error, error)
         heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0
         if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
-            self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
+            surplus = float(outcome.emitted.mean()) - predicted / outcome.batch_size
+            if (rows := step.context.taking_part) is not None:  # the others emit what they must
+                surplus *= len(rows) / np.count_nonzero(rows)
+            self._modes.emitted(surplus)
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""

@@ -35,10 +35,12 @@ Optional columns:
 ``temperature``      sampling temperatures, where one is above 0
 ``task``             number of the task label, -1 without one, where one has a label
 ``tpot_target``      seconds, null without one, where one has a target
+``opted_out``        the client wants no speculation, where one client does
 ``confidence``       maximum draft probability by position, null where unknown
 ``entropy``          entropy of the draft distribution in nats, likewise
 ``late_confidence``  confidence that came with the outcome, too late for the plan
 ``late_entropy``     likewise
+``shared_seconds``   seconds of other work that the step cost, where there was some
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
 ``why``              why the latest decision is as it is, in words, in every 32nd line
@@ -258,6 +260,10 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
         columns["task"] = context.task.tolist()
     if np.isfinite(context.tpot_target).any():
         columns["tpot_target"] = _nullable(context.tpot_target, 6)
+    if context.shared_seconds:
+        columns["shared_seconds"] = round(context.shared_seconds, 9)
+    if context.opted_out is not None and context.opted_out.any():
+        columns["opted_out"] = context.opted_out.tolist()
     for name, digits in (("confidence", 4), ("entropy", 3)):
         in_time, late = getattr(context, name), getattr(outcome, name)
         if in_time is not None:

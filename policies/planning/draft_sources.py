@@ -31,14 +31,18 @@ look-up ends where the emitted tokens end.
 Sums over a request's last steps, with those of all requests as a prior, tell which is faster. A
 request whose last tokens were found as a long match reads known text: a prompt that was asked
 before, a file that it quotes. It has the sums of such requests as its prior, and where these are
-known it may lose the drafter at once, but for one request in some, which tries the drafter. The
-drafter cannot continue text it has not seen, so requests of a step without its pass are without
+known it may lose the drafter at once, but for one request in some, which tries the drafter. So may
+a request of new text where requests are so much alike that a trial of n steps is not worth its
+cost: ln(with both / by the look-up alone) of requests has mean m and standard deviation s, a
+request has L steps, and L s u(m / s) < n m, with u as in `adaptive_spec.policies.planning.value`.
+The drafter cannot continue text it has not seen, so requests of a step without its pass are without
 its drafts to their end. The pass is left out only where every decoding request is faster alone, and
 no prompt is due. The hazards come from finished steps, so outputs keep their distribution.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -48,6 +52,7 @@ from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
 from adaptive_spec.policies.acceptance.model import survival_of
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast
+from adaptive_spec.policies.planning.value import unit_loss
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level, StepContext
 
@@ -66,7 +71,9 @@ _KNOWN_STEPS = 32.0
 """Such requests' steps with the drafter before others lose it at once."""
 # Without these, steps would tell nothing of the drafter any more.
 _TRIED = 8
-"""Requests of known text per one that keeps the drafter for `_LEAST_STEPS`."""
+"""Requests per one of those that may lose the drafter at once that keeps it a while."""
+_LEAST_REQUESTS, _KEPT_REQUESTS = 8.0, 0.95
+"""Requests that try the drafter before others need not, and their decay."""
 # The more requests there are, the sooner a new one needs the drafter's pass again.
 _MARGIN = 0.01
 """Least relative gain, per further decoding request, for leaving the drafter out."""
@@ -85,6 +92,14 @@ class LookupAlone:
         self._of_known = np.zeros(3)
         """Sums over the steps of known text: with both, by the look-up alone, steps."""
         self._copied = np.array((0.0, 1.0))
+        self._age = integers(0)
+        self._trusting = integers(0)
+        """By slot: 1 where other requests have settled it for this one."""
+        self._begun = 0
+        self._ended = np.zeros(2)
+        """Sums over requests that have ended: number, steps."""
+        self._gains = np.zeros(3)
+        """Sums over requests that tried the drafter: number, gain of leaving it, its square."""
 
     def pays(self, context: StepContext) -> bool:
         """Whether this step leaves the drafter's pass out. If so, all its requests are given up."""
@@ -94,6 +109,7 @@ class LookupAlone:
         if not (capability.off_pass and capability.cold_off and capability.steers_depth):
             return False
         slots = context.slots
+        self._begin(slots)
         self._meet_known_text(slots, context)
         if context.prefill_tokens or context.waiting:
             return False
@@ -104,6 +120,9 @@ class LookupAlone:
             known = self._known_text[slots]
             prior[:, known > 0] = (self._of_known[:2] / self._of_known[1])[:, None]
             enough |= known == 1
+        trusting = self._trusting[slots] == 1
+        prior[:, trusting & (self._known_text[slots] == 0)] = ((math.exp(self._mean_gain),), (1.0,))
+        enough |= trusting
         both, alone = self._both[slots], self._alone[slots]
         both, alone = both + _PRIOR_STEPS * prior[0], alone + _PRIOR_STEPS * prior[1]
         better = enough & (both > (1.0 + _MARGIN * (len(slots) - 1)) * alone)
@@ -159,11 +178,38 @@ class LookupAlone:
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""
+        for slot in slots[self._age[slots] > 0]:
+            self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(self._age[slot]))
+            if self._steps[slot] >= _LEAST_STEPS:
+                gain = math.log(float(self._both[slot] / self._alone[slot]))
+                self._gains = _KEPT_REQUESTS * self._gains + (1.0, gain, gain * gain)
         for rows in (self._both, self._alone):
             rows.reset(slots)
-        self._steps.reset(slots)
-        self._given_up.reset(slots)
-        self._known_text.reset(slots)
+        for counts in (self._steps, self._given_up, self._known_text, self._age, self._trusting):
+            counts.reset(slots)
+
+    @property
+    def _mean_gain(self) -> float:
+        """Mean of ln(with both / by the look-up alone) over requests that tried the drafter."""
+        return float(self._gains[1] / max(self._gains[0], 1.0))
+
+    @property
+    def _settled(self) -> bool:
+        """Whether a trial of the drafter by one request more is not worth its cost."""
+        count, mean = float(self._gains[0]), self._mean_gain
+        if count < _LEAST_REQUESTS or mean <= 0.0:
+            return False
+        spread = math.sqrt(max(float(self._gains[2]) / count - mean * mean, 1e-12))
+        lifetime = float(self._ended[1] / self._ended[0])
+        found = spread * float(unit_loss(np.array(mean / spread)))
+        return lifetime * found < _LEAST_STEPS * mean
+
+    def _begin(self, slots: IntArray) -> None:
+        """Count a step of these requests; of a new one, decide whether it tries the drafter."""
+        self._age[slots] += 1
+        for slot in slots[self._age[slots] == 1]:
+            self._begun += 1
+            self._trusting[slot] = int(self._settled and self._begun % _TRIED > 0)
 
     def _meet_known_text(self, slots: IntArray, context: StepContext) -> None:
         """Note the requests that have come to known text; they remain such to their end."""

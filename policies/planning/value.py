@@ -168,7 +168,11 @@ class Value:
         seconds, times, drift = cost.goodput_covariance(
             batch, int(sum(context.context_tokens.tolist())), verified, depths
         )
-        tokens = batch + by.sum(axis=1)
+        if context.shared_seconds:
+            part = seconds / (seconds + context.shared_seconds)
+            seconds = seconds + context.shared_seconds
+            times, drift = times * np.outer(part, part), drift * np.outer(part, part)
+        tokens = forecast.taking_part + by.sum(axis=1)
         value = np.log(tokens / seconds)
         gap = np.maximum(value[star] - value, 0.0)
         gap[:star] += max(self._admitted, 0.0)
@@ -194,7 +198,7 @@ class Value:
         longest = np.full(len(gap), horizon)
         if cold:
             longest[-1] *= _LONG
-        each = change * _unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
+        each = change * unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
         gain = each.max(axis=1)  # [n, E]
         lost = seconds / seconds[star] - tokens / tokens[star]
         lost[:star] += max(self._admitted, 0.0)
@@ -211,7 +215,7 @@ class Value:
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _unit_loss(distance: FloatArray) -> FloatArray:
+def unit_loss(distance: FloatArray) -> FloatArray:
     """E max(z - distance, 0) of a standard normal z."""
     density = np.exp(-0.5 * distance * distance) / math.sqrt(2.0 * math.pi)
     result: FloatArray = density - distance * 0.5 * (1.0 - _erf(distance / math.sqrt(2.0)))
