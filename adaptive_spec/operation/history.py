@@ -10,13 +10,12 @@ from typing import Any
 _SECONDS = 1.0
 _MOST_ROWS = 600
 
+# ``requests`` adds up the batch of each step; ``measuring``, ``off`` and ``engine`` are steps.
 COLUMNS = (
     *("at", "steps", "requests", "verified", "accepted", "emitted", "measuring", "off", "engine"),
     *("measured", "predicted", "no_speculation", "engine_k", "planned", "depth"),
 )
-"""Units: ``at`` Unix seconds; ``steps`` to ``engine`` counts since start; others of that moment.
-
-``requests`` adds up the batch of each step; ``measuring``, ``off`` and ``engine`` are steps."""
+"""``at`` in Unix seconds; ``steps`` to ``engine`` count since start; others of that moment."""
 
 
 class History:

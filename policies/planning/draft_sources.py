@@ -71,7 +71,7 @@ _KNOWN_STEPS = 32.0
 """Such requests' steps with the drafter before others lose it at once."""
 # Without these, steps would tell nothing of the drafter any more.
 _TRIED = 8
-"""Requests per one of those that may lose the drafter at once that keeps it a while."""
+"""Of requests that may lose the drafter at once, one in `_TRIED` keeps it."""
 _LEAST_REQUESTS, _KEPT_REQUESTS = 8.0, 0.95
 """Requests that try the drafter before others need not, and their decay."""
 # The more requests there are, the sooner a new one needs the drafter's pass again.
