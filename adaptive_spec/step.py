@@ -144,6 +144,9 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             has one source of drafts.
         lookup_match: [B] tokens of context that the copied drafts' source agrees with; 0 without
             drafts, None as above.
+        shared_seconds: seconds of other work that a step costs whatever its K, as where requests
+            that end in it are followed by prompts in a step of their own; no part of the step's
+            duration.
         opted_out: [B] the client wants no speculation for this request; None where nobody does.
         now: monotonic clock of the deciding process, seconds.
     """
@@ -168,6 +171,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     kv_draft_limit: IntArray | None = None
     lookup_available: IntArray | None = None
     lookup_match: IntArray | None = None
+    shared_seconds: float = 0.0
     opted_out: BoolArray | None = None
     now: float = 0.0
 

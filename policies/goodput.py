@@ -3,9 +3,16 @@
 `adaptive_spec.policies.planned` says how a step is planned. Here: acceptance learned online
 (`policies.acceptance.model`), detection of changes in it (`policies.acceptance.change_detection`),
 the choice between two sources of drafts, and the use of the drafter's confidence: drafts are
-admitted by confidence, at prices the planner has set (`policies.planning.confidence_admission`).
+admitted by confidence, at prices the planner has set.
 
-Apart from that, everything a decision uses comes from finished rounds, so outputs keep their
+**Admission by confidence.** The planner sets the price of a verified draft from finished rounds:
+the tokens it has to bring (goodput of the plan times seconds). Position j of request i is admitted
+iff w_i s_ij reaches the price, with s_ij the survival given the confidences up to j. The survival
+only ever falls along j and prices never do, so the first position that fails ends the request's
+drafts.
+
+Admission of (i, j) uses the request's confidences at 1..j, and prices that are older than the
+round. Everything else that a decision uses comes from finished rounds. So outputs keep their
 distribution however drafts are sampled.
 """
 
@@ -20,9 +27,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
 from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.confidence_admission import ConfidenceAdmission
-from adaptive_spec.policies.planning.draft_sources import DraftSources
-from adaptive_spec.policies.planning.lookup_alone import LookupAlone
+from adaptive_spec.policies.planning.draft_sources import DraftSources, LookupAlone
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import (
@@ -34,6 +39,43 @@ from adaptive_spec.step import (
     Mode,
     StepContext,
 )
+
+
+class ConfidenceAdmission:
+    """Admits drafts at hand by their confidence.
+
+    Attributes:
+        late: the engine reports the drafter's confidence only after the drafts were verified.
+    """
+
+    def __init__(self, acceptance: AcceptanceModel) -> None:
+        self._acceptance = acceptance
+        self.late = False
+
+    @property
+    def useful(self) -> bool:
+        """Whether confidence predicts acceptance and arrives in time."""
+        return self._acceptance.informative and not self.late
+
+    def admit(
+        self, forecast: StepForecast, hazard: FloatArray, signal: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
+        """Return [B] drafts to verify, and the survival [Kmax, B] given their confidence.
+
+        Args:
+            forecast: of this step.
+            hazard: [Kmax, B] by history.
+            signal: [Kmax, B] confidences of the drafts at hand.
+        """
+        context = forecast.context
+        survival = survival_of(
+            self._acceptance.hazard_given(signal, hazard, context.slots, context.task)
+        )
+        worth = survival if forecast.weights is None else survival * forecast.weights
+        prices = forecast.verify_prices()
+        verify = np.minimum(context.draft_available, (worth >= prices[:, None]).sum(axis=0))
+        return verify, survival
+
 
 _LOOK_PERIOD = 16
 """Steps between looks at the drafter's confidence, where history and prices say not to draft."""

@@ -5,7 +5,7 @@ One step, read top to bottom:
 1. look: `Acceptance.look` says how probable it is that each draft is accepted;
 2. forecast: tokens and seconds of every plan, and the best one (`planning.step_forecast`);
 3. switch: is speculation on, warm or cold (`switch.modes`)?
-4. value: is a step due that measures something (`planning.exploration_plans`)?
+4. value: is a step due that measures something (`planning.value`)?
 5. plan: the best plan, among the drafts at hand as the acceptance model chooses them.
 
 A finished step goes the other way: acceptance, step times, switch. `goodput`, `regression` and
@@ -24,15 +24,18 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.admission_kernels import value_of
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
-from adaptive_spec.policies.planning.explanation import best_uniform, explanation
-from adaptive_spec.policies.planning.exploration import Explorer
-from adaptive_spec.policies.planning.exploration_plans import Exploring, engine_verify, unpredicted
+from adaptive_spec.policies.planning.explanation import Worth, best_uniform, explanation
+from adaptive_spec.policies.planning.exploration import (
+    Explorer,
+    Exploring,
+    engine_verify,
+    unpredicted,
+)
+from adaptive_spec.policies.planning.planner import value_of
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
-from adaptive_spec.policies.planning.worth import Worth
 from adaptive_spec.policies.step_time.belief import SavedBelief
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
@@ -229,7 +232,7 @@ class PlannedPolicy:
             timed = None if drafts.without_drafter else self._timed(forecast)
             plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
-            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            seconds = forecast.compared_seconds(plan)
             self._modes.ran(seconds=seconds, tokens=forecast.counted(plan.predicted_tokens))
         if late is not None and plan.mode is Mode.ON and timed is None:
             plan = self._tpot.raised(plan, forecast, late)
@@ -256,7 +259,7 @@ class PlannedPolicy:
             tokens = forecast.context.batch_size + value_of(choice.survival, verify)
         plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
         if tokens is not None:
-            seconds = plan.predicted_seconds - forecast.prefill_seconds
+            seconds = forecast.compared_seconds(plan)
             better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
             better *= forecast.best.seconds / seconds
             self._exploring.value.ran(math.log(better))

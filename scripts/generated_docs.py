@@ -19,11 +19,15 @@ import compatibility
 import msgspec
 import validation_tables
 
+from adaptive_spec.adapters.sglang import rules as sglang_rules
 from adaptive_spec.adapters.sglang import versions as sglang_versions
+from adaptive_spec.adapters.tensorrt_llm import rules as tensorrt_llm_rules
 from adaptive_spec.adapters.tensorrt_llm import versions as tensorrt_llm_versions
-from adaptive_spec.adapters.vllm import facts, rules, versions
+from adaptive_spec.adapters.vllm import facts, versions
+from adaptive_spec.adapters.vllm import rules as vllm_rules
 from adaptive_spec.commands.doctor import PolicyReport, installed_policies
 from adaptive_spec.config import Config
+from adaptive_spec.engines.rules import markdown_table
 from adaptive_spec.operation import metrics
 from adaptive_spec.policies.goodput import GoodputOptions
 
@@ -48,12 +52,18 @@ def tables() -> dict[str, dict[str, str]]:
             "goodput": config_table(GoodputOptions, "options."),
             "policies": policy_table(),
         },
-        "docs/sglang.md": {"versions": sglang_versions.VERSIONS.markdown()},
-        "docs/tensorrt_llm.md": {"versions": tensorrt_llm_versions.VERSIONS.markdown()},
+        "docs/sglang.md": {
+            "interplay": markdown_table(sglang_rules.RULES),
+            "versions": sglang_versions.VERSIONS.markdown(),
+        },
+        "docs/tensorrt_llm.md": {
+            "interplay": markdown_table(tensorrt_llm_rules.RULES),
+            "versions": tensorrt_llm_versions.VERSIONS.markdown(),
+        },
         "docs/validation.md": validation_tables.sections(),
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
-            "interplay": rules.markdown_table(),
+            "interplay": markdown_table(vllm_rules.RULES),
             "versions": versions.VERSIONS.markdown(),
         },
     }

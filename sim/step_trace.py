@@ -57,6 +57,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     temperature: list[float] | None = None
     task: list[int] | None = None
     tpot_target: list[float | None] | None = None
+    shared_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     opted_out: list[bool] | None = None
     confidence: Signal | None = None
     entropy: Signal | None = None

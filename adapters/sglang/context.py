@@ -38,6 +38,7 @@ class ContextBuilder:
         asked: int,
         under_way: Collection[str | None],
         certainty: Certainty | None,
+        shared_seconds: float = 0.0,
     ) -> StepContext:
         """Return the context of a decode batch that is about to run.
 
@@ -55,6 +56,7 @@ class ContextBuilder:
             asked: draft depth of the plan before.
             under_way: requests whose last step has no results yet.
             certainty: of the first drafts, if it is known.
+            shared_seconds: that a step costs besides its own.
         """
         slot_of = self.slot_of
         rows: IntArray = np.array(
@@ -83,6 +85,7 @@ class ContextBuilder:
             waiting=len(self._scheduler.waiting_queue),
             kv_free_tokens=free,
             kv_total_tokens=total,
+            shared_seconds=shared_seconds,
             opted_out=table.opted_out(slots),
             now=now,
         )

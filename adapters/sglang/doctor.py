@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adaptive_spec.adapters.sglang.facts import BASE, NGRAM, SOURCE, STANDALONE
+from adaptive_spec.adapters.sglang.rules import RULES
 from adaptive_spec.adapters.sglang.settings import requested
 from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.config import ENVIRONMENT_VARIABLE
@@ -25,6 +26,7 @@ def describe() -> EngineReport:
         supported=supported,
         detail=detail,
         enabled=_enabled(),
+        interplay=tuple(rule.row() for rule in RULES),
         refusal=plugin_refusal("SGLANG_PLUGINS", "SGLang", empty_allows_all=True),
     )
 

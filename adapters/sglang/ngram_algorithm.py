@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adaptive_spec.adapters.sglang.capability import NGRAM_NAME
+from adaptive_spec.adapters.sglang.rules import NGRAM_NAME
 
 _RESOLVED = (
     "enable_mixed_chunk",

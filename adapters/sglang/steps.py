@@ -31,6 +31,7 @@ from adaptive_spec.adapters.sglang.outcome import (
     build_outcome,
 )
 from adaptive_spec.adapters.sglang.planned_ahead import PlannedAhead
+from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
 from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
@@ -87,6 +88,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self._params = params
         self._confidence = confidence
         self._ladder = tuple(params.candidate_steps)
+        self._prompts = PromptSteps(self._step_clock)
         self._asked = self._ladder[-1]
         self._decided: tuple[int, int] | None = None
         self._reading: Reading | None = None
@@ -133,6 +135,8 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         """Decide for a batch that SGLang is about to run, if it decodes."""
         self._decided = None
         self._decoding = is_decoding(batch)
+        if not self._decoding:
+            self._prompts.launched(self.clock(), under_way=len(self._pending))
         if self.detached or not self._decoding:
             return
         proposal = self._propose(batch)
@@ -157,6 +161,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if found is None:
             self.other_work_ended()
             return
+        self._prompts.decoded()
         self._reading = Reading(*found, result, batch)
 
     @fail_open
@@ -166,8 +171,10 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if controller is None:
             return
         reading, self._reading = self._reading, None
-        if reading is None:
+        if reading is None and is_decoding(batch):
             self.other_work_ended()
+        elif reading is None:
+            self._prompts.ran(self.clock(), len(batch.reqs), prompt_tokens(batch))
         else:
             reading.applied()
             self._unlearned.append(reading)
@@ -264,6 +271,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             asked=self._asked,
             under_way=under_way,
             certainty=None if tap is None else tap.take(requests, self._ladder[-1]),
+            shared_seconds=self._prompts.shared_seconds,
         )
         plan = controller.plan(context)
         self._asked = plan.draft_depth
@@ -294,6 +302,11 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 def is_decoding(batch: Any) -> bool:
     """Return whether a batch has decoding requests only."""
     return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
+
+
+def prompt_tokens(batch: Any) -> int:
+    """Return the prompt tokens of a batch; 0 where it has none."""
+    return int(getattr(batch, "extend_num_tokens", None) or 0)
 
 
 def wanted_k(plan: SpecPlan) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, SOURCE
 from adaptive_spec.adapters.tensorrt_llm.install import hook_state
+from adaptive_spec.adapters.tensorrt_llm.rules import RULES
 from adaptive_spec.adapters.tensorrt_llm.switch import VARIABLE, requested
 from adaptive_spec.engines.doctor_rows import EngineReport, installed_version, switched_on_by
 from adaptive_spec.errors import AdaptiveSpecError
@@ -19,6 +20,7 @@ def describe() -> EngineReport:
         supported=usable,
         detail=detail,
         enabled=_enabled(),
+        interplay=tuple(rule.row() for rule in RULES),
     )
 
 

@@ -17,17 +17,15 @@ from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.lookup import Placement
 from adaptive_spec.adapters.vllm.rules import (
-    INERT,
+    RULES,
     RUN_ON_V2,
-    SHADOW,
-    TRIMMING,
     Setup,
     in_pipeline,
     on_expert_ranks,
-    reasons,
 )
 from adaptive_spec.adapters.vllm.worker_facts import COPIES, V2_COPIES, V2_SIGNAL
 from adaptive_spec.engines import support
+from adaptive_spec.engines.rules import INERT, SHADOW, TRIMMING, reasons
 from adaptive_spec.step import Capability, Level
 
 WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
@@ -77,7 +75,7 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         expected: take the graphs that the workers are expected to capture, where they have not
             answered yet.
     """
-    for inert in reasons(INERT, Setup(vllm_config)):
+    for inert in reasons(RULES, INERT, Setup(vllm_config)):
         return Support(capability=None, inert=inert)
     speculation = vllm_config.speculative_config
     method = str(speculation.method)
@@ -86,7 +84,7 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
     graphs = _graphs_at_all(vllm_config)
     ladder = graph_ladder.captured(vllm_config)
     setup = Setup(vllm_config, method, runner, missing, expected)
-    fixed_depth = next(reasons(TRIMMING, setup), "")
+    fixed_depth = next(reasons(RULES, TRIMMING, setup), "")
     if fixed_depth:
         fixed_depth = f"draft depth is fixed with {fixed_depth}, only verification is trimmed"
     uniform = varlen_graphs.uniform_reason(vllm_config, expected=expected)
@@ -113,7 +111,7 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         method=method,
         runner=runner,
         scheduling="async" if vllm_config.scheduler_config.async_scheduling else "sync",
-        shadow=tuple(reasons(SHADOW, setup)),
+        shadow=tuple(reasons(RULES, SHADOW, setup)),
         missing=missing,
         graphs=_graphs(vllm_config),
         notes=(

@@ -58,7 +58,8 @@ class LookedUp(NamedTuple):
         tokens: [B] what is expected to follow: tokens under way, then drafts; empty where nothing
             matches.
         available: [B] drafts among them, if the tokens under way are as many as can be.
-        match: [B] tokens of context that were found.
+        match: [B] tokens of context that were found, those of a prompt that was asked before
+            included.
     """
 
     requests: Sequence[Any]
@@ -109,6 +110,11 @@ class LookUp:
         self._trees = self._make()
         self._known: dict[str, int] = {}
         """Tokens of each request that its tree holds."""
+        self._most_asked = most
+        self._asked: dict[int, None] = {}
+        """Hashes of prompts whose answers the trees hold, the oldest first."""
+        self._prompts: dict[str, int] = {}
+        """Hash of each request's prompt, where answers to others may be copied."""
         self._event = event
         self.placement = placement
         self.allowed = allowed
@@ -149,7 +155,7 @@ class LookUp:
                     min_token_prob=_LEAST_PROBABILITY,
                 )
                 tokens.append(draft.token_ids)
-                match.append(draft.match_len if draft.token_ids else 0)
+                match.append(self._matched(request, draft.match_len) if draft.token_ids else 0)
                 made, late = made + 1, time.thread_time() - began > _MOST_SECONDS
         except Exception as error:  # whatever a tree raises, a step runs without look-ups
             self._give_up("lookup_failed", repr(error))
@@ -161,6 +167,12 @@ class LookUp:
         found = np.array([len(each) for each in tokens], dtype=np.int64)
         available = np.clip(found - under_way, 0, np.maximum(most, 0))
         return LookedUp(requests, known, tokens, available, np.array(match, dtype=np.int64))
+
+    def _matched(self, request: Any, found: int) -> int:
+        """Tokens of context that agree; the prompt's, too, where its last answer goes on alike."""
+        prompt = len(request.prompt_token_ids)
+        again = self._prompts.get(request.request_id) in self._asked
+        return found + prompt if again and found >= request.num_tokens - prompt else found
 
     def take_up(self, requests: Sequence[Any]) -> None:
         """Add the tokens that these requests have gained."""
@@ -180,6 +192,8 @@ class LookUp:
                     if name in self._trees.cached_requests:
                         self._trees.evict_cached_response(name)
                     self._trees.start_request(name, request.prompt_token_ids[-_PROMPT_TOKENS:])
+                    if self._most_asked:
+                        self._prompts[name] = hash(tuple(request.prompt_token_ids))
                 new = request.all_token_ids[held:]
                 if new:
                     self._trees.add_active_response(name, list(new))
@@ -209,6 +223,11 @@ class LookUp:
             for name in names:
                 if self._known.pop(name, None) is not None:
                     self._trees.stop_request(name)
+                if (prompt := self._prompts.pop(name, None)) is not None:
+                    self._asked.pop(prompt, None)
+                    self._asked[prompt] = None
+                    if len(self._asked) > self._most_asked:
+                        del self._asked[next(iter(self._asked))]
         except Exception as error:  # likewise
             self._give_up("lookup_failed", repr(error))
 
@@ -226,7 +245,8 @@ class LookUp:
                 "adaptive_spec: drafts are not looked up for %.0f s: %s", _PAUSE_SECONDS, why
             )
         self._paused_until = time.perf_counter() + _PAUSE_SECONDS
-        self._known.clear()
+        for known in (self._known, self._asked, self._prompts):
+            known.clear()
         self._trees = self._make()
 
 

@@ -1,24 +1,18 @@
-"""What becomes of speculation beside vLLM's other features: the table that decides, shown twice.
+"""What becomes of speculation beside vLLM's other features; see `adaptive_spec.engines.rules`.
 
-`capability.detect` asks the rows that have a reason; `adaptive-spec doctor` prints the table and
-docs/vllm.md contains it (`markdown_table`). PATCHES.md has the longer story of each.
-
-Supported: acts, and was executed so. Trimming only: the draft depth is vLLM's, K_i is ours. Shadow:
-decides and records, vLLM's own K runs. Inert: nothing is attached.
+PATCHES.md has the longer story of each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptive_spec.adapters.vllm import facts, graph_ladder
 from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
-from adaptive_spec.engines.doctor_rows import Interplay
-
-SUPPORTED, TRIMMING, SHADOW, INERT = "supported", "trimming only", "shadow", "inert"
+from adaptive_spec.engines.rules import INERT, SHADOW, SUPPORTED, TRIMMING, Rule, when
 
 DEPTH_FOLLOWS = {
     "V1": frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"}),
@@ -65,43 +59,17 @@ class Setup(NamedTuple):
     expected: bool = False
 
 
-class Rule(Interplay, frozen=True):
-    """A row of the table.
-
-    Attributes:
-        reason: why the row holds for a setup, in a few words; empty if it does not. None where
-            nothing is to be decided.
-    """
-
-    reason: Callable[[Setup], str] | None = None
-
-    def row(self) -> Interplay:
-        """Return what is shown of it."""
-        return Interplay(self.feature, self.support, self.rule, self.shown_by)
-
-
-def reasons(support: str, setup: Setup) -> Iterator[str]:
-    """Yield the reasons for a kind of support, in the order of the table."""
-    for rule in RULES:
-        if rule.support == support and rule.reason is not None and (why := rule.reason(setup)):
-            yield why
-
-
-def _when(holds: Callable[[Setup], object], why: str) -> Callable[[Setup], str]:
-    return lambda setup: why if holds(setup) else ""
-
-
-in_pipeline = _when(
+in_pipeline: Callable[[Setup], str] = when(
     # Steps of other requests are under way, and the worker remembers one depth for all.
     lambda setup: setup.config.parallel_config.pipeline_parallel_size > 1,
     "pipeline parallelism",
 )
-on_expert_ranks = _when(
+on_expert_ranks: Callable[[Setup], str] = when(
     # Of a dense model each rank is an engine of its own, which says 1 here.
     lambda setup: setup.config.parallel_config.data_parallel_size > 1,
     "data parallelism of a mixture of experts",
 )
-wrong_output = _when(
+wrong_output: Callable[[Setup], str] = when(
     lambda setup: in_pipeline(setup) and not setup.config.scheduler_config.async_scheduling,
     "pipeline parallelism with synchronous scheduling (vllm#52071)",
 )
@@ -187,7 +155,7 @@ def _replaced(setup: Setup) -> str:
 
 _SAME_TOKENS = "test_greedy_identity: same tokens as without speculation"
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule[Setup], ...] = (
     Rule("abort", SUPPORTED, "the request is forgotten where vLLM frees it", _SAME_TOKENS),
     Rule(
         "preemption",
@@ -248,7 +216,7 @@ RULES: tuple[Rule, ...] = (
         INERT,
         "one line says so",
         "test_start_up",
-        _when(
+        when(
             lambda setup: setup.config.speculative_config is None,
             "no speculation is configured: add --speculative-config",
         ),
@@ -336,7 +304,7 @@ RULES: tuple[Rule, ...] = (
         SHADOW,
         "hybrid and state-space models on a vLLM whose source lacks the remedy",
         "test_start_up",
-        _when(
+        when(
             lambda setup: facts.RECURRENT in setup.missing,
             "hybrid or state-space model, whose state K = 0 would read stale",
         ),
@@ -360,7 +328,7 @@ RULES: tuple[Rule, ...] = (
         SHADOW,
         "the indexer fails on rows of different lengths (vllm#46074); told by the source",
         "test_start_up",
-        _when(
+        when(
             lambda setup: facts.SPARSE_MLA in setup.missing,
             "sparse MLA, whose indexer fails on different K in one batch",
         ),
@@ -404,7 +372,7 @@ RULES: tuple[Rule, ...] = (
         INERT,
         "one token each",
         "test_kv_connector",
-        _when(
+        when(
             lambda setup: getattr(setup.config.kv_transfer_config, "kv_role", "") == "kv_producer",
             "a prefill instance (kv_role=kv_producer) generates one token per request",
         ),
@@ -421,7 +389,7 @@ RULES: tuple[Rule, ...] = (
         SHADOW,
         "vLLM trims already; with `take_over` the plugin switches it off and steers",
         "test_start_up",
-        _when(
+        when(
             lambda setup: getattr(
                 setup.config.speculative_config, "enable_adaptive_verification", False
             ),
@@ -449,10 +417,3 @@ RULES: tuple[Rule, ...] = (
         "test_saved_state",
     ),
 )
-
-
-def markdown_table() -> str:
-    """Return the table for docs/vllm.md."""
-    lines = ["| with | | rule |", "| --- | --- | --- |"]
-    lines += [f"| {row.feature} | {row.support} | {row.rule} |" for row in RULES]
-    return "\n".join(lines)

@@ -8,7 +8,7 @@ first half runs before this one's second.
 The device waits for all of these but `think`, where outcomes are learned from and the next step is
 planned ahead (`adaptive_spec.adapters.vllm.planned_ahead`). A plan is made in `before_schedule`
 only where one made ahead cannot be used: the drafts' confidence has arrived and may choose among
-them, KV memory is short, or vLLM did not reach `think`.
+them, text is looked up for the newest tokens, KV memory is short, or vLLM did not reach `think`.
 
 No method lets an exception out: it is counted, said once, and the step runs as vLLM would have
 run it.
@@ -246,6 +246,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             )
         if self._signals.expected or self._signals.at_hand:
             return
+        if self._lookup is not None and self._by_scheduler:
+            return  # a look-up for the tokens under way would find less than one for the newest
         depth = output.num_spec_tokens_to_schedule
         depth = self._kmax if depth is None else int(depth)
         if self._not_drafted is EVERYBODY:

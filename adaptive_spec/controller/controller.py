@@ -16,16 +16,16 @@ import numpy as np
 
 from adaptive_spec.config import Config
 from adaptive_spec.controller.breaker import lateness
-from adaptive_spec.controller.engine_plan import (
-    engine_plan,
-    shadow_plan,
-    with_engine_k_that_runs,
-)
 from adaptive_spec.controller.faults import Faults
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.operator_requests import OperatorRequests
-from adaptive_spec.controller.outcome_validation import outcome_fault
-from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.plan_validation import (
+    engine_plan,
+    outcome_fault,
+    plan_fault,
+    shadow_plan,
+    with_engine_k_that_runs,
+)
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.operation.history import History
 from adaptive_spec.operation.run_time_switch import SwitchRequest

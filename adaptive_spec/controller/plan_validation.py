@@ -1,13 +1,108 @@
-"""Validation of plans against the engine's limits."""
+"""Which plans can run and which outcomes can be true, and the engine's own K for all others.
+
+A plan that breaks a limit of the engine is refused, and the engine's own K runs. An outcome that no
+engine can have run is not learned.
+"""
 
 from __future__ import annotations
 
 import math
 from operator import gt
 
+import msgspec
 import numpy as np
 
-from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
+from adaptive_spec.policy_helpers import nearest_allowed
+from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
+
+
+def outcome_fault(outcome: StepOutcome, capability: Capability) -> str:
+    """Describe what is impossible about an outcome in a few words; empty if nothing is.
+
+    Checks: rows of one length, 0 <= accepted <= verified <= Kmax, emitted tokens and slots not
+    negative, totals that fit the batch, depth within 0..Kmax. Durations are left to the cost model,
+    and requests that the context lacks to `finished_step`: both leave out what they cannot use.
+    """
+    slots, verified, accepted = outcome.slots, outcome.verified, outcome.accepted
+    kmax, batch = capability.max_draft_tokens, outcome.batch_size
+    if not slots.shape == verified.shape == accepted.shape == outcome.emitted.shape:
+        return "rows differ in number"
+    if slots.size:
+        # Lists: each reduction by numpy takes microseconds, more than a small batch.
+        right, drafts = accepted.tolist(), verified.tolist()
+        if min(right) < 0 or max(drafts) > kmax or any(map(gt, right, drafts)):
+            return "not 0 <= accepted <= verified <= Kmax"
+        if min(outcome.emitted.tolist()) < 0 or min(slots.tolist()) < 0:
+            return "a negative count or slot"
+        agreed = outcome.lookup_agreed
+        if agreed is not None and (agreed.shape != slots.shape or agreed.min() < 0):
+            return "looked-up drafts are not counted by request"
+    if not slots.size <= batch <= outcome.batch_tokens:
+        return "totals do not fit the batch"
+    if not 0 <= outcome.draft_depth <= kmax:
+        return "draft depth leaves 0..Kmax"
+    return "a negative count" if min(outcome.context_tokens, outcome.prefill_tokens) < 0 else ""
+
+
+_BLOCK_STEPS = 16
+"""Steps of shadow mode with one drawn K."""
+
+
+def engine_plan(context: StepContext, mode: Mode = Mode.ENGINE) -> SpecPlan:
+    """Build a plan with the engine's own K."""
+    return SpecPlan(
+        step=context.step,
+        verify=np.minimum(context.draft_available, context.engine_k),
+        draft_depth=context.engine_k,
+        mode=mode,
+        reason="engine's own K",
+    )
+
+
+def with_engine_k_that_runs(context: StepContext) -> StepContext:
+    """Round the engine's own K down to its ladder, so that a policy may plan it.
+
+    An engine's own table may hold K that no uniform plan can take.
+    """
+    if context.capability.level is not Level.UNIFORM:
+        return context
+    ladder = context.capability.uniform_values
+    if context.engine_k in ladder:
+        return context
+    return msgspec.structs.replace(context, engine_k=nearest_allowed(context.engine_k, ladder))
+
+
+def shadow_plan(
+    context: StepContext, seen: StepContext, share: float, seed: int, *, may_act: bool
+) -> SpecPlan:
+    """Return the plan that runs in mode ``shadow``: the engine's own K, and in some steps another.
+
+    A trace in which only one K ran cannot tell what others cost or gain. Blocks of `_BLOCK_STEPS`
+    steps run a K that is drawn for the block, since the K of a step can be no larger than the depth
+    drafted in the step before. The draw depends on the seed and the number of the block alone, so
+    ranks that plan for themselves agree.
+
+    Args:
+        context: the step.
+        seen: the step after the memory guard, which limits the drafts of a drawn K.
+        share: share of the blocks that run a drawn K, 0 to 1.
+        seed: of the draws.
+        may_act: the engine may run other K than its own.
+    """
+    if share <= 0.0 or not may_act:
+        return engine_plan(context, mode=Mode.SHADOW)
+    draws = np.random.default_rng((seed, context.step // _BLOCK_STEPS)).random(2)
+    if draws[0] >= share:
+        return engine_plan(context, mode=Mode.SHADOW)
+    values = context.capability.uniform_values
+    k = values[int(draws[1] * len(values))]
+    return SpecPlan(
+        step=context.step,
+        verify=np.minimum(seen.draft_available, k),
+        draft_depth=k,
+        mode=Mode.ON if k else Mode.OFF_WARM,
+        reason=f"shadow tries K = {k}",
+    )
 
 
 def plan_fault(plan: object, context: StepContext) -> str:

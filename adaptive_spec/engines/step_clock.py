@@ -50,9 +50,13 @@ class StepClock:
         seconds = now - began
         return seconds if 0 < seconds < math.inf else math.nan
 
-    def other_work_ended(self, now: float) -> None:
-        """Record the completion of an untracked batch, such as a batch of prompts."""
-        self._completed = now
+    def other_work_ended(self, now: float, not_before: float = -math.inf) -> float:
+        """Record the completion of an untracked batch, such as a batch of prompts.
+
+        Returns its duration; inf where the time of the completion before is unknown.
+        """
+        began, self._completed = max(not_before, self._completed), now
+        return now - began
 
     def interrupted(self, *, under_way: int) -> None:
         """Discard the samples of the steps under way and of the next: the engine was paused."""

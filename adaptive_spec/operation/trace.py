@@ -40,6 +40,7 @@ Optional columns:
 ``entropy``          entropy of the draft distribution in nats, likewise
 ``late_confidence``  confidence that came with the outcome, too late for the plan
 ``late_entropy``     likewise
+``shared_seconds``   seconds of other work that the step cost, where there was some
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
 ``why``              why the latest decision is as it is, in words, in every 32nd line
@@ -258,6 +259,8 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
         columns["task"] = context.task.tolist()
     if np.isfinite(context.tpot_target).any():
         columns["tpot_target"] = _nullable(context.tpot_target, 6)
+    if context.shared_seconds:
+        columns["shared_seconds"] = round(context.shared_seconds, 9)
     if context.opted_out is not None and context.opted_out.any():
         columns["opted_out"] = context.opted_out.tolist()
     for name, digits in (("confidence", 4), ("entropy", 3)):

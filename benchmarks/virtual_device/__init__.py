@@ -14,7 +14,7 @@ Layout::
     arms        what is compared
     runs        one run, and the file that holds all of them
     setup       how an engine is configured, and in which process and environment it runs
-    vllm_engine vLLM with model runner V1, in this process
+    vllm_engine vLLM in this process: model runner V1, or V2 in Triton's interpreter
     sglang_engine  SGLang's scheduler in this process
     worker      the program of an engine's process
     sweep       which runs a page needs, in the order of their value

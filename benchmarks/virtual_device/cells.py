@@ -34,6 +34,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         passes: of the drafter per step.
         off_cold: share of the steps without the drafter.
         emitted: tokens per request and step.
+        whole: tokens per second over all requests of the load.
     """
 
     cold: float
@@ -43,6 +44,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     passes: float
     off_cold: float
     emitted: float
+    whole: float = 0.0
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +98,16 @@ def _part(arm: str) -> str:
 
 
 class Curve:
-    """Time over emitted tokens of a run on a device; linear within a step."""
+    """Time over emitted tokens of a run on a device; linear within a step.
 
-    def __init__(self, steps: Sequence[Work], charge: Charge) -> None:
+    With `each`, the time that requests have spent, summed over them: with arrivals in time all arms
+    answer as many tokens per second, but not as fast to each request.
+    """
+
+    def __init__(self, steps: Sequence[Work], charge: Charge, *, each: bool = False) -> None:
+        seconds = [charge.seconds(work) * (work.drafting if each else 1) for work in steps]
         self._tokens = np.cumsum([0, *(work.emitted for work in steps)])
-        self._times = np.cumsum([0.0, *map(charge.seconds, steps)])
+        self._times = np.cumsum([0.0, *seconds])
         self.total = int(self._tokens[-1])
 
     def at(self, tokens: float) -> float:
@@ -110,8 +117,12 @@ class Curve:
         """
         late = STEADY[1] * self.total
         if tokens <= late:
-            return float(np.interp(tokens, self._tokens, self._times))
+            return self.met(tokens)
         return self.at(late) + (tokens - late) / self.steady
+
+    def met(self, tokens: float) -> float:
+        """Return the seconds until so many tokens were emitted, of the tokens of the run."""
+        return float(np.interp(tokens, self._tokens, self._times))
 
     @property
     def steady(self) -> float:
@@ -137,9 +148,10 @@ def cold_tokens(runs: Mapping[str, Run]) -> float:
     return float(emitted[COLD_STEPS - 1])
 
 
-def figures(run: Run, device: Device, tokens: float) -> Figures:
+def figures(run: Run, device: Device, load: Load, tokens: float) -> Figures:
     """Price a run on a device; `tokens` are those that `cold` is measured over."""
-    curve = Curve(run.steps, device.charge(run.key.method))
+    curve = Curve(run.steps, device.charge(run.key.method), each=bool(load.arrivals))
+    asked = min(load.total_tokens, curve.total)
     requests = max(sum(work.requests for work in run.steps), 1)
     verified = sum(work.tokens - work.requests for work in run.steps)
     decoding = [work for work in run.steps if work.requests]
@@ -151,6 +163,7 @@ def figures(run: Run, device: Device, tokens: float) -> Figures:
         passes=round(sum(work.passes for work in run.steps) / len(run.steps), 3),
         off_cold=round(run.modes.get("off_cold", 0) / max(len(decoding), 1), 4),
         emitted=round(sum(work.emitted for work in run.steps) / requests, 3),
+        whole=round(asked / curve.met(asked), 3),
     )
 
 
@@ -213,7 +226,10 @@ def cells(
                         device=name,
                         arms={
                             arm: figures(
-                                run, device_of(parse_arm(run.key.arm), devices[name]), tokens
+                                run,
+                                device_of(parse_arm(run.key.arm), devices[name]),
+                                load,
+                                tokens,
                             )
                             for arm, run in at_hand.items()
                         },

@@ -31,11 +31,15 @@ from .runs import Run, RunFile, RunKey
 from .setup import ROOT, environment, interpreter
 from .simulated_rows import SimulatedRow
 from .sweep import QUICK, SECTIONS, Group, Section, groups
+from .traffic import traced
 from .worker import Task
 
 RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
 SIMULATED = RESULTS.with_name("virtual_device_simulated.json")
 MODELS = ("target", "draft", "draft_poor", "eagle", "eagle3", "mtp")
+ARRIVALS, ARRIVALS_PER_SECOND = 1024, 80.0
+"""Requests of a trace of arrivals; without speculation an H100 with an 8B model answers some 110
+per second."""
 START_SECONDS = 30.0
 """Expected time until an engine process is ready, before the first one has told."""
 
@@ -226,6 +230,12 @@ def _sections(given: argparse.Namespace, own: dict[str, Device]) -> list[Section
         if unknown:
             raise ConfigError(f"no section {unknown[0]!r}; there are: {', '.join(SECTIONS)}")
         chosen = [SECTIONS[name] for name in names]
+        if given.arrivals is not None:
+            load = traced(given.arrivals, ARRIVALS, ARRIVALS_PER_SECOND)
+            chosen = [
+                replace(each, others=(load,)) if each.name == "arrivals" else each
+                for each in chosen
+            ]
     if own:
         chosen = [replace(section, devices=tuple(own)) for section in chosen]
     return chosen
@@ -238,6 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="two drafters at three loads")
     parser.add_argument("--sections", help=f"of {','.join(SECTIONS)}; default: all")
     parser.add_argument("--device", action="append", help="name or hardware profile; repeatable")
+    parser.add_argument("--arrivals", type=Path, help="trace for the section `arrivals`")
     parser.add_argument("--workers", type=int, default=2, help="engine processes at a time")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "virtual_device")
     parser.add_argument("--models", type=Path, help="folder of the bench models")

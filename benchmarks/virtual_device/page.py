@@ -7,12 +7,14 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import NamedTuple
 
 from .arms import BOTH, GOODPUT, NONE, SGLANG_LIST, SGLANG_RULE, STATIC, TABLE, warm
-from .cells import COLD_STEPS, Cell, Figures
+from .cells import COLD_STEPS, Cell
 from .device import DEVICES, device
 from .pictures import by_load
 from .simulated_rows import SimulatedRow
+from .sweep import POLICIES
 
 WARM = warm(GOODPUT)
 NAMES = {
@@ -67,8 +69,9 @@ in step. **SGLang's rule** is `--speculative-adaptive` with its default candidat
 K = 3, for EAGLE only; **one list** is the same rule with K = 0 to 6 at every batch size, which is
 what the static K and adaptive-spec have. adaptive-spec changes K at most once in 8 steps on average
 (its default) and reads no confidence. A deeper K ends more requests in a step, so that more
-prompts share a batch of prompts; the time of a decode step does not show that, and adaptive-spec
-stays too shallow with many clients.
+prompts share a batch of prompts; adaptive-spec counts the time that this saves. Which requests end
+together is chance: at 16 clients it moves the rate of a static K by up to 3 %, and the best of six
+is a lucky one.
 """
 TAIL = """\
 ## In wall-clock time
@@ -168,6 +171,124 @@ def _over(arm: str, other: str) -> Ratio:
     return ratio
 
 
+Column = tuple[str, Callable[[Cell], str]]
+
+
+def _figure(head: str, ratio: Ratio) -> Column:
+    return head, lambda cell: _number(ratio(cell))
+
+
+DRAFTER: Column = "drafter", lambda cell: NAMES[cell.key.method]
+DEVICE: Column = "device", lambda cell: _title(cell.device)
+CLIENTS: Column = "clients", lambda cell: cell.key.load
+BEST: Column = (
+    "best static K: over none",
+    lambda cell: f"{_best(cell)}: {_number(_over(_best(cell), NONE)(cell))}",
+)
+COLD_BEST = _figure("cold / best", _over_best(GOODPUT))
+WARM_BEST = _figure("warm / best", _over_best(WARM))
+COLD_NONE = _figure("cold / none", _over(GOODPUT, NONE))
+WARM_NONE = _figure("warm / none", _over(WARM, NONE))
+WARM_TABLE = _figure("warm / table", _over(WARM, TABLE))
+MEAN_K: Column = (
+    "mean K",
+    lambda cell: f"{cell.arms[WARM].verified:.1f}" if WARM in cell.arms else "",
+)
+OFF_COLD: Column = (
+    "OFF-cold",
+    lambda cell: f"{100 * cell.arms[WARM].off_cold:.0f} %" if WARM in cell.arms else "",
+)
+PLAIN = (DRAFTER, DEVICE, CLIENTS, BEST, COLD_BEST, WARM_BEST, WARM_NONE)
+
+
+class Table(NamedTuple):
+    """A table of the page: the cells of sections, under a title and a text."""
+
+    sections: tuple[str, ...]
+    title: str
+    text: str
+    columns: tuple[Column, ...]
+
+
+TABLES = (
+    Table(
+        ("no-gain",),
+        "A drafter that does not pay",
+        "The draft model with noise on its weights: few drafts are accepted. Without drafts "
+        "adaptive-spec leaves the drafter's pass out (OFF-cold).\n",
+        (CLIENTS, BEST, COLD_NONE, WARM_NONE, OFF_COLD),
+    ),
+    Table(
+        ("granularity",),
+        "Without confidence, and with one K per batch",
+        "Warm, over the best static K. *History*: the drafter's confidence is not read. *One K*: "
+        "all requests of a batch share K, as where graphs are captured for uniform batches only.\n",
+        (
+            DRAFTER,
+            CLIENTS,
+            _figure("K per request", _over_best(WARM)),
+            _figure("history", _over_best(warm("history"))),
+            _figure("one K", _over_best(warm("one-k"))),
+        ),
+    ),
+    Table(
+        ("graphs",),
+        "K per request in full graphs",
+        "adaptive-spec with K per request (varlen graphs) over one K per batch, out of the ladder "
+        "that is captured where attention refuses varlen graphs. Both pad to captured sizes.\n",
+        (
+            DRAFTER,
+            DEVICE,
+            CLIENTS,
+            _figure("cold", _over("varlen", "ladder")),
+            _figure("warm", _over(warm("varlen"), warm("ladder"))),
+        ),
+    ),
+    Table(
+        ("ramp",),
+        "A load that changes: 1, 16, 256, 16, 1 clients",
+        "From a cold start, over the whole load.\n",
+        (DRAFTER, BEST, COLD_BEST, COLD_NONE),
+    ),
+    Table(
+        ("arrivals",),
+        "Arrivals of a trace",
+        "The first requests of a public trace, `--arrivals FILE`, sped up to the mean rate that "
+        "the load names, their bursts kept. Tokens per second of a single request, from its "
+        "arrival to its end, as all arms keep up.\n",
+        (DRAFTER, ("load", CLIENTS[1]), BEST, COLD_BEST, WARM_BEST, COLD_NONE, WARM_NONE),
+    ),
+    Table(
+        ("policies",),
+        "Other policies",
+        "Warm, over the best static K (draft model).\n",
+        (CLIENTS, *(_figure(n, _over_best(warm(f"policy:{n}"))) for n in POLICIES)),
+    ),
+    Table(("eagle",), "EAGLE", "", PLAIN),
+    Table(("suffix",), "Suffix decoding, against its own K (Kmax 6)", "", PLAIN),
+    Table(("async",), "Asynchronous scheduling", "", PLAIN),
+    Table(("v2",), "Model runner V2, its kernels in Triton's interpreter", "", PLAIN),
+    Table(
+        ("kinds",),
+        "One kind of text at a time, 16 clients",
+        "",
+        (DRAFTER, DEVICE, ("text", lambda cell: cell.key.kind), *PLAIN[3:]),
+    ),
+    Table(("devices",), "Other devices", "", PLAIN),
+    Table(
+        ("sglang", "sglang-eagle"),
+        "SGLang's scheduler on the same clock",
+        SGLANG_TEXT,
+        (
+            *PLAIN[:4],
+            _figure("SGLang's rule / best", _over_best(SGLANG_RULE)),
+            _figure("its rule, one list / best", _over_best(SGLANG_LIST)),
+            *PLAIN[4:],
+        ),
+    ),
+)
+
+
 def _main(found: Sequence[Cell]) -> Iterator[str]:
     main = _of(found, "main")
     bars = (
@@ -186,114 +307,32 @@ def _main(found: Sequence[Cell]) -> Iterator[str]:
     yield _table(["adaptive-spec over", *map(_title, names)], rows) + "\n"
     yield "Geometric mean of the cells below, and the worst of them.\n"
     yield f"![Tokens per second over no speculation by number of clients](images/{PICTURE})\n"
+    columns = (DRAFTER, CLIENTS, BEST, COLD_BEST, WARM_BEST, WARM_NONE, WARM_TABLE, MEAN_K)
     for name in names:
         yield f"## {_title(name)}\n"
-        rows = []
-        for cell in (cell for cell in main if cell.device == name):
-            arms = cell.arms
-            best = arms[cell.best_k].steady / arms[NONE].steady if NONE in arms else None
-            rows.append(
-                [
-                    NAMES[cell.key.method],
-                    cell.key.load,
-                    f"{_best(cell)}: {_number(best)}",
-                    *(_number(ratio(cell)) for _, ratio in (bars[0], bars[1], bars[3], bars[4])),
-                    _of_arm(cell, WARM, lambda figures: f"{figures.verified:.1f}"),
-                ]
-            )
-        heads = ["drafter", "clients", "best static K: over none", "cold / best", "warm / best"]
-        yield _table([*heads, "warm / none", "warm / table", "mean K"], rows) + "\n"
+        yield _rows([cell for cell in main if cell.device == name], columns)
 
 
 def _sections(found: Sequence[Cell]) -> Iterator[str]:
-    if cells := _of(found, "no-gain"):
-        yield "## A drafter that does not pay\n"
-        yield (
-            "The draft model with noise on its weights: few drafts are accepted. Without drafts "
-            "adaptive-spec leaves the drafter's pass out (OFF-cold).\n"
-        )
-        rows = [
-            [
-                cell.key.load,
-                f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
-                _number(_over(GOODPUT, NONE)(cell)),
-                _number(_over(WARM, NONE)(cell)),
-                _of_arm(cell, WARM, lambda figures: f"{100 * figures.off_cold:.0f} %"),
+    for table in TABLES:
+        cells = [cell for section in table.sections for cell in _of(found, section)]
+        if not cells:
+            continue
+        yield f"## {table.title}\n"
+        if table.text:
+            yield table.text
+        yield _rows(cells, table.columns)
+        if "sglang" in table.sections:
+            shown = [
+                f"{title} {_summary(_ratios(cells, _over_best(arm)))}"
+                for title, arm in (
+                    ("SGLang's rule", SGLANG_RULE),
+                    ("with one list", SGLANG_LIST),
+                    ("adaptive-spec cold", GOODPUT),
+                    ("warm", WARM),
+                )
             ]
-            for cell in cells
-        ]
-        heads = ["clients", "best static K: over none", "cold / none", "warm / none", "OFF-cold"]
-        yield _table(heads, rows) + "\n"
-    cells = [cell for cell in _of(found, "granularity") if warm("history") in cell.arms]
-    if cells:
-        yield "## Without confidence, and with one K per batch\n"
-        yield (
-            "Warm, over the best static K. *History*: the drafter's confidence is not read. *One "
-            "K*: all requests of a batch share K, as where graphs are captured for uniform batches "
-            "only.\n"
-        )
-        arms = (WARM, warm("history"), warm("one-k"))
-        rows = [
-            [NAMES[cell.key.method], cell.key.load, *(_number(_over_best(a)(cell)) for a in arms)]
-            for cell in cells
-        ]
-        yield _table(["drafter", "clients", "K per request", "history", "one K"], rows) + "\n"
-    if cells := [cell for cell in found if warm("ladder") in cell.arms]:
-        yield "## K per request in full graphs\n"
-        yield (
-            "adaptive-spec with K per request (varlen graphs) over one K per batch, out of the "
-            "ladder that is captured where attention refuses varlen graphs. Both pad to captured "
-            "sizes.\n"
-        )
-        pairs = [("varlen", "ladder"), (warm("varlen"), warm("ladder"))]
-        rows = [
-            [
-                NAMES[cell.key.method],
-                cell.device,
-                cell.key.load,
-                *(_number(_over(ours, other)(cell)) for ours, other in pairs),
-            ]
-            for cell in cells
-        ]
-        yield _table(["drafter", "device", "clients", "cold", "warm"], rows) + "\n"
-    if cells := _of(found, "ramp"):
-        yield "## A load that changes: 1, 16, 256, 16, 1 clients\n"
-        yield "From a cold start, over the whole load.\n"
-        rows = []
-        for cell in cells:
-            whole = {arm: figures.cold for arm, figures in cell.arms.items()}
-            best = max((arm for arm in STATIC if arm in whole), key=whole.__getitem__)
-            rows.append(
-                [
-                    NAMES[cell.key.method],
-                    f"{best}: {_number(whole[best] / whole[NONE])}",
-                    _number(_over_best(GOODPUT)(cell)),
-                    _number(_over(GOODPUT, NONE)(cell)),
-                ]
-            )
-        heads = ["drafter", "best static K: over none", "cold / best", "cold / none"]
-        yield _table(heads, rows) + "\n"
-    if cells := _of(found, "policies"):
-        yield "## Other policies\n"
-        yield "Warm, over the best static K (draft model).\n"
-        arms = [a for a in dict.fromkeys(a for c in cells for a in c.arms) if a.endswith("-warm")]
-        rows = [
-            [cell.key.load, *(_number(_over_best(arm)(cell)) for arm in arms)] for cell in cells
-        ]
-        titles = [arm.removeprefix("policy:").removesuffix("-warm") for arm in arms]
-        yield _table(["clients", *titles], rows) + "\n"
-    titles = {
-        "eagle": "EAGLE",
-        "suffix": "Suffix decoding, against its own K (Kmax 6)",
-        "async": "Asynchronous scheduling",
-        "kinds": "One kind of text at a time, 16 clients",
-        "devices": "Other devices",
-    }
-    for section, title in titles.items():
-        if cells := _of(found, section):
-            yield f"## {title}\n"
-            yield _plain(cells) + "\n"
-    yield from _sglang(found)
+            yield f"Over the best static K: {'; '.join(shown)}.\n"
     yield from _two_sources(found)
     if cells := _of(found, "sampled"):
         yield "## Sampled, temperature 0.8\n"
@@ -309,38 +348,9 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
         yield _table(["clients", "cold / best", "warm / best", "warm / none"], rows) + "\n"
 
 
-def _sglang(found: Sequence[Cell]) -> Iterator[str]:
-    cells = [*_of(found, "sglang"), *_of(found, "sglang-eagle")]
-    if not cells:
-        return
-    yield "## SGLang's scheduler on the same clock\n"
-    yield SGLANG_TEXT
-    rows = []
-    for cell in cells:
-        others = (SGLANG_RULE, SGLANG_LIST, GOODPUT, WARM)
-        rows.append(
-            [
-                NAMES[cell.key.method],
-                _title(cell.device),
-                cell.key.load,
-                f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
-                *(_number(_over_best(arm)(cell)) for arm in others),
-                _number(_over(WARM, NONE)(cell)),
-            ]
-        )
-    heads = ["drafter", "device", "clients", "best static K: over none", "SGLang's rule / best"]
-    heads += ["its rule, one list / best", "cold / best", "warm / best", "warm / none"]
-    yield _table(heads, rows) + "\n"
-    shown = [
-        f"{title} {_summary(_ratios(cells, ratio))}"
-        for title, ratio in (
-            ("SGLang's rule", _over_best(SGLANG_RULE)),
-            ("with one list", _over_best(SGLANG_LIST)),
-            ("adaptive-spec cold", _over_best(GOODPUT)),
-            ("warm", _over_best(WARM)),
-        )
-    ]
-    yield f"Over the best static K: {'; '.join(shown)}.\n"
+def _rows(cells: Sequence[Cell], columns: Sequence[Column]) -> str:
+    heads = [head for head, _ in columns]
+    return _table(heads, [[shown(cell) for _, shown in columns] for cell in cells]) + "\n"
 
 
 def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
@@ -354,8 +364,8 @@ def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
         suffix = alone.get((cell.key.load, cell.key.kind))
         if suffix is None or not {GOODPUT, WARM, BOTH, warm(BOTH)} <= cell.arms.keys():
             continue
-        rates = [cell.arms[WARM].steady, suffix[WARM].steady, cell.arms[warm(BOTH)].steady]
-        cold = cell.arms[BOTH].steady / max(cell.arms[GOODPUT].steady, suffix[GOODPUT].steady)
+        rates = [cell.arms[WARM].whole, suffix[WARM].whole, cell.arms[warm(BOTH)].whole]
+        cold = cell.arms[BOTH].whole / max(cell.arms[GOODPUT].whole, suffix[GOODPUT].whole)
         ratios = [_number(cold), _number(rates[2] / max(rates[:2]))]
         off = f"{100 * cell.arms[warm(BOTH)].off_cold:.0f} %"
         shown = [f"{rate:,.0f}" for rate in rates]
@@ -365,30 +375,13 @@ def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
     yield "## Two sources of drafts\n"
     yield (
         "Every prompt is asked twice, and a request may copy from others' answers "
-        "(`second_source.other_requests`). Tokens per second, warm: the MTP head alone, vLLM's "
-        "suffix decoding alone (both under adaptive-spec), and the two together; then both over "
-        "the better one, cold and warm, and the steps without the drafter's pass.\n"
+        "(`second_source.other_requests`). Tokens per second over the whole load, as its second "
+        "half is known text, warm: the MTP head alone, vLLM's suffix decoding alone (both under "
+        "adaptive-spec), and the two together; then both over the better one, cold and warm, and "
+        "the steps without the drafter's pass.\n"
     )
     heads = ["text", "clients", "MTP", "suffix", "both", "cold / better", "warm / better"]
     yield _table([*heads, "OFF-cold"], rows) + "\n"
-
-
-def _plain(cells: Sequence[Cell]) -> str:
-    several = len({cell.key.kind for cell in cells}) > 1
-    rows = [
-        [
-            NAMES[cell.key.method],
-            _title(cell.device),
-            cell.key.kind if several else cell.key.load,
-            f"{_best(cell)}: {_number(_over(cell.best_k, NONE)(cell))}",
-            _number(_over_best(GOODPUT)(cell)),
-            _number(_over_best(WARM)(cell)),
-            _number(_over(WARM, NONE)(cell)),
-        ]
-        for cell in cells
-    ]
-    heads = ["drafter", "device", "text" if several else "clients", "best static K: over none"]
-    return _table([*heads, "cold / best", "warm / best", "warm / none"], rows)
 
 
 def _simulated(rows: Sequence[SimulatedRow]) -> Iterator[str]:
@@ -444,10 +437,6 @@ def _spread(ratios: Sequence[float]) -> str:
 
 def _best(cell: Cell) -> str:
     return cell.best_k if any(arm in cell.arms for arm in STATIC) else "-"
-
-
-def _of_arm(cell: Cell, arm: str, shown: Callable[[Figures], str]) -> str:
-    return shown(cell.arms[arm]) if arm in cell.arms else ""
 
 
 def _number(ratio: float | None) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from .device import Device
 
 ROOT = Path(__file__).resolve().parents[2]
-V1, V1_ASYNC, SGLANG = "vllm-v1", "vllm-v1-async", "sglang"
+V1, V1_ASYNC, V2, SGLANG = "vllm-v1", "vllm-v1-async", "vllm-v2", "sglang"
 WITHOUT_MODEL = ("ngram", "suffix")
 MAX_MODEL_LEN = 256
 SLOW_DECISION_MS = 1e9
@@ -29,6 +29,8 @@ _VLLM = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
+_INTERPRETER = "tests/vllm/support"
+"""What lets Triton's interpreter run model runner V2 on a CPU."""
 _SGLANG_FOLDERS = ("tests/sglang/stand_in", "tests/sglang/support")
 """The stand-in for SGLang's compiled operators, which loads when Python starts, and its models."""
 
@@ -38,7 +40,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: folder of the bench models.
-        engine: ``vllm-v1``, ``vllm-v1-async`` or ``sglang``.
+        engine: ``vllm-v1``, ``vllm-v1-async``, ``vllm-v2`` or ``sglang``.
         method: of drafting.
         device: on whose clock it runs.
         sampled: drafts are sampled, for a target that samples.
@@ -57,11 +59,12 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 def environment(engine: str) -> dict[str, str]:
     """Return the variables of a process that this engine runs in."""
-    if engine != SGLANG:
+    if engine in (V1, V1_ASYNC):
         return _VLLM
+    folders = [_INTERPRETER] if engine == V2 else _SGLANG_FOLDERS
     given = filter(None, [os.environ.get("PYTHONPATH")])
-    path = os.pathsep.join([*(str(ROOT / folder) for folder in _SGLANG_FOLDERS), *given])
-    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([*(str(ROOT / folder) for folder in folders), *given])
+    return {**(_VLLM if engine == V2 else {}), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def interpreter(engine: str) -> str:

@@ -3,8 +3,9 @@
     python -m benchmarks.virtual_device.simulated --runs out/virtual_device [--loads 1,16,64]
 
 Both serve the same requests in the same order and are charged by the same device. What the
-simulator accepts is what the drafter really says: the draft model reads the texts that vLLM has
-emitted, and a draft is accepted where it is the next token. Nothing is fitted. Real throughputs
+simulator accepts is what the drafter really says: from every position of the texts that vLLM has
+emitted the draft model drafts Kmax tokens, those are accepted that follow in the text, and their
+probabilities are the confidence. Nothing is fitted. Real throughputs
 come from the runs of the sweep.
 """
 
@@ -47,7 +48,7 @@ Texts = Sequence[tuple[list[int], list[int]]]
 
 
 def acceptance(texts: Texts, models: Path) -> AcceptanceData:
-    """Return a record for each text: the tokens that the draft model says at every position."""
+    """Return a record for each text: what the draft model drafts from every position on."""
     import torch
     from transformers import LlamaForCausalLM
 
@@ -55,19 +56,15 @@ def acceptance(texts: Texts, models: Path) -> AcceptanceData:
     model = LlamaForCausalLM.from_pretrained(models / MODELS[METHOD], dtype=torch.float32).eval()
     accepted, sure, lengths = [], [], []
     for prompt, answer in texts:
+        # What follows the first token of the answer is drafted first.
+        first, rows = len(prompt), max(len(answer) - 1, 1)
         with torch.no_grad():
-            likely = model(torch.tensor([prompt + answer])).logits[0].softmax(-1).max(-1)
-        first = len(prompt)  # what follows the first token of the answer is drafted first
-        drafted = likely.indices.tolist()[first:-1] if len(answer) > 1 else []
-        certain = likely.values.tolist()[first:-1] if len(answer) > 1 else []
-        rows = max(len(drafted), 1)
-        right = [a == b for a, b in zip(drafted, answer[1:], strict=True)] or [False]
-        runs = [0] * (rows + 1)
-        for place in range(rows - 1, -1, -1):
-            runs[place] = min(runs[place + 1] + 1, KMAX) if right[place] else 0
-        accepted += runs[:-1]
-        padded = [*certain, *[np.nan] * (KMAX + 1)]
-        sure += [padded[place : place + KMAX] for place in range(rows)]
+            drafted, certain = _drafts(model, prompt + answer, first, rows)
+        for place in range(rows):
+            follows = answer[1 + place : 1 + place + KMAX]
+            right = [a == b for a, b in zip(drafted[place], follows, strict=False)]
+            accepted.append((*right, False).index(False))
+        sure += certain
         lengths.append(rows)
     return AcceptanceData(
         name="bench pair",
@@ -79,6 +76,36 @@ def acceptance(texts: Texts, models: Path) -> AcceptanceData:
         depth=KMAX,
         confidence=np.array(sure, dtype=np.float32),
     )
+
+
+def _drafts(
+    model: Any, text: list[int], first: int, rows: int
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Kmax drafts, and their probabilities, that follow each of `rows` positions from `first` on.
+
+    Each position is a row that sees the text up to there, then its own drafts.
+    """
+    import torch
+
+    read = model(torch.tensor([text]), use_cache=True)
+    likely = read.logits[0, first : first + rows].softmax(-1).max(-1)
+    drafts, certain = [likely.indices], [likely.values]
+    places = first + torch.arange(rows)
+    cache = read.past_key_values
+    cache.batch_repeat_interleave(rows)
+    seen = (torch.arange(len(text)) <= places[:, None]).long()
+    for depth in range(1, KMAX):
+        seen = torch.cat((seen, torch.ones(rows, 1, dtype=torch.long)), dim=1)
+        read = model(
+            drafts[-1][:, None],
+            attention_mask=seen,
+            position_ids=places[:, None] + depth,
+            past_key_values=cache,
+        )
+        likely = read.logits[:, -1].softmax(-1).max(-1)
+        drafts.append(likely.indices)
+        certain.append(likely.values)
+    return torch.stack(drafts, 1).tolist(), torch.stack(certain, 1).tolist()
 
 
 def simulate(
@@ -125,6 +152,7 @@ def simulate(
         policy,
         EngineOptions(
             max_draft_tokens=KMAX,
+            delay=1,  # the adapter learns from a step when the next one has been launched
             drafts_past_end=drafts_past_end,
             max_running=MOST_CLIENTS,
             kv_tokens=1 << 20,

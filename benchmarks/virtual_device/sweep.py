@@ -23,12 +23,13 @@ from .arms import (
 )
 from .device import DEVICES, Device, Graphs
 from .runs import RunKey
-from .setup import SGLANG, V1, V1_ASYNC, Setup
+from .setup import SGLANG, V1, V1_ASYNC, V2, Setup
 from .traffic import MIXED, Load
 from .worker import Task
 
 REQUESTS = {1: 24, 4: 64, 16: 160, 64: 384, 128: 640, 256: 1024}
 """Requests of a closed loop by number of clients: 120 steps or more with K = 3."""
+FEW_LOADS = {n: REQUESTS[n] for n in (1, 16, 64)}
 QUICK_REQUESTS = {1: 8, 16: 96, 64: 192}
 MOST_CLIENTS = 256
 LADDER = rungs(KMAX, (), most=MOST_CLIENTS)
@@ -140,27 +141,31 @@ SECTIONS = {
             TWO_DEVICES,
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
+        # Its loads come with `--arrivals`.
+        Section("arrivals", ("draft_model",), {}, (NONE, *STATIC, GOODPUT)),
         Section(
             "policies",
             ("draft_model",),
-            {n: REQUESTS[n] for n in (1, 16, 64)},
+            FEW_LOADS,
             (NONE, *STATIC, *(f"policy:{name}" for name in POLICIES)),
         ),
-        Section("eagle", ("eagle",), REQUESTS, (NONE, *STATIC, GOODPUT), TWO_DEVICES),
+        Section("eagle", ("eagle",), FEW_LOADS, (NONE, *STATIC, GOODPUT), TWO_DEVICES),
         # vLLM's proposer refuses every K but the configured one.
-        Section("suffix", ("suffix",), REQUESTS, (NONE, f"k{KMAX}", GOODPUT), TWO_DEVICES),
+        Section("suffix", ("suffix",), FEW_LOADS, (NONE, f"k{KMAX}", GOODPUT), TWO_DEVICES),
         Section(
             "async",
             ("draft_model",),
-            {n: REQUESTS[n] for n in (1, 16, 64)},
+            FEW_LOADS,
             (NONE, *STATIC, GOODPUT),
             engine=V1_ASYNC,
         ),
+        # A step takes a fifth of a second or more in Triton's interpreter.
+        Section("v2", ("draft_model",), {4: 16}, (NONE, "k1", "k3", "k5", GOODPUT), engine=V2),
         Section(
             "sampled",
             ("draft_model",),
-            {n: REQUESTS[n] for n in (1, 16, 64)},
-            (NONE, *STATIC, GOODPUT),
+            {n: REQUESTS[n] for n in (16, 64)},
+            (NONE, *STATIC[:4], GOODPUT),
             temperature=0.8,
             seeds=(7, 8, 9),
         ),
@@ -241,7 +246,7 @@ def groups(
                 for load in section.loads():
                     key = section.key(method, arm_name, name, load)
                     # A load whose clients change is measured cold.
-                    learns = warm(arm_name) if arm.adapts and len(load.pieces) == 1 else ""
+                    learns = warm(arm_name) if arm.adapts and len(load.pieces) < 2 else ""
                     task = Task(key=key, load=load, warm=learns)
                     if done.issuperset(task.keys):
                         continue

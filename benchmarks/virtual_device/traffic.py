@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.load.trace_files import read_azure
 from benchmarks.bench_pair.prompts import load_prompts
 from demo.traffic import Job, endless_jobs
 
@@ -53,6 +56,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """The largest number of clients; of arrivals, of requests."""
         return max((clients for clients, _ in self.pieces), default=len(self.arrivals))
 
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(job.max_tokens for job in itertools.islice(self.jobs(), self.requests))
+
     def clients_after(self, sent: int) -> int:
         """The number of clients once so many requests were sent."""
         ends = itertools.accumulate(requests for _, requests in self.pieces)
@@ -75,6 +83,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             if place < first:
                 tokens = max(tokens * (place + 1) // first, 1)
             yield Job(job.kind, place, job.prompt, tokens)
+
+
+def traced(path: Path, requests: int, rate: float) -> Load:
+    """Return the first arrivals of a trace in Azure's columns, at so many per second in the mean.
+
+    Raises DataError for another file, or one with fewer requests.
+    """
+    times = [each.arrival for each in itertools.islice(read_azure(path), requests)]
+    if len(times) < requests or not times[-1]:
+        raise DataError(f"{path}: fewer than {requests} requests")
+    scale = requests / rate / times[-1]
+    name = f"{path.name.partition('.')[0]} {rate:g}/s"
+    return Load(name=name, arrivals=tuple(scale * time for time in times))
 
 
 class Answer(NamedTuple):
@@ -143,7 +164,9 @@ def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
         sent += 1
 
     while True:
-        if len(recorder.completed) < least_steps:
+        if load.arrivals:
+            pass
+        elif len(recorder.completed) < least_steps:
             total = max(total, sent + load.most_clients)
         elif least_steps:
             total = max(load.requests, min(total, sent))

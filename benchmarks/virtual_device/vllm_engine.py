@@ -25,6 +25,7 @@ from .setup import (
     SLOW_DECISION_MS,
     V1,
     V1_ASYNC,
+    V2,
     WITHOUT_MODEL,
     Setup,
     environment,
@@ -41,6 +42,10 @@ class VllmEngine:
     def __init__(self, setup: Setup) -> None:
         missing = {name for name in environment(V1) if name not in os.environ}
         assert not missing, f"set before the process starts: {sorted(missing)}"
+        if setup.engine == V2:
+            from triton_interpreter import prepare
+
+            prepare()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -94,7 +99,7 @@ class VllmEngine:
             for name in list(trees.cached_requests):
                 trees.evict_cached_response(name)
         if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
-            own._trees, own._known = own._make(), {}
+            own._trees, own._known, own._asked, own._prompts = own._make(), {}, {}, {}
 
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since the engine's start; empty without it."""

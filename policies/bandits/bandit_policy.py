@@ -20,7 +20,7 @@ import numpy as np
 from adaptive_spec.policies.bandits.hazards import HazardCounts
 from adaptive_spec.policies.bandits.step_costs import StepCosts
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.step_time.coverage import load_bin
+from adaptive_spec.policies.step_time.model import load_bin
 from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import (
     Capability,

@@ -1,4 +1,4 @@
-"""Step times for bandits: the learned cost model and the K values untimed at a load."""
+"""Step times for bandits: the learned cost model, and the K whose time is not known."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StepCosts:
     def unmeasured(
         self, context: StepContext, arms: IntArray, goodput: FloatArray | None
     ) -> int | None:
-        """Return the index of an arm to time at this load; None if timing is complete or futile.
+        """Return the index of an arm whose time is to be measured; None if there is none.
 
         Args:
             context: the step.
@@ -72,7 +72,7 @@ class StepCosts:
                 return True
             return not goodput[np.searchsorted(arms, k)] < _HOPELESS * float(goodput.max())
 
-        k = self._untimed.offer(self.model, context.batch_size, hopeful)
+        k = self._untimed.offer(self.model, context, hopeful)
         return None if k is None else int(np.searchsorted(arms, k))
 
 

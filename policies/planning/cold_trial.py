@@ -16,8 +16,7 @@ comes to that. Two loads, timed so, tell the time of a pass and its share by req
 from __future__ import annotations
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.step_time.coverage import load_bin
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.step import Capability, Mode, StepContext
 
 _LARGEST_DRAFTER = 0.5

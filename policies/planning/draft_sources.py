@@ -11,19 +11,216 @@ keep their distribution.
 
 The drafter's next drafts are worth less to a request that goes on copying. It is expected to where
 all drafts that were looked up agree; if every request does, the drafter need not run.
+
+**The drafter's pass is left out** when look-ups find what the requests need. A drafter with a state
+runs a pass in every step, also where all requests verify looked-up drafts. Each finished step
+counts how long it took with both sources, and how long the look-up alone would have taken for the
+same tokens, in steps without a drafter's pass. Let c be the time of drafting over that of
+verification, d the accepted drafts that the drafter's hazards predict for the verified drafts, g
+the same for all looked-up drafts, and l the mean of g over steps that verify the drafter's drafts.
+
+| the request verified | with both | by the look-up alone |
+| --- | --- | --- |
+| looked-up drafts | 1 + c | 1 |
+| the drafter's | 1 + c | 1 + (d - g) / (1 + l) |
+
+Predicted numbers of accepted drafts vary by a third as much from step to step as observed ones, and
+a look-up may be predicted to do better than the drafter that was chosen over it, but an observed
+look-up ends where the emitted tokens end.
+
+Sums over a request's last steps, with those of all requests as a prior, tell which is faster. A
+request whose last tokens were found as a long match reads known text: a prompt that was asked
+before, a file that it quotes. It has the sums of such requests as its prior, and where these are
+known it may lose the drafter at once, but for one request in some, which tries the drafter. So may
+a request of new text where requests are so much alike that a trial of n steps is not worth its
+cost: ln(with both / by the look-up alone) of requests has mean m and standard deviation s, a
+request has L steps, and L s u(m / s) < n m, with u as in `adaptive_spec.policies.planning.value`.
+The drafter cannot continue text it has not seen, so requests of a step without its pass are without
+its drafts to their end. The pass is left out only where every decoding request is faster alone, and
+no prompt is due. The hazards come from finished steps, so outputs keep their distribution.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
 from adaptive_spec.policies.acceptance.model import survival_of
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast
-from adaptive_spec.step import BoolArray, FloatArray, IntArray, Level, StepContext
+from adaptive_spec.policies.planning.value import unit_loss
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level, StepContext
+
+_KEPT = 0.95
+"""Share of a request's sums that a step leaves: requests change."""
+_KEPT_OF_ALL = 0.998
+"""The same of the sums over all requests, by request and step."""
+_LEAST_STEPS = 8
+"""Steps with the drafter before a request may lose it; the others learn from them, too."""
+_PRIOR_STEPS = 16.0
+"""Weight of all requests beside a request's own steps. Without it, stretches that copy by chance
+cost code 0.8 % at one client."""
+_KNOWN_TEXT = 16
+"""Length of a match (tokens) from which on a request counts as one of known text."""
+_KNOWN_STEPS = 32.0
+"""Steps of such requests with the drafter, from which on others of them may lose it at once."""
+_TRIED = 8
+"""One of so many requests that may lose the drafter at once keeps it for `_LEAST_STEPS`: without it
+a step tells nothing."""
+_LEAST_REQUESTS, _KEPT_REQUESTS = 8.0, 0.95
+"""Requests that must have tried the drafter before others need not, and what one leaves of the
+past."""
+_MARGIN = 0.01
+"""Relative gain, for each decoding request but the first, from which the drafter is left: the more
+requests there are, the sooner a new one needs the pass again."""
+
+
+class LookupAlone:
+    """What each request took, and would have taken without the drafter."""
+
+    def __init__(self) -> None:
+        self._both, self._alone = floats(0.0), floats(0.0)
+        self._steps = integers(0)
+        self._given_up = integers(0)
+        self._known_text, self._met = integers(0), 0
+        """By slot: 0 new text, 1 known text, 2 the same, to try the drafter."""
+        self._all = np.array((1.0, 1.0))
+        self._of_known = np.zeros(3)
+        """Sums over the steps of known text: with both, by the look-up alone, steps."""
+        self._copied = np.array((0.0, 1.0))
+        self._age = integers(0)
+        self._trusting = integers(0)
+        """By slot: 1 where other requests have settled it for this one."""
+        self._begun = 0
+        self._ended = np.zeros(2)
+        """Sums over requests that have ended: number, steps."""
+        self._gains = np.zeros(3)
+        """Sums over requests that tried the drafter: number, gain of leaving it, its square."""
+
+    def pays(self, context: StepContext) -> bool:
+        """Whether this step leaves the drafter's pass out. If so, all its requests are given up."""
+        capability = context.capability
+        if context.lookup_available is None:
+            return False
+        if not (capability.off_pass and capability.cold_off and capability.steers_depth):
+            return False
+        slots = context.slots
+        self._begin(slots)
+        self._meet_known_text(slots, context)
+        if context.prefill_tokens or context.waiting:
+            return False
+        lost = (self._given_up[slots] > 0) & (context.draft_possible == 0)
+        prior = np.repeat(self._all[:, None] / self._all[1], len(slots), axis=1)
+        enough = self._steps[slots] >= _LEAST_STEPS
+        if self._of_known[2] >= _KNOWN_STEPS:
+            known = self._known_text[slots]
+            prior[:, known > 0] = (self._of_known[:2] / self._of_known[1])[:, None]
+            enough |= known == 1
+        trusting = self._trusting[slots] == 1
+        prior[:, trusting & (self._known_text[slots] == 0)] = ((math.exp(self._mean_gain),), (1.0,))
+        enough |= trusting
+        both, alone = self._both[slots], self._alone[slots]
+        both, alone = both + _PRIOR_STEPS * prior[0], alone + _PRIOR_STEPS * prior[1]
+        better = enough & (both > (1.0 + _MARGIN * (len(slots) - 1)) * alone)
+        if not bool((lost | better).all()):
+            return False
+        self._given_up[slots] = 1
+        return True
+
+    def learn(
+        self, step: FinishedStep, cost: CostModel, survival: FloatArray, survival_copied: FloatArray
+    ) -> None:
+        """Take up a step that ran the drafter.
+
+        Args:
+            step: the step.
+            cost: step times.
+            survival: [Kmax, B] of the drafter's drafts, by the hazards before this step.
+            survival_copied: [Kmax, B] of the looked-up drafts, likewise.
+        """
+        outcome, found = step.outcome, step.context.lookup_available
+        if found is None or not outcome.batch_size:
+            return
+        curve = cost.verify_seconds(outcome.batch_size, outcome.context_tokens, 0)
+        drafts = min(outcome.batch_tokens - outcome.batch_size, len(curve) - 1)
+        drafting = float(cost.draft_seconds(outcome.batch_size)[outcome.draft_depth])
+        verifying = float(curve[drafts])
+        if not verifying > 0.0:
+            return
+        slots: IntArray = outcome.slots
+        looked_up = step.plan.from_lookup
+        by_drafter = np.ones(len(slots), dtype=bool) if looked_up is None else ~looked_up
+        with_it = step.context.draft_possible > 0
+        position = np.arange(len(survival))[:, None]
+        accepted = np.sum(survival, axis=0, where=position < outcome.verified)
+        copied = np.sum(survival_copied, axis=0, where=position < found)
+        seen = by_drafter & with_it
+        sums = (float(copied[seen].sum()), float(seen.sum()))
+        self._copied = _KEPT_OF_ALL * self._copied + sums
+        more = (accepted - copied) / (1.0 + self._copied[0] / self._copied[1])
+        alone = np.where(by_drafter, 1.0 + more, 1.0)
+        both = 1.0 + drafting / verifying
+        keep = np.where(with_it, _KEPT, 1.0)
+        self._both[slots] = keep * self._both[slots] + with_it * both
+        self._alone[slots] = keep * self._alone[slots] + with_it * alone
+        self._steps[slots] += with_it
+        count = int(with_it.sum())
+        sums = (both * count, float(alone[with_it].sum()))
+        self._all = _KEPT_OF_ALL**count * self._all + sums
+        known = with_it & (self._known_text[slots] > 0)
+        count = int(known.sum())
+        more_known = (both * count, float(alone[known].sum()), count)
+        self._of_known = _KEPT_OF_ALL**count * self._of_known + more_known
+
+    def forget(self, slots: IntArray) -> None:
+        """Requests have ended."""
+        for slot in slots[self._age[slots] > 0]:
+            self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(self._age[slot]))
+            if self._steps[slot] >= _LEAST_STEPS:
+                gain = math.log(float(self._both[slot] / self._alone[slot]))
+                self._gains = _KEPT_REQUESTS * self._gains + (1.0, gain, gain * gain)
+        for rows in (self._both, self._alone):
+            rows.reset(slots)
+        for counts in (self._steps, self._given_up, self._known_text, self._age, self._trusting):
+            counts.reset(slots)
+
+    @property
+    def _mean_gain(self) -> float:
+        """Mean of ln(with both / by the look-up alone) over requests that tried the drafter."""
+        return float(self._gains[1] / max(self._gains[0], 1.0))
+
+    @property
+    def _settled(self) -> bool:
+        """Whether a trial of the drafter by one request more is not worth its cost."""
+        count, mean = float(self._gains[0]), self._mean_gain
+        if count < _LEAST_REQUESTS or mean <= 0.0:
+            return False
+        spread = math.sqrt(max(float(self._gains[2]) / count - mean * mean, 1e-12))
+        lifetime = float(self._ended[1] / self._ended[0])
+        found = spread * float(unit_loss(np.array(mean / spread)))
+        return lifetime * found < _LEAST_STEPS * mean
+
+    def _begin(self, slots: IntArray) -> None:
+        """Count a step of these requests; of a new one, decide whether it tries the drafter."""
+        self._age[slots] += 1
+        for slot in slots[self._age[slots] == 1]:
+            self._begun += 1
+            self._trusting[slot] = int(self._settled and self._begun % _TRIED > 0)
+
+    def _meet_known_text(self, slots: IntArray, context: StepContext) -> None:
+        """Note the requests that have come to known text; they remain such to their end."""
+        match = context.lookup_match
+        if match is None:
+            return
+        for slot in slots[(match >= _KNOWN_TEXT) & (self._known_text[slots] == 0)]:
+            self._met += 1
+            self._known_text[slot] = 1 if self._met % _TRIED else 2
+
 
 _FIRST_PRICE = 0.3
 _PRICE_RATE = 0.1

@@ -8,9 +8,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.admission_kernels import value_of
-from adaptive_spec.policies.planning.best_plan_kernel import best_plan
-from adaptive_spec.policies.planning.planner import Admission, best_admission, depths_of, is_ragged
+from adaptive_spec.policies.planning.planner import (
+    Admission,
+    best_admission,
+    best_plan,
+    depths_of,
+    is_ragged,
+    value_of,
+)
 from adaptive_spec.policies.planning.throughput_weights import token_worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect
@@ -50,6 +55,8 @@ def forecast_step(
     # this step alone it would make drafts look cheap.
     total_context = sum(context.context_tokens.tolist())
     verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
+    if context.shared_seconds:
+        verify_seconds = verify_seconds + context.shared_seconds
     draft_seconds = cost.draft_seconds(context.batch_size)
     if not drafter:
         draft_seconds = np.zeros_like(draft_seconds)
@@ -167,7 +174,7 @@ class StepForecast(NamedTuple):
     weights: FloatArray | None
     """[B] weight of each request's tokens, 0 for one that has opted out; None: all alike."""
     verify_seconds: FloatArray
-    """[B * Kmax + 1]"""
+    """[B * Kmax + 1], with the other work that a step costs (`StepContext.shared_seconds`)"""
     draft_seconds: FloatArray
     """[Kmax + 1]"""
     prefill_seconds: float
@@ -280,6 +287,15 @@ class StepForecast(NamedTuple):
         slopes = convex_slopes(self.verify_seconds[1:])
         return self.best.goodput * np.concatenate((slopes[:1], slopes))
 
+    @property
+    def _besides(self) -> float:
+        """Predicted duration of a step, minus the seconds by which plans are compared."""
+        return self.prefill_seconds - self.context.shared_seconds
+
+    def compared_seconds(self, plan: SpecPlan) -> float:
+        """Seconds by which a plan is compared with others: no prompts, with other work."""
+        return plan.predicted_seconds - self._besides
+
     def plan(
         self,
         verify: IntArray,
@@ -306,5 +322,5 @@ class StepForecast(NamedTuple):
             reason=reason,
             propensity=propensity,
             predicted_tokens=tokens,
-            predicted_seconds=seconds + self.prefill_seconds,
+            predicted_seconds=seconds + self._besides,
         )

@@ -21,10 +21,8 @@ import math
 
 import numpy as np
 
-from adaptive_spec.policies.planning.exploration import FRACTION
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.step_time.coverage import load_bin
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import UNSURE, CostModel, load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
 
 _LEAST_HORIZON, _HORIZON = 60.0, 500.0
@@ -44,10 +42,13 @@ _LEAST_EVIDENCE, _MOST_EVIDENCE = 20, 1000
 """Observations of a position that count after acceptance has changed, and at most."""
 _MOSTLY_PROMPTS = 4
 """Prompt tokens over most drafts from which a step tells of prompts alone."""
-_UNCERTAIN = 0.05
-"""Standard deviation of a step time, relative to another, from where it counts as unknown."""
 _ADMITTED_RATE = 1.0 / 16.0
 
+FRACTION = 1.0 / 8.0
+"""Share of the requests that verify one draft more in a trial of acceptance."""
+FRACTION_OF_NONE = 1.0 / 2.0
+"""The same where nobody else speculates: the first draft in a step is dear and the others are
+cheap."""
 DEEPER = -1
 """A trial of the plan with one draft more for some requests."""
 
@@ -129,7 +130,7 @@ class Value:
             [*depths, best.draft_depth if steers else kmax],
         )
         variance = np.diag(times) + times[-1, -1] - 2.0 * times[-1]
-        return [k for k, each in zip(ks, variance, strict=False) if each > _UNCERTAIN**2]
+        return [k for k, each in zip(ks, variance, strict=False) if each > UNSURE**2]
 
     def _search(self, forecast: StepForecast, evidence: FloatArray, horizon: float) -> int | None:
         context, cost, best = forecast.context, self.cost, forecast.best
@@ -167,6 +168,10 @@ class Value:
         seconds, times, drift = cost.goodput_covariance(
             batch, int(sum(context.context_tokens.tolist())), verified, depths
         )
+        if context.shared_seconds:
+            part = seconds / (seconds + context.shared_seconds)
+            seconds = seconds + context.shared_seconds
+            times, drift = times * np.outer(part, part), drift * np.outer(part, part)
         tokens = forecast.taking_part + by.sum(axis=1)
         value = np.log(tokens / seconds)
         gap = np.maximum(value[star] - value, 0.0)
@@ -193,7 +198,7 @@ class Value:
         longest = np.full(len(gap), horizon)
         if cold:
             longest[-1] *= _LONG
-        each = change * _unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
+        each = change * unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
         gain = each.max(axis=1)  # [n, E]
         lost = seconds / seconds[star] - tokens / tokens[star]
         lost[:star] += max(self._admitted, 0.0)
@@ -210,7 +215,7 @@ class Value:
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _unit_loss(distance: FloatArray) -> FloatArray:
+def unit_loss(distance: FloatArray) -> FloatArray:
     """E max(z - distance, 0) of a standard normal z."""
     density = np.exp(-0.5 * distance * distance) / math.sqrt(2.0 * math.pi)
     result: FloatArray = density - distance * 0.5 * (1.0 - _erf(distance / math.sqrt(2.0)))

@@ -1,11 +1,28 @@
-"""Step times: what is believed of them, and which K a load has been timed with."""
+"""Step times of every number of drafts, by what is believed of them.
+
+Verified tokens count as the engine runs them, padded to the next captured size. Steps whose K
+differ between requests take a penalty p longer, which is learned from step times. The penalty is
+what such a step takes longer than one of equal K with as many drafts:
+
+    p = mean(T / T^ - 1 | K differ) - mean(T / T^ - 1 | K equal)
+
+T^ is the predicted verify time of a step of equal K. Both means are of steps with about as many
+requests and drafts, so that what is wrong with the prediction there cancels out; between loads it
+does not, and where nearly all steps of one load differ in K, its error would pass for a penalty,
+which the fit would then leave out of the step times. Loads count by the steps of their rarer kind.
+The means forget, and a prior counts as some steps. With varlen decode graphs the true value is
+small (0 to 3 percent), as both kinds of steps replay the same graphs.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 
+from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.policies.step_time.belief import Belief, SavedBelief
 from adaptive_spec.policies.step_time.coefficients import (
     ANY_DRAFT,
@@ -22,21 +39,172 @@ from adaptive_spec.policies.step_time.coefficients import (
     features,
     features_of,
 )
-from adaptive_spec.policies.step_time.coverage import TimedLoads, load_bin
-from adaptive_spec.policies.step_time.padding import Padding
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.policies.step_time.ragged_penalty import RaggedPenalty
-from adaptive_spec.policies.step_time.step_curve_kernel import step_curve
-from adaptive_spec.step import Capability, FloatArray, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
-_SAMPLES = 3
-"""Steps to be timed with each K of a load, while few loads are known."""
-_SAMPLES_LATER = 1
-_KNOWN_LOADS = 2
-"""Loads that, timed with all K, tell the time of a step without requests and by request."""
+_MEMORY = 64
+"""Steps of each kind that the means of a load remember."""
+_PRIOR_STEPS = 16
+"""Weight of the prior, in steps of the rarer kind."""
+_LARGEST_RESIDUAL = 0.5
+"""Bound of one step's T / T^ - 1, so that a stalled step moves little."""
+_GRID = 200.0
+"""Steps of the penalty's value per unit (0.5 percent each): below, a difference is noise."""
+
+
+class RaggedPenalty:
+    """Learns p. A prior of 0 means that the engine has no such penalty, and p stays 0.
+
+    Args:
+        prior: p before anything is measured.
+    """
+
+    def __init__(self, prior: float) -> None:
+        self._prior = prior
+        self._loads: dict[tuple[int, int], tuple[list[float], list[int]]] = {}
+        """Means and counts by kind of step, for each load."""
+        self._value = max(prior, 0.0)
+
+    @property
+    def value(self) -> float:
+        """p >= 0, rounded to half a percent."""
+        return self._value
+
+    def observe(
+        self, seconds: float, expected: float, *, ragged: bool, load: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Take up the verify time of a step without prompts.
+
+        Args:
+            seconds: measured.
+            expected: predicted for a step of equal K (> 0).
+            ragged: K differed between the requests.
+            load: number of requests and of drafts, in classes that are compared.
+        """
+        if not self._prior:
+            return
+        residual = seconds / expected - 1.0
+        residual = max(-_LARGEST_RESIDUAL, min(residual, _LARGEST_RESIDUAL))
+        means, counts = self._loads.setdefault(load, ([0.0, 0.0], [0, 0]))
+        counts[ragged] += 1
+        means[ragged] += (residual - means[ragged]) / min(counts[ragged], _MEMORY)
+        if not counts[not ragged]:
+            return
+        steps, total = float(_PRIOR_STEPS), _PRIOR_STEPS * self._prior
+        for (equal, differ), seen in self._loads.values():
+            steps += min(seen)
+            total += min(seen) * (differ - equal)
+        self._value = max(round(total / steps * _GRID), 0) / _GRID
+
+
+_CACHED_BATCHES = 1024
+
+
+class Padding:
+    """Padded numbers of verified tokens."""
+
+    def __init__(self, capability: Capability) -> None:
+        self._buckets = capability.token_buckets
+        self._kmax = capability.max_draft_tokens
+        self._of_batch: dict[int, FloatArray] = {}
+
+    def of(self, tokens: int) -> float:
+        """The size that a step of so many tokens runs with."""
+        place = bisect_left(self._buckets, tokens)
+        return float(self._buckets[place] if place < len(self._buckets) else tokens)
+
+    def of_batch(self, batch_size: int) -> FloatArray:
+        """The same with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
+        tokens = self._of_batch.get(batch_size)
+        if tokens is None:
+            if len(self._of_batch) >= _CACHED_BATCHES:
+                self._of_batch.clear()
+            count = batch_size * (self._kmax + 1)
+            tokens = np.arange(batch_size, count + 1, dtype=np.float64)
+            buckets = np.array(self._buckets, dtype=np.float64)
+            if buckets.size:
+                place = np.searchsorted(buckets, tokens)
+                inside = place < buckets.size
+                tokens[inside] = buckets[place[inside]]
+            self._of_batch[batch_size] = tokens
+        return tokens
+
+
+def _step_curve_loop(
+    tokens: FloatArray,
+    knots: FloatArray,
+    rises: FloatArray,
+    last_slope: float,
+    fixed: float,
+    any_draft: float,
+) -> FloatArray:
+    curve = np.empty(len(tokens), np.float64)
+    height = 0.0
+    last = len(knots) - 1
+    segment = 0
+    slope = 0.0
+    entered = -1
+    for m in range(len(tokens)):
+        while segment < last and tokens[m] >= knots[segment + 1]:
+            height += rises[segment]
+            segment += 1
+        if segment != entered:
+            entered = segment
+            slope = last_slope
+            if segment < last:
+                # Not the rise itself, which differs in the last bit.
+                slope = (height + rises[segment] - height) / (knots[segment + 1] - knots[segment])
+        seconds = slope * (tokens[m] - knots[segment]) + height + fixed
+        if m > 0:
+            seconds += any_draft
+        curve[m] = 1e-6 if seconds < 1e-6 else seconds
+    return curve
+
+
+@kernel(
+    "float64[::1](float64[::1], float64[::1], float64[::1], float64, float64, float64)",
+    _step_curve_loop,
+)
+def step_curve(
+    tokens: FloatArray,
+    knots: FloatArray,
+    rises: FloatArray,
+    last_slope: float,
+    fixed: float,
+    any_draft: float,
+) -> FloatArray:
+    """Verify time [M + 1] with m drafts: a piecewise linear curve over the tokens, and constants.
+
+    Args:
+        tokens: [M + 1] ascending, from the first knot on.
+        knots: [S] ascending.
+        rises: [S - 1] of the curve from knot to knot; it begins at 0.
+        last_slope: per token past the last knot.
+        fixed: seconds on top.
+        any_draft: more seconds from one draft on.
+    """
+    heights = np.zeros(len(knots))
+    np.cumsum(rises, out=heights[1:])
+    slopes = np.append(np.diff(heights) / np.diff(knots), last_slope)
+    segment = np.searchsorted(knots, tokens, side="right") - 1
+    curve: FloatArray = slopes[segment] * (tokens - knots[segment]) + heights[segment]
+    curve += fixed
+    curve[1:] += any_draft
+    return np.maximum(curve, 1e-6, out=curve)
+
+
+UNSURE = 0.05
+"""Standard deviation of a step time, relative to others, from where it counts as unknown."""
+_ENOUGH_COLD = 2
+"""Loads that tell what a drafter's pass takes of its own, and by request."""
 _SHORTEST, _LONGEST = 1e-6, 60.0
 """Bounds of a measured time (seconds)."""
 _WIDTHS: list[float] = WIDTHS.tolist()
+
+
+def load_bin(batch_size: int) -> int:
+    """Loads within a factor of two count as alike: 1, 2, 3-4, 5-8, ..."""
+    return (batch_size - 1).bit_length()
 
 
 class CostModel:
@@ -57,7 +225,8 @@ class CostModel:
         self._capability = capability
         self._profile = profile
         self.belief = Belief(0.5 * capability.max_draft_tokens)
-        self._timed = TimedLoads(capability)
+        self._timed_cold: set[int] = set()
+        """Loads that a step without the drafter was timed at, by `load_bin`."""
         self._ragged = RaggedPenalty(capability.ragged_penalty)
         self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
@@ -155,7 +324,7 @@ class CostModel:
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
 
-        True if step times have jumped: the belief is wide, and every K counts as untimed again.
+        True if step times have jumped: the belief is wide again.
         `cold`: the drafter's pass was left out (OFF_COLD).
         """
         seconds = outcome.seconds
@@ -168,7 +337,8 @@ class CostModel:
         if self._capability.ragged_penalty and outcome.batch_size > 1:
             seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
-        self._timed.count(outcome, cold=cold)
+        if cold:
+            self._timed_cold.add(load_bin(outcome.batch_size))
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
         if not math.isfinite(float(self.belief.coefficients.sum())):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
@@ -184,21 +354,46 @@ class CostModel:
         self._time_again()
 
     def _time_again(self) -> None:
-        self._timed = TimedLoads(self._capability)
+        self._timed_cold.clear()
         self._profile = None
         self.changes += 1
 
-    def missing_depths(self, batch_size: int) -> list[int]:
-        """The K that steps of this load have not been measured with often enough, ascending."""
-        missing = self._timed.missing(batch_size, _SAMPLES)
-        if not missing:
-            return missing
-        few = self._profile is None and self._timed.complete(_SAMPLES) < _KNOWN_LOADS
-        return missing if few else self._timed.missing(batch_size, _SAMPLES_LATER)
+    def unsure(
+        self, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
+    ) -> int | None:
+        """The K to run so that step times become known; None if all are, within `UNSURE`.
+
+        It is the K whose time tells most of all times relative to one another; the common level
+        says nothing about which is best.
+
+        Args:
+            context: a step in which every request would verify K drafts, or as many as it has.
+            worthwhile: which of the engine's K are asked about.
+        """
+        ks = list(self._capability.uniform_values)
+        if not self.ready:
+            return next((k for k in ks if worthwhile(k)), None)
+        possible = context.draft_possible
+        steers, deepest = self._capability.steers_depth, self._capability.max_draft_tokens
+        seconds, covariance, _ = self.goodput_covariance(
+            context.batch_size,
+            int(context.context_tokens.sum()),
+            [int(np.minimum(possible, k).sum()) for k in ks],
+            [k if steers else deepest for k in ks],
+        )
+        relative = covariance - covariance.mean(axis=0)
+        unknown = np.diag(relative) - relative.mean(axis=1)
+        told = (relative**2).sum(axis=0) / (np.diag(covariance) + self.belief.error(seconds, 0.0))
+        asked = [n for n, k in enumerate(ks) if worthwhile(k)]
+        if not asked or max(unknown[asked]) <= UNSURE**2:
+            return None
+        return ks[max(asked, key=lambda n: float(told[n]))]
 
     def timed_cold(self, batch_size: int) -> bool:
         """Whether the drafter's time is known at this load even if it runs in every step."""
-        return self._profile is not None or self._timed.timed_cold(batch_size)
+        timed = self._timed_cold
+        known = load_bin(batch_size) in timed or len(timed) >= _ENOUGH_COLD
+        return self._profile is not None or known
 
     def profile(self) -> CostProfile | None:
         """What has been learned, as a profile; None before the first step."""

@@ -1,11 +1,11 @@
-"""The K that a load has not been timed with, each offered a limited number of times."""
+"""The K to run at a load so that its step times become known, each offered a few times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from adaptive_spec.policies.step_time.coverage import load_bin
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.step import StepContext
 
 
 class UntimedDepths:
@@ -23,16 +23,19 @@ class UntimedDepths:
         self._changes = 0
 
     def offer(
-        self, cost: CostModel, batch_size: int, worthwhile: Callable[[int], bool] | None = None
+        self, cost: CostModel, context: StepContext, worthwhile: Callable[[int], bool] | None = None
     ) -> int | None:
-        """The smallest K not timed at this load and `worthwhile`; None if there is none."""
+        """The K to run, among those `worthwhile`; None if there is none."""
         if self._changes != cost.changes:
             self._changes = cost.changes
             self._offered.clear()
-        load = load_bin(batch_size)
-        for k in cost.missing_depths(batch_size):
-            offered = self._offered.get((load, k), 0)
-            if offered < self._most and (worthwhile is None or worthwhile(k)):
-                self._offered[load, k] = offered + 1
-                return k
-        return None
+        load = load_bin(context.batch_size)
+
+        def left(k: int) -> bool:
+            few = self._offered.get((load, k), 0) < self._most
+            return few and (worthwhile is None or worthwhile(k))
+
+        k = cost.unsure(context, left)
+        if k is not None:
+            self._offered[load, k] = self._offered.get((load, k), 0) + 1
+        return k

@@ -19,8 +19,8 @@ lifetimes of requests add up to a gain, nothing is switched, unless acceptance w
 a few requests that are hard to draft for, all at once, say little about those that follow.
 
 **Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
-planner finds a plan that pays. Otherwise probes are made at the times of `probe_schedule`. A probe
-lasts as long as the test in `sprt` needs: a handful of first drafts if the answer is clear, 256
+planner finds a plan that pays. Otherwise probes are made at the times of `probes`. A probe
+lasts as long as its test needs: a handful of first drafts if the answer is clear, 256
 near break-even. From OFF_COLD it starts with a step that runs prompts, because only requests that
 begin after the drafter does can be drafted for; until then it costs nothing. An engine that
 compares unverified drafts with what was emitted (n-gram while OFF) reports them through `scored`.
@@ -45,10 +45,39 @@ from typing import Any
 
 from adaptive_spec.policies.switch.break_even import Prospect, SpeculationForecast
 from adaptive_spec.policies.switch.lost_seconds import LostSeconds, with_margin
-from adaptive_spec.policies.switch.probe_schedule import ProbeSchedule
-from adaptive_spec.policies.switch.request_lifetime import RequestLifetime
-from adaptive_spec.policies.switch.sprt import ProbeTest
+from adaptive_spec.policies.switch.probes import ProbeSchedule, ProbeTest
 from adaptive_spec.step import Capability, Mode
+
+_REMEMBERED = 256.0
+
+
+class RequestLifetime:
+    """Mean time a request decodes, estimated from the requests that end."""
+
+    def __init__(self) -> None:
+        self.batch_size = 0
+        self._exposure = 0.0
+        # Before the first one has ended: twice the time that all have lived together.
+        self._ended = 0.5
+
+    def passed(self, batch_size: int, seconds: float) -> None:
+        """Count a step of this many requests that took these seconds."""
+        self.batch_size = batch_size
+        self._exposure += batch_size * seconds
+
+    def ended(self, requests: int) -> None:
+        """Count requests that have ended."""
+        self._ended += requests
+        if self._ended > _REMEMBERED:
+            # The older half counts half.
+            self._ended *= 0.5
+            self._exposure *= 0.5
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds a request decodes."""
+        return self._exposure / self._ended
+
 
 _PROBE_REQUESTS = 16
 """Requests that verify a draft in each step of a probe."""

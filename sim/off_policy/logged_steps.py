@@ -132,6 +132,7 @@ class LoggedTrace:
             prefill_tokens=record.prefill_tokens,
             kv_free_tokens=record.kv_free_tokens,
             kv_total_tokens=kv_total_tokens,
+            shared_seconds=record.shared_seconds,
             opted_out=None if record.opted_out is None else np.array(record.opted_out),
             now=record.now,
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.step import Capability, Level
 from benchmarks.virtual_device.arms import parse_arm, table_name
 from benchmarks.virtual_device.cells import Curve
 from benchmarks.virtual_device.device import DEVICES, Device, Graphs, Work, device
+from benchmarks.virtual_device.traffic import traced
 
 WORK = Work(requests=8, tokens=32, context=800, least_k=3, most_k=3, drafting=8, passes=3)
 
@@ -87,3 +90,20 @@ def test_a_loop_goes_on_as_in_its_steady_part() -> None:
     curve = Curve(steps, DEVICES["h100-8b"].charge("none"))
     assert curve.at(250) == pytest.approx(250 / curve.steady)
     assert curve.at(10.5) == pytest.approx(10.5 / curve.steady)
+
+
+def test_a_request_is_as_fast_as_a_token_for_each_request_in_a_step() -> None:
+    steps = [Work(requests=4, tokens=4, context=400, drafting=4, emitted=4)] * 100
+    charge = DEVICES["h100-8b"].charge("none")
+    each = Curve(steps, charge, each=True)
+    assert each.steady == pytest.approx(Curve(steps, charge).steady / 4)
+
+
+def test_arrivals_keep_their_bursts_at_another_rate(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = ["arrival_s,input_tokens,output_tokens", *(f"{t},9,9" for t in (5, 6, 6, 9, 500))]
+    trace.write_text("\n".join(rows), encoding="utf-8")
+    load = traced(trace, 4, rate=2.0)
+    assert load.arrivals == pytest.approx((0.0, 0.5, 0.5, 2.0))
+    with pytest.raises(DataError, match="fewer than 6"):
+        traced(trace, 6, rate=2.0)

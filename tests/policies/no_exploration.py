@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from adaptive_spec.policies.planning.exploration_plans import Explored, Exploring
+from adaptive_spec.policies.planning.exploration import Explored, Exploring
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import IntArray
 

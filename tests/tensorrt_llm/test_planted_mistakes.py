@@ -12,7 +12,7 @@ from harness.record import Record, check_labels
 from harness.traffic import Traffic
 from simulated_ranks import run_ranks
 
-from adaptive_spec.adapters.tensorrt_llm import capability, ladder, requests, steps
+from adaptive_spec.adapters.tensorrt_llm import capability, ladder, requests, rules, steps
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
 from adaptive_spec.engines.pending_steps import PendingSteps
@@ -114,7 +114,7 @@ def test_k_raised_beyond_what_was_reserved(
 ) -> None:
     switched_on(policy=RANDOM)
     trt = import_stand_in()
-    monkeypatch.setattr(capability, "uses_kv_manager_v2", lambda executor: False)
+    monkeypatch.setattr(rules, "uses_kv_manager_v2", lambda executor: False)
     with pytest.raises(violations.KvOverrunError):
         random_run(trt, kv_cache_manager=managers.KVCacheManagerV2(trt))
 

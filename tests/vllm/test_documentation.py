@@ -11,6 +11,7 @@ import pytest
 
 from adaptive_spec.adapters.vllm import doctor, rules, versions
 from adaptive_spec.config import Config, parse_config
+from adaptive_spec.engines.rules import SUPPORTED, markdown_table
 from adaptive_spec.operation import metrics
 from adaptive_spec.operation.run_time_switch import parse_switch
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "vllm.md").read_text()
 TABLES = {
     "figures": metrics.markdown_table(),
-    "interplay": rules.markdown_table(),
+    "interplay": markdown_table(rules.RULES),
     "versions": versions.VERSIONS.markdown(),
 }
 
@@ -36,7 +37,7 @@ def test_the_doctor_shows_the_same_table() -> None:
 
 def test_nothing_is_called_supported_that_no_test_shows() -> None:
     for row in rules.RULES:
-        if row.support == rules.SUPPORTED:
+        if row.support == SUPPORTED:
             assert row.shown_by, row.feature
         files = re.findall(r"\btest_\w+", row.shown_by)
         assert not row.shown_by or files, row.feature

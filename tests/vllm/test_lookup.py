@@ -78,6 +78,24 @@ def test_a_large_batch_is_looked_up_as_far_as_the_time_goes(
     assert events == ([] if served else ["lookup_slow"])
 
 
+def test_an_answer_that_is_given_again_matches_together_with_its_prompt() -> None:
+    lookup = LookUp(SecondSource(other_requests=True), lambda event: None)
+    prompt, answer = list(range(100, 120)), [1, 2, 3, 4, 5, 6]
+
+    def match_of(name: str, prompt: list[int], output: list[int]) -> int:
+        request = Request(name, prompt, output)
+        lookup.take_up([request])
+        found = lookup.find([request], np.array([KMAX]), np.array([0]))
+        assert found is not None
+        lookup.forget([name])
+        return int(found.match[0])
+
+    assert match_of("first", prompt, answer) == 0
+    assert match_of("other", [*prompt[1:], 7], answer[:2]) == 2
+    assert match_of("again", prompt, answer[:2]) == 22
+    assert match_of("differs", prompt, [9, *answer[:2]]) == 2
+
+
 def test_drafts_agree_up_to_the_first_wrong_one() -> None:
     found = [[1, 2, 3], [1, 2, 3], [], [5]]
     assert agreement(found, [[1, 2, 9, 9], [1, 2], [7], [6, 5]]).tolist() == [2, 2, 0, 0]

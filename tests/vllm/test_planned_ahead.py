@@ -21,8 +21,9 @@ from fake_scheduler import (
 )
 
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
+from adaptive_spec.adapters.vllm.lookup import LookUp
 from adaptive_spec.adapters.vllm.steps import StepDriver
-from adaptive_spec.config import Config
+from adaptive_spec.config import Config, SecondSource
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
@@ -83,6 +84,29 @@ def test_a_plan_made_while_the_device_works_is_applied_as_it_is() -> None:
     assert len(policy.asked) == asked
     assert drafts(scheduler) == [1, 1]
     assert driver.controller.counters.failures == {}
+
+
+def test_text_is_looked_up_for_the_newest_tokens_where_they_are_known() -> None:
+    pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
+    prompt = [1, 2, 3, 4, 5, 1, 2, 6, 7, 8]
+    request = Request(
+        "a",
+        prompt_token_ids=prompt,
+        all_token_ids=[*prompt, 1, 2],
+        num_tokens=12,
+        num_computed_tokens=11,
+    )
+    capability = Capability(level=Level.FULL, max_draft_tokens=KMAX)
+    controller = Controller(Recording(1), capability, Config())
+    lookup = LookUp(SecondSource(), controller.counters.event)
+    driver = StepDriver(scheduler_with(request), controller, lookup=lookup)
+    output = launch(driver, "a")
+    request.all_token_ids.append(6)  # the text before went on with 3 and with 6
+    finish(driver, output)
+    driver.before_schedule()
+    assert driver._planned is not None
+    assert driver._planned.found is not None
+    assert driver._planned.found.drafts() == [[7, 8, 1]]
 
 
 def test_it_learns_and_plans_only_after_the_launch() -> None:

@@ -49,18 +49,20 @@ class StartUpProfile:
         return self._cost is not None and self._cost.ready
 
     def unmeasured(self, context: StepContext) -> int | None:
-        """Return the next K to run to measure this load; None if the load is measured.
+        """Return the next K to run to measure this load; None if its step times are known.
 
         Returns None in steps with prompts, which would measure the prompts.
         """
-        if self._cost is None or context.batch_size == 0 or context.prefill_tokens:
+        if self._cost is None or self._profile is not None:
+            return None
+        if context.batch_size == 0 or context.prefill_tokens:
             return None
         least = _ROOM * context.batch_size
 
         def has_room(k: int) -> bool:
             return bool(np.count_nonzero(context.draft_possible >= k) >= least)
 
-        return self._untimed.offer(self._cost, context.batch_size, has_room)
+        return self._untimed.offer(self._cost, context, has_room)
 
     def round_seconds(
         self, batch_size: int, context_tokens: int, *, off_without_drafter: bool = False

@@ -46,7 +46,7 @@ class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     profile: str | None = None
     """File with a cost profile, in place of the original's start-up profiling; without one, step
-    times are learned online by measuring K that are untimed at a load.
+    times are learned online by running the K whose times are not known.
     """
 
 
@@ -158,13 +158,12 @@ class BudgetedVerification(StatelessPolicy, ABC):
         return live
 
     def _measuring(self, context: StepContext) -> int | None:
-        """Return a K untimed at this load; replaces profiling at start-up."""
-        batch = context.batch_size
-        if self._profile is not None or not batch or context.step % _MEASURING_PERIOD:
+        """Return a K whose step time is not known; replaces profiling at start-up."""
+        if self._profile is not None or not context.batch_size or context.step % _MEASURING_PERIOD:
             return None
         if context.prefill_tokens:  # such a step would measure its prompts
             return None
-        return self._untimed.offer(self._cost, batch)
+        return self._untimed.offer(self._cost, context)
 
 
 def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:

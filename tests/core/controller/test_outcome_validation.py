@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.controller.outcome_validation import outcome_fault
+from adaptive_spec.controller.plan_validation import outcome_fault
 from adaptive_spec.step import StepOutcome
 
 ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from adaptive_spec.controller.engine_plan import engine_plan
+from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.step import FinishedStep
 from tests.core.controller.answers import context, outcome

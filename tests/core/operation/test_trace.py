@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.config import Trace
-from adaptive_spec.controller.engine_plan import engine_plan
+from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Mode, SpecPlan, check_adapter
-from adaptive_spec.controller.engine_plan import engine_plan
+from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.step import StepContext, StepOutcome
 from tests.core.controller.answers import context, outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.acceptance.imputation import passed_over
+from adaptive_spec.policies.acceptance.model import passed_over
 
 
 def test_drafts_passed_over_count_by_the_chance_of_being_reached() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.acceptance.learn_kernel import learn
+from adaptive_spec.policies.acceptance.hazard_model import learn
 
 _PRIOR_VARIANCE = 2.0
 

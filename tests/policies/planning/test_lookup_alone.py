@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec import Mode
-from adaptive_spec.policies.planning.lookup_alone import LookupAlone
+from adaptive_spec.policies.planning.draft_sources import LookupAlone
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import FinishedStep, FloatArray, SpecPlan, StepContext, StepOutcome
 from tests.policies.planning.test_plans import context
@@ -177,3 +177,43 @@ def test_some_requests_of_known_text_try_the_drafter_again() -> None:
         tried += not alone.pays(long())
         alone.forget(np.array([0]))
     assert 2 <= tried <= 8
+
+
+def requests_of_new_text(accepted: list[float], *, steps: int = 12) -> LookupAlone:
+    """Return a `LookupAlone` that has learned from requests whose drafter was right so often.
+
+    Args:
+        accepted: drafts of the drafter accepted per step, by request; a copied draft never agrees.
+        steps: of each request.
+    """
+    alone = LookupAlone()
+    for each in accepted:
+        for _ in range(steps):
+            if not alone.pays(at(1)):
+                learn(alone, [False], each, 0.0)
+        alone.forget(np.array([0]))
+    return alone
+
+
+def test_a_request_need_not_try_what_requests_like_it_have_settled() -> None:
+    alone = requests_of_new_text([0.01, 0.02] * 8)
+    assert alone.pays(at(1))
+
+
+def test_a_request_tries_the_drafter_where_requests_differ() -> None:
+    assert not requests_of_new_text([0.0, 0.0, 0.0, 0.5] * 4).pays(at(1))
+    assert not requests_of_new_text([0.5, 0.6] * 8).pays(at(1))
+
+
+def test_a_long_request_tries_the_drafter_where_a_short_one_need_not() -> None:
+    accepted = [0.0, 0.09] * 8
+    assert requests_of_new_text(accepted, steps=20).pays(at(1))
+    assert not requests_of_new_text(accepted, steps=400).pays(at(1))
+
+
+def test_some_requests_try_the_drafter_though_it_is_settled() -> None:
+    alone, tried = requests_of_new_text([0.01, 0.02] * 8), 0
+    for _ in range(32):
+        tried += not alone.pays(at(1))
+        alone.forget(np.array([0]))
+    assert 2 <= tried <= 6

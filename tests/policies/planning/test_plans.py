@@ -15,8 +15,7 @@ from adaptive_spec import Level, Mode
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.policies.goodput import GoodputOptions, LearnedAcceptance
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.exploration import Explorer
-from adaptive_spec.policies.planning.exploration_plans import Exploring
+from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import DEEPER, Value
 from adaptive_spec.policies.step_time.model import CostModel

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.planning.step_forecast import StepForecast, convex_slopes
-from adaptive_spec.step import Mode, StepContext
+from adaptive_spec.policies.planning.step_forecast import (
+    StepForecast,
+    convex_slopes,
+    forecast_step,
+)
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.step import FloatArray, Mode, StepContext
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
 
@@ -96,3 +101,28 @@ def test_a_probe_while_off_takes_all_passes_of_a_drafter_of_fixed_depth(
     assert of.seconds_of(8, 1, Mode.OFF_WARM) == pytest.approx(without + 0.002 * passes)
     nothing = of.seconds_of(8, 0, Mode.OFF_WARM) - without
     assert nothing == pytest.approx(float(of.draft_seconds[0]))
+
+
+class Timed(CostModel):
+    """A step of 10 ms, and 2 ms for each draft that is verified."""
+
+    def verify_seconds(
+        self, batch_size: int, context_tokens: int, prefill_tokens: int
+    ) -> FloatArray:
+        seconds: FloatArray = 0.010 + 0.002 * np.arange(4 * batch_size + 1)
+        return seconds
+
+    def draft_seconds(self, batch_size: int) -> FloatArray:
+        return np.zeros(5)
+
+
+def test_other_work_that_a_step_costs_favours_more_drafts_for_it() -> None:
+    survival = np.cumprod(np.full((4, 2), 0.6), axis=0)
+    alone = forecast_step(context(0, [4, 4]), survival, Timed(FULL))
+    beside = forecast_step(context(0, [4, 4], shared_seconds=0.020), survival, Timed(FULL))
+    assert beside.best.verify.sum() > alone.best.verify.sum()
+    for forecast in (alone, beside):
+        verify, depth = forecast.best.verify, forecast.best.draft_depth
+        plan = forecast.plan(verify, depth, Mode.ON, "")
+        assert plan.predicted_seconds == pytest.approx(0.010 + 0.002 * verify.sum())
+        assert forecast.compared_seconds(plan) == pytest.approx(forecast.best.seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.step import Capability, Level, StepOutcome
+from adaptive_spec.step import Capability, Level, StepContext, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=6)
 
@@ -24,4 +24,22 @@ def step(batch: int, k: int, depth: int, seconds: float, prefill: int = 0) -> St
         draft_depth=depth,
         ragged=False,
         seconds=seconds,
+    )
+
+
+def decoding(batch: int) -> StepContext:
+    """A step in which every request has as many drafts as it can use."""
+    full = np.full(batch, FULL.max_draft_tokens, dtype=np.int64)
+    return StepContext(
+        step=0,
+        capability=FULL,
+        request_ids=[f"r{n}" for n in range(batch)],
+        slots=np.arange(batch),
+        context_tokens=np.full(batch, 100),
+        draft_available=full,
+        draft_possible=full,
+        engine_k=3,
+        tpot_target=np.full(batch, np.inf),
+        task=np.full(batch, -1),
+        temperature=np.zeros(batch),
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.policies.step_time.ragged_penalty import RaggedPenalty
+from adaptive_spec.policies.step_time.model import CostModel, RaggedPenalty
 from adaptive_spec.step import Capability, Level, StepOutcome
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.step_time.step_curve_kernel import step_curve
+from adaptive_spec.policies.step_time.model import step_curve
 
 
 @pytest.mark.usefixtures("needs_numba")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.switch import probe_schedule
+from adaptive_spec.policies.switch import probes
 from adaptive_spec.policies.switch.break_even import Prospect
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, Level, Mode
@@ -281,15 +281,15 @@ def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
 
 @pytest.mark.slow
 def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_schedule, "_OVERHEAD", 1.0)
-    probes = {}
+    monkeypatch.setattr(probes, "_OVERHEAD", 1.0)
+    begun = {}
     for outlook in (OUTLOOK, HOPELESS):
         server = Server(capability(off_pass=False))
         server.outlook = outlook
         server.until(Mode.OFF_COLD)
         server.run(600.0)
-        probes[outlook.gain] = len(server.probing_began)
-    assert 0 < probes[0.0] < 0.5 * probes[0.3]
+        begun[outlook.gain] = len(server.probing_began)
+    assert 0 < begun[0.0] < 0.5 * begun[0.3]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.policies.switch.break_even import Prospect
-from adaptive_spec.policies.switch.sprt import ProbeTest
+from adaptive_spec.policies.switch.probes import ProbeTest
 
 OUTLOOK = Prospect(gain=0.3, break_even=0.2, worthwhile=0.5)
 

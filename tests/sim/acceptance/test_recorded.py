@@ -7,7 +7,7 @@ import pytest
 
 from adaptive_spec import Capability, Level, StepContext, StepOutcome
 from adaptive_spec.config import Trace
-from adaptive_spec.controller.engine_plan import engine_plan
+from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.status import Counters

@@ -55,7 +55,7 @@ def recorded(folder: Path, *, hazard: float, pass_seconds: float) -> Path:
 
 def advised(folder: Path, **options: Any) -> Advice:
     traces = sorted(folder.iterdir())
-    return predict(traces, resamplings=2, tokens=400, jobs=1, **options)[0]
+    return predict(traces, resamplings=2, tokens=200, jobs=1, **options)[0]
 
 
 def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(tmp_path):

@@ -71,7 +71,7 @@ def test_a_profile_gives_the_seconds_of_a_round(tmp_path) -> None:
     times.start(machine.capability)
     wanted = [linear(0.01, 1e-4, 1e-3)(4 * (k + 1), k) for k in range(6)]
     assert times.round_seconds(4, 400) == pytest.approx(wanted)
-    assert times.unmeasured(machine.context()) is not None  # one step of each, to confirm it
+    assert times.unmeasured(machine.context()) is None
     without = times.round_seconds(4, 400, off_without_drafter=True)
     assert without[0] == pytest.approx(wanted[0] - 1e-3)
     assert without[1:] == pytest.approx(wanted[1:])
@@ -95,10 +95,10 @@ def test_without_a_profile_each_new_load_is_measured_and_then_left_alone() -> No
 
     machine.policy = Profiling()
     machine.run(60)
-    assert {0, 1, 3, 5} <= set(asked)
+    assert {0, 5} <= set(asked)
     assert asked[-20:] == [None] * 20
-    wanted = [linear(0.01, 1e-4, 1e-3)(4 * (k + 1), k) for k in (0, 1, 3, 5)]
-    assert times.round_seconds(4, 400)[[0, 1, 3, 5]] == pytest.approx(wanted, rel=0.03)
+    wanted = [linear(0.01, 1e-4, 1e-3)(4 * (k + 1), k) for k in range(6)]
+    assert times.round_seconds(4, 400) == pytest.approx(wanted, rel=0.03)
     machine.batch = 16
     machine.run(1)
     assert asked[-1] is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.switch.probe_schedule import ProbeSchedule
+from adaptive_spec.policies.switch.probes import ProbeSchedule
 
 
 def begun(*, step: float = 0.01, gain: float = 0.3, now: float = 0.0) -> ProbeSchedule:

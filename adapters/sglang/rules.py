@@ -1,0 +1,236 @@
+"""What becomes of speculation beside SGLang's other features; see `adaptive_spec.engines.rules`.
+
+PATCHES.md has the longer story of each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from adaptive_spec.engines.rules import INERT, SHADOW, SUPPORTED, Rule, when
+
+NGRAM_NAME = "ADAPTIVE_NGRAM"
+"""Our registered algorithm, for ``--speculative-algorithm``."""
+
+_UNIFORM = "one K per batch and step, out of SGLang's candidates"
+_CAPABILITY = "adapter/test_capability.py"
+_WITH_FIXED_K = (
+    ("enable_dp_attention", "attention DP"),
+    ("enable_two_batch_overlap", "two-batch overlap"),
+    ("enable_pdmux", "pdmux"),
+    ("enable_multi_layer_eagle", "multi-layer EAGLE"),
+)
+"""Arguments with which K may not change; SGLang checks it for EAGLE only."""
+
+
+class Setup(NamedTuple):
+    """A server's set-up, as a rule's reason reads it.
+
+    Attributes:
+        arguments: SGLang's ServerArgs.
+        scheduler: SGLang's Scheduler; None while it is not built.
+        ladder: candidate K; empty if the worker has no adaptive parameters.
+        told: why the worker could not be given any, if that is known.
+    """
+
+    arguments: Any
+    scheduler: Any = None
+    ladder: tuple[int, ...] = ()
+    told: str = ""
+
+    @property
+    def name(self) -> str:
+        """The speculative algorithm; empty while the scheduler is not built."""
+        algorithm = getattr(self.scheduler, "spec_algorithm", "")
+        return str(getattr(algorithm, "name", algorithm))
+
+    def algorithm(self, question: str) -> bool:
+        """Ask SGLang's SpeculativeAlgorithm a question that not every version knows."""
+        answer = getattr(getattr(self.scheduler, "spec_algorithm", None), question, None)
+        return bool(answer()) if callable(answer) else False
+
+    @property
+    def without_parameters(self) -> bool:
+        """Built, and K cannot be set."""
+        return self.scheduler is not None and not self.ladder
+
+    @property
+    def disaggregated(self) -> str:
+        """``prefill`` or ``decode`` of an instance that does one of them only."""
+        return str(getattr(self.arguments, "disaggregation_mode", None) or "null")
+
+
+def _fixed_beside(setup: Setup) -> str:
+    if setup.ladder or setup.algorithm("is_eagle"):
+        return ""
+    for key, text in _WITH_FIXED_K:
+        if getattr(setup.arguments, key, False):
+            return f"not with {text}"
+    ranks = int(getattr(setup.arguments, "attn_dp_size", 1) or 1)
+    return "not with attention DP" if ranks > 1 else ""
+
+
+def _fixed_algorithm(setup: Setup) -> str:
+    eagle = setup.algorithm("is_eagle") and not setup.algorithm("is_frozen_kv_mtp")
+    if not setup.without_parameters or eagle or setup.algorithm("is_ngram"):
+        return ""
+    return f"{setup.name} has a fixed K in SGLang"
+
+
+def _not_adaptive(setup: Setup) -> str:
+    if not setup.without_parameters:
+        return ""
+    from sglang.srt.speculative.adaptive_spec_params import adaptive_unsupported_reason
+
+    refused = adaptive_unsupported_reason(setup.arguments)
+    if refused:
+        return f"SGLang has disabled --speculative-adaptive: {refused}"
+    return f"{setup.name} needs --speculative-adaptive"
+
+
+def _above_launch(setup: Setup) -> str:
+    launched = getattr(setup.arguments, "speculative_num_steps", None)
+    algorithm = setup.scheduler.spec_algorithm
+    sized = hasattr(algorithm, "resolve_max_speculative_num_draft_tokens")
+    if setup.algorithm("is_ngram") or sized or launched is None:
+        return ""
+    highest = setup.ladder[-1]
+    above = highest > int(launched)
+    return f"candidate K = {highest} above --speculative-num-steps {launched}" if above else ""
+
+
+def _one_width(setup: Setup) -> bool:
+    if not setup.algorithm("is_ngram") or getattr(setup.arguments, "disable_cuda_graph", False):
+        return False
+    device = str(getattr(setup.scheduler, "device", None) or setup.arguments.device)
+    return not device.startswith("cpu")
+
+
+RULES: tuple[Rule[Setup], ...] = (
+    Rule("EAGLE, EAGLE3 (NEXTN)", SUPPORTED, f"--speculative-adaptive: {_UNIFORM}", "engine/"),
+    Rule("STANDALONE", SUPPORTED, f"{_UNIFORM}, up to the launch K", "engine/"),
+    Rule(
+        "NGRAM",
+        SUPPORTED,
+        f"as {NGRAM_NAME}: {_UNIFORM}; with the synchronous schedule",
+        "adapter/test_ngram_worker.py, engine/",
+    ),
+    Rule(
+        "tensor parallelism",
+        SUPPORTED,
+        "rank 0 decides, and all ranks run its K",
+        "adapter/test_ranks.py; each algorithm with two ranks in engine/",
+    ),
+    Rule("DP replicas", SUPPORTED, "each has a controller of its own"),
+    Rule(
+        "LoRA",
+        "SGLang refuses",
+        f"with STANDALONE and with registered algorithms, so with {NGRAM_NAME}",
+    ),
+    Rule(
+        "no speculation configured",
+        INERT,
+        "one line says so",
+        _CAPABILITY,
+        when(
+            lambda setup: setup.algorithm("is_none"),
+            "no speculation is configured: add --speculative-algorithm",
+        ),
+    ),
+    Rule(
+        "DSPARK",
+        INERT,
+        "it plans its own verify lengths",
+        _CAPABILITY,
+        when(
+            lambda setup: setup.algorithm("is_dspark"),
+            "DSPARK plans its own verify lengths and is left alone",
+        ),
+    ),
+    Rule(
+        "prefill instance",
+        INERT,
+        "one token for each request",
+        _CAPABILITY,
+        when(
+            lambda setup: setup.scheduler is not None and setup.disaggregated == "prefill",
+            "a prefill instance generates one token per request",
+        ),
+    ),
+    Rule(
+        "STANDALONE with --speculative-eagle-topk above 1",
+        INERT,
+        "one line says so",
+        "adapter/test_hooks.py",
+        lambda setup: setup.told if setup.without_parameters else "",
+    ),
+    Rule(
+        "attention DP, two-batch overlap, pdmux, multi-layer EAGLE",
+        INERT,
+        "K is fixed there; for EAGLE SGLang itself refuses --speculative-adaptive",
+        _CAPABILITY,
+        _fixed_beside,
+    ),
+    Rule(
+        "pipeline parallelism",
+        INERT,
+        "SGLang itself refuses SGLANG_ENABLE_PP_SPEC with --speculative-adaptive",
+        _CAPABILITY,
+        when(
+            lambda setup: int(getattr(setup.arguments, "pp_size", 1) or 1) > 1,
+            "not with pipeline parallelism",
+        ),
+    ),
+    Rule(
+        f"{NGRAM_NAME} whose buffers cannot be made",
+        INERT,
+        "it runs as NGRAM",
+        _CAPABILITY,
+        when(
+            lambda setup: setup.without_parameters and setup.name == NGRAM_NAME,
+            "its buffers could not be made",
+        ),
+    ),
+    Rule(
+        "NGRAM under its own name",
+        INERT,
+        f"--speculative-algorithm {NGRAM_NAME} steers it",
+        _CAPABILITY,
+        when(
+            lambda setup: setup.without_parameters and setup.algorithm("is_ngram"),
+            f"NGRAM has a fixed K in SGLang: use --speculative-algorithm {NGRAM_NAME}",
+        ),
+    ),
+    Rule("DFLASH, UNO, frozen-KV MTP", INERT, "K is fixed", _CAPABILITY, _fixed_algorithm),
+    Rule(
+        "EAGLE without --speculative-adaptive, or with top-k above 1",
+        INERT,
+        "one line says so, with SGLang's own reason",
+        "adapter/test_start_up.py",
+        _not_adaptive,
+    ),
+    Rule(
+        "a candidate above --speculative-num-steps",
+        SHADOW,
+        "where SGLang sizes buffers for the launch K (sglang#30549, #35275); told by the source",
+        _CAPABILITY,
+        _above_launch,
+    ),
+    Rule(
+        "decode instance",
+        SHADOW,
+        "prompts may come without the drafter's KV (sglang#17212)",
+        _CAPABILITY,
+        when(
+            lambda setup: setup.disaggregated == "decode",
+            "a decode instance, whose prompts may come without the drafter's KV",
+        ),
+    ),
+    Rule(
+        "NGRAM with captured graphs",
+        SHADOW,
+        "graphs are captured for one width; --disable-cuda-graph lets K change",
+        _CAPABILITY,
+        when(_one_width, "NGRAM with captured graphs of one width (--disable-cuda-graph)"),
+    ),
+)
