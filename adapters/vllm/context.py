@@ -40,6 +40,7 @@ class _Rows(NamedTuple):
     Attributes:
         version: of the request table.
         cap: most drafts of a request, 0..Kmax.
+        depth_cap: drafts to count on in choosing a depth; see `RequestTable.depth_cap`.
         copied_cap: the same of copied drafts, which the drafter's state does not limit.
     """
 
@@ -47,6 +48,7 @@ class _Rows(NamedTuple):
     version: int
     slots: IntArray
     cap: IntArray
+    depth_cap: IntArray
     copied_cap: IntArray
     tpot_target: FloatArray
     task: IntArray
@@ -146,7 +148,7 @@ class ContextBuilder:
         computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
         structured = [request for request in requests if request.use_structured_output]
         ending: list[Any] = []
-        room, possible, available = rows.copied_cap, rows.cap, rows.cap
+        room, possible, available = rows.copied_cap, rows.depth_cap, rows.cap
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
         if requests and self._capability.level is not Level.UNIFORM:
             filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
@@ -159,7 +161,7 @@ class ContextBuilder:
                 least = np.minimum(left, scheduler.max_model_len - end_at)
                 room = np.minimum(rows.copied_cap, least - 1)
                 available = np.maximum(np.minimum(rows.cap, least - 1), 0)
-                possible = np.maximum(np.minimum(rows.cap, least - 2), 0)
+                possible = np.maximum(np.minimum(rows.depth_cap, least - 2), 0)
         if self.drafter_limit is not None:
             longest = max(tokens, default=0)
             if self.beyond_drafter(longest):
@@ -218,6 +220,7 @@ class ContextBuilder:
             table.version,
             slots,
             np.minimum(table.draft_cap[slots], self._kmax),
+            table.depth_cap(slots, self._kmax),
             np.minimum(table.copied_cap[slots], self._kmax),
             table.tpot_target[slots],
             table.task[slots],
