@@ -146,6 +146,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         shared_seconds: seconds of other work that a step costs whatever its K, as where requests
             that end in it are followed by prompts in a step of their own; no part of the step's
             duration.
+        opted_out: [B] the client wants no speculation for this request; None where nobody does.
         now: monotonic clock of the deciding process, seconds.
     """
 
@@ -170,12 +171,23 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     lookup_available: IntArray | None = None
     lookup_match: IntArray | None = None
     shared_seconds: float = 0.0
+    opted_out: BoolArray | None = None
     now: float = 0.0
 
     @property
     def batch_size(self) -> int:
         """B, the number of decoding requests in this step."""
         return len(self.slots)
+
+    @property
+    def taking_part(self) -> BoolArray | None:
+        """[B] requests that a plan is made for: those that have not opted out.
+
+        None where these are all, and where everybody has opted out.
+        """
+        if self.opted_out is None or not self.opted_out.any() or self.opted_out.all():
+            return None
+        return ~self.opted_out
 
 
 class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):

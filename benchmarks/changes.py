@@ -121,7 +121,7 @@ class Told(GoodputPolicy):
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
 
 
-def changes(seeds: int, quick: bool) -> list[dict[str, Any]]:
+def changes(seeds: range, quick: bool) -> list[dict[str, Any]]:
     """One coefficient times a factor, by batch size."""
     rows = []
     factors = (1 / 30, 30.0) if quick else (1 / 30, 1 / 5, 5.0, 30.0)
@@ -130,7 +130,7 @@ def changes(seeds: int, quick: bool) -> list[dict[str, Any]]:
             for factor in factors:
                 after = ISSUE._replace(**{name: getattr(ISSUE, name) * factor})
                 for way, (old, new) in {"there": (ISSUE, after), "back": (after, ISSUE)}.items():
-                    for seed in range(seeds):
+                    for seed in seeds:
                         rows.append(change(batch, old, new, seed))
                         rows[-1] |= {"coefficient": name, "factor": factor, "way": way}
     return rows
@@ -155,12 +155,12 @@ def change(batch: int, old: World, new: World, seed: int, before: int = 600) -> 
     }
 
 
-def steady(seeds: int, quick: bool) -> list[dict[str, Any]]:
+def steady(seeds: range, quick: bool) -> list[dict[str, Any]]:
     """Nothing changes."""
     rows = []
     for name, world in {"issue": ISSUE, **GPUS}.items():
         for batch in (16,) if quick else (1, 16, 64, 256):
-            for seed in range(seeds):
+            for seed in seeds:
                 steps = 4000 if batch < 256 else 2500
                 trace = run(goodput(seed), always(world), always(batch), steps, seed)
                 best = world.best(batch)[1]
@@ -169,14 +169,14 @@ def steady(seeds: int, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def wandering(seeds: int, quick: bool) -> list[dict[str, Any]]:
+def wandering(seeds: range, quick: bool) -> list[dict[str, Any]]:
     """The level of all step times moves, and no K with it."""
     rows = []
     steps = 2200
     for name in ("H100, 8B",) if quick else ("H100, 8B", "H100, 8B, poor drafts", "CPU"):
         for batch in (16,) if quick else (1, 16, 64):
             for kind, memory in (("wanders", 50), ("wanders", 10), ("bursts", 0)):
-                for seed in range(seeds):
+                for seed in seeds:
                     level = _levels(steps, memory, seed)
                     world_at = _at_level(GPUS[name], level)
                     trace = run(goodput(seed), world_at, always(batch), steps, seed)
@@ -205,12 +205,12 @@ def _at_level(world: World, level: list[float]) -> Callable[[int], World]:
     )
 
 
-def cold(seeds: int, quick: bool) -> list[dict[str, Any]]:
+def cold(seeds: range, quick: bool) -> list[dict[str, Any]]:
     """The first 500 steps, without anything known and after a restart."""
     rows = []
     for name, world in GPUS.items():
         for batch in (64,) if quick else (16, 64, 128, 256):
-            for seed in range(seeds):
+            for seed in seeds:
                 row: dict[str, Any] = {"world": name, "batch": batch}
                 row["best k"] = world.best(batch)[1]
                 policy = goodput(seed)
@@ -223,22 +223,22 @@ def cold(seeds: int, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def table(seeds: int, quick: bool) -> list[dict[str, Any]]:
+def table(seeds: range, quick: bool) -> list[dict[str, Any]]:
     """A wandering batch size, against the best K for each."""
     return _wandering_load(lambda _, seed: goodput(seed), seeds, quick)
 
 
-def told(seeds: int, quick: bool) -> list[dict[str, Any]]:
+def told(seeds: range, quick: bool) -> list[dict[str, Any]]:
     """The same with step times that are known beforehand."""
     return _wandering_load(Told, seeds, quick)
 
 
 def _wandering_load(
-    policy: Callable[[World, int], Policy], seeds: int, quick: bool
+    policy: Callable[[World, int], Policy], seeds: range, quick: bool
 ) -> list[dict[str, Any]]:
     rows = []
     for name, world in GPUS.items():
-        for seed in range(seeds):
+        for seed in seeds:
             random = np.random.default_rng(seed)
             walk = np.cumsum(0.06 * random.standard_normal(4000)) + 4.0
             sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int).tolist()
@@ -287,6 +287,7 @@ def main() -> None:
         "--parts", default="changes,steady,wandering,cold,table,told", help="by comma"
     )
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="fewer worlds and batch sizes")
     parser.add_argument("--json", type=Path, help="write every run here")
     arguments = parser.parse_args()
@@ -299,10 +300,11 @@ def main() -> None:
         "table": table,
         "told": told,
     }
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     found: dict[str, list[dict[str, Any]]] = {}
     for part in arguments.parts.split(","):
         began = time.perf_counter()
-        found[part] = known[part](arguments.seeds, arguments.quick)
+        found[part] = known[part](seeds, arguments.quick)
         print(f"\n{part}: {time.perf_counter() - began:.0f} s, {kernel_in_use()} kernels")
         show(found[part])
     if arguments.json:

@@ -233,7 +233,7 @@ class PlannedPolicy:
             plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
             seconds = forecast.compared_seconds(plan)
-            self._modes.ran(seconds=seconds, tokens=plan.predicted_tokens)
+            self._modes.ran(seconds=seconds, tokens=forecast.counted(plan.predicted_tokens))
         if late is not None and plan.mode is Mode.ON and timed is None:
             plan = self._tpot.raised(plan, forecast, late)
         return plan
@@ -260,7 +260,8 @@ class PlannedPolicy:
         plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
         if tokens is not None:
             seconds = forecast.compared_seconds(plan)
-            better = tokens / forecast.best_tokens * forecast.best.seconds / seconds
+            better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
+            better *= forecast.best.seconds / seconds
             self._exploring.value.ran(math.log(better))
         return plan
 
@@ -337,7 +338,10 @@ class PlannedPolicy:
             self._probe_error = min(self._probe_error, error)
         heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0
         if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
-            self._modes.emitted(float(outcome.emitted.mean()) - predicted / outcome.batch_size)
+            surplus = float(outcome.emitted.mean()) - predicted / outcome.batch_size
+            if (rows := step.context.taking_part) is not None:  # the others emit what they must
+                surplus *= len(rows) / np.count_nonzero(rows)
+            self._modes.emitted(surplus)
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""

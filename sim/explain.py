@@ -1,16 +1,21 @@
 """Why a policy decided as it did in a recorded trace, and which of its beliefs were wrong.
 
 The trace is replayed through a fresh policy: it plans each recorded step and learns what really
-ran. At the step asked about, its beliefs are held against what the trace measured in the steps just
-before: how long steps took, with drafts and without, and how often each draft was accepted.
+ran. Its beliefs are held against what the trace measured: how long steps took, with drafts and
+without, and how often each draft was accepted. In the steps before, these are the beliefs of each
+step. In the steps after the one asked about, they are the beliefs that step was decided by: a
+policy that learned from them would soon be right, and the wrong belief behind a wrong decision is
+gone.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,7 @@ from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.step import Mode
 
 WINDOW = 200
-"""Steps before the one asked about whose measurements the beliefs are held against, by default."""
+"""Steps before the one asked about, and after it, that beliefs are held against, by default."""
 _WRONG_SECONDS = 0.15
 """Relative error of believed step times that is called wrong; noise of single steps is below."""
 _WRONG_ACCEPTANCE = 3.0
@@ -68,6 +73,7 @@ class Explained:
         why: the decision in words and numbers.
         switch: numbers that speculation is switched by; see `ModeMachine.snapshot`.
         beliefs: held against the steps before.
+        afterwards: the beliefs of this step, held against the steps after it.
     """
 
     step: int
@@ -78,6 +84,7 @@ class Explained:
     why: str
     switch: dict[str, Any]
     beliefs: tuple[Belief, ...]
+    afterwards: tuple[Belief, ...] = ()
 
 
 def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Iterator[Explained]:
@@ -86,7 +93,7 @@ def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Iterator[Expla
     Raises DataError or PolicyError naming the fault.
     """
     before: tuple[bool, bool] | None = None
-    for logged, mode, replay in _replayed(trace, choice, seed):
+    for logged, mode, replay in _replayed(LoggedTrace(trace).steps(), choice, seed):
         now = logged.record.mode in _OFF, mode in _OFF
         if before is not None and now != before:
             yield replay.explained(logged, mode)
@@ -110,23 +117,25 @@ def explain(
         step: number in the trace.
         around: instead, seconds since the first step.
         seed: of the policy.
-        window: steps before it whose measurements the beliefs are held against.
+        window: steps before it, and after it, that beliefs are held against.
 
     Raises DataError or PolicyError naming the fault; DataError if the trace lacks the step.
     """
-    for logged, mode, replay in _replayed(trace, choice, seed, window):
+    steps = LoggedTrace(trace).steps()
+    for logged, mode, replay in _replayed(steps, choice, seed, window):
         reached = around is not None and replay.at(logged) >= around
         if reached or logged.record.step == step:
-            return replay.explained(logged, mode)
+            explained = replay.explained(logged, mode)
+            return replace(explained, afterwards=replay.afterwards(chain((logged,), steps)))
     wanted = f"step {step}" if around is None else f"step {around:g} s after the first"
     raise DataError(f"{trace}: no {wanted} in which a request decodes")
 
 
 def _replayed(
-    trace: Path, choice: PolicyChoice, seed: int, window: int = WINDOW
+    steps: Iterable[LoggedStep], choice: PolicyChoice, seed: int, window: int = WINDOW
 ) -> Iterator[tuple[LoggedStep, Mode, _Replay]]:
     replay = _Replay(choice, seed, window)
-    for logged in LoggedTrace(trace).steps():
+    for logged in steps:
         yield logged, replay.plan(logged), replay
         replay.learn(logged)
 
@@ -138,10 +147,8 @@ class _Replay:
             raise DataError(f"policy {choice.text!r} has no beliefs to explain; try goodput")
         self._policy = policy
         self._first = math.nan
-        self._steps: deque[tuple[bool, float, float]] = deque(maxlen=window)
-        """With drafts?, believed and measured seconds of each step."""
-        self._drafts: deque[tuple[Any, Any]] = deque(maxlen=window)
-        """Sums [Kmax] over the requests of each step: (believed, seen), (accepted, seen)."""
+        self._window = window
+        self._before = _Comparison(window)
 
     def at(self, logged: LoggedStep) -> float:
         """Seconds since the first step."""
@@ -156,13 +163,48 @@ class _Replay:
 
     def learn(self, logged: LoggedStep) -> None:
         """Hold the beliefs against the step, then learn from it."""
-        self._compare(logged)
+        self._before.add(self._policy, logged)
         self._policy.observe(finished_step(logged.context, self._plan, logged.outcome))
         if logged.ended.size:
             self._policy.forget(logged.ended)
 
-    def _compare(self, logged: LoggedStep) -> None:
-        forecast, outcome = self._policy.last_forecast, logged.outcome
+    def explained(self, logged: LoggedStep, mode: Mode) -> Explained:
+        """Explain the step that has just been planned."""
+        numbers = dict(self._policy.explanation())
+        switch = numbers.pop("switch", {})
+        why = sentence(mode.value, self._plan.reason, numbers, self.at(logged))
+        return Explained(
+            step=logged.record.step,
+            at=self.at(logged),
+            batch=logged.context.batch_size,
+            recorded=logged.record.mode,
+            replayed=mode,
+            why=why.replace(" UTC", " of the trace"),
+            switch=switch,
+            beliefs=self._before.beliefs(),
+        )
+
+    def afterwards(self, steps: Iterable[LoggedStep]) -> tuple[Belief, ...]:
+        """Hold the present beliefs against the step just planned and those after it."""
+        policy, found = copy.deepcopy(self._policy), _Comparison(self._window)
+        for logged in islice(steps, self._window):
+            policy.plan(logged.context)
+            found.add(policy, logged)
+        return found.beliefs()
+
+
+class _Comparison:
+    """Believed and measured values of the last steps."""
+
+    def __init__(self, window: int) -> None:
+        self._steps: deque[tuple[bool, float, float]] = deque(maxlen=window)
+        """With drafts?, believed and measured seconds of each step."""
+        self._drafts: deque[tuple[Any, Any]] = deque(maxlen=window)
+        """Sums [Kmax] over the requests of each step: (believed, seen), accepted."""
+
+    def add(self, policy: PlannedPolicy, logged: LoggedStep) -> None:
+        """Take up a step that the policy has just planned."""
+        forecast, outcome = policy.last_forecast, logged.outcome
         if forecast is None or forecast.context.step != logged.context.step:
             return
         drafts = int(outcome.verified.sum())
@@ -181,21 +223,9 @@ class _Replay:
         sums = np.where(seen, hazard, 0.0).sum(axis=1), seen.sum(axis=1)
         self._drafts.append((sums, accepted.sum(axis=1)))
 
-    def explained(self, logged: LoggedStep, mode: Mode) -> Explained:
-        """Explain the step that has just been planned."""
-        numbers = dict(self._policy.explanation())
-        switch = numbers.pop("switch", {})
-        why = sentence(mode.value, self._plan.reason, numbers, self.at(logged))
-        return Explained(
-            step=logged.record.step,
-            at=self.at(logged),
-            batch=logged.context.batch_size,
-            recorded=logged.record.mode,
-            replayed=mode,
-            why=why.replace(" UTC", " of the trace"),
-            switch=switch,
-            beliefs=(*self._step_times(), *self._acceptance()),
-        )
+    def beliefs(self) -> tuple[Belief, ...]:
+        """Return what was believed beside what was measured."""
+        return (*self._step_times(), *self._acceptance())
 
     def _step_times(self) -> Iterator[Belief]:
         for drafted, name in ((False, "step without drafts"), (True, "step with drafts")):

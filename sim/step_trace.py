@@ -25,7 +25,7 @@ Signal = list[list[float | None]]
 
 _PER_REQUEST = (
     *("k", "accepted", "emitted", "available", "possible", "contexts", "propensity", "planned_k"),
-    *("temperature", "task", "tpot_target"),
+    *("temperature", "task", "tpot_target", "opted_out"),
     *("confidence", "entropy", "late_confidence", "late_entropy"),
 )
 
@@ -58,6 +58,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     task: list[int] | None = None
     tpot_target: list[float | None] | None = None
     shared_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    opted_out: list[bool] | None = None
     confidence: Signal | None = None
     entropy: Signal | None = None
     late_confidence: Signal | None = None

@@ -86,6 +86,7 @@ class ContextBuilder:
             kv_free_tokens=free,
             kv_total_tokens=total,
             shared_seconds=shared_seconds,
+            opted_out=table.opted_out(slots),
             now=now,
         )
 

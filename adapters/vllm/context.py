@@ -13,7 +13,7 @@ from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
-from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
+from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):
@@ -51,6 +51,7 @@ class _Rows(NamedTuple):
     tpot_target: FloatArray
     task: IntArray
     temperature: FloatArray
+    opted_out: BoolArray | None
 
 
 def drafter_limit(vllm_config: Any) -> int | None:
@@ -202,6 +203,7 @@ class ContextBuilder:
             kv_draft_limit=limit,
             lookup_available=None if found is None else found.available,
             lookup_match=None if found is None else found.match,
+            opted_out=rows.opted_out,
             now=now,
         )
         return Batch(requests, context, ending, structured, found)
@@ -220,6 +222,7 @@ class ContextBuilder:
             table.tpot_target[slots],
             table.task[slots],
             table.temperature[slots],
+            table.opted_out(slots),
         )
         return rows
 

@@ -210,6 +210,12 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "num_speculative_tokens_per_batch_size uses_dynamic_speculative_decoding",
             "captures a decode graph for each K of the schedule",
         ),
+        names(
+            f"{V2}/spec_decode/target_dependent_ar/cudagraph_utils.py",
+            "SpeculatorBatchDescriptor",
+            "num_speculative_tokens",
+            "before it, a schedule ends the capture of a drafter's loop (vllm#48494)",
+        ),
     ),
     VARLEN: (
         function(

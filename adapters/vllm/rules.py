@@ -254,7 +254,7 @@ RULES: tuple[Rule[Setup], ...] = (
         "data parallelism, dense model",
         SUPPORTED,
         "each rank is an engine that decides alone; the switch reaches all of them",
-        "test_parallelism: two ranks on a CPU",
+        "test_parallelism: two ranks on a CPU; test_v2_data_parallel: in full graphs",
     ),
     Rule(
         "data parallelism, mixture of experts",

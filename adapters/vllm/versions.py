@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adaptive_spec.adapters.vllm.facts import (
+    LADDER,
     RECURRENT,
     SPARSE_MLA,
     V2_COLD,
@@ -22,7 +23,7 @@ _READ = "source of the wheel against `facts`; not executed"
 _METHODS = ("draft_model", "eagle", "ngram", "suffix")
 HYBRID_MODELS = "hybrid models"
 """Stands for a method: models with recurrent state, whatever drafts for them."""
-_BEFORE_0_32 = (RECURRENT, V2_DEPTH, V2_COLD)
+_BEFORE_0_32 = (RECURRENT, V2_DEPTH, V2_COLD, LADDER)
 _BEFORE_0_31 = (*_BEFORE_0_32, VARLEN)
 _BEFORE_0_30 = (*_BEFORE_0_31, V2_SIGNAL)
 

@@ -38,6 +38,7 @@ _CONTEXT_ROWS = (
     "kv_draft_limit",
     "lookup_available",
     "lookup_match",
+    "opted_out",
 )
 _PLAN_ROWS = ("verify", "propensity", "from_lookup")
 _OUTCOME_ROWS = (

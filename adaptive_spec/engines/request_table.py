@@ -15,7 +15,7 @@ import numpy as np
 
 from adaptive_spec.engines.hints import NO_CAP, NO_HINTS, Hints
 from adaptive_spec.per_request import RequestSlots, SlotArray, floats, integers
-from adaptive_spec.step import IntArray
+from adaptive_spec.step import BoolArray, IntArray
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,6 +111,11 @@ class RequestTable:
         for column in self._own_columns:
             column.reset(row)
         return slot
+
+    def opted_out(self, slots: IntArray) -> BoolArray | None:
+        """Return [B] whether the client wants no speculation; None where no client does."""
+        opted_out: BoolArray = self.copied_cap[slots] == 0
+        return opted_out if opted_out.any() else None
 
     def stop_drafting(self, slots: IntArray) -> int:
         """Draft for these requests no more; return how many had a cap above 0."""

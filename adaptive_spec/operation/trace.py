@@ -35,6 +35,7 @@ Optional columns:
 ``temperature``      sampling temperatures, where one is above 0
 ``task``             number of the task label, -1 without one, where one has a label
 ``tpot_target``      seconds, null without one, where one has a target
+``opted_out``        the client wants no speculation, where one client does
 ``confidence``       maximum draft probability by position, null where unknown
 ``entropy``          entropy of the draft distribution in nats, likewise
 ``late_confidence``  confidence that came with the outcome, too late for the plan
@@ -260,6 +261,8 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
         columns["tpot_target"] = _nullable(context.tpot_target, 6)
     if context.shared_seconds:
         columns["shared_seconds"] = round(context.shared_seconds, 9)
+    if context.opted_out is not None and context.opted_out.any():
+        columns["opted_out"] = context.opted_out.tolist()
     for name, digits in (("confidence", 4), ("entropy", 3)):
         in_time, late = getattr(context, name), getattr(outcome, name)
         if in_time is not None:

@@ -135,9 +135,10 @@ SECTIONS = {
         ),
         Section(
             "graphs",
-            ("draft_model",),
+            ("draft_model", "mtp", "eagle3"),
             {n: REQUESTS[n] for n in (16, 64, 256)},
             (NONE, *STATIC, "varlen", "ladder"),
+            TWO_DEVICES,
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
         # Its loads come with `--arrivals`.

@@ -2,22 +2,28 @@
 
     python -m benchmarks.virtual_device.tenants --models FOLDER
 
-Clients send one request after the other. One of them, the attacker, sends hints; its texts, and the
-texts of the other clients, are the same in every row. A row has the tokens per second of the
-victims and of the attacker over those of the row in which the attacker sends no hints, after a run
-of the same load in which the policy has learned. The server honours every hint.
+Each client sends its own texts, one request after the other. One of them, the attacker, sends
+hints. A row has the tokens per second of the victims and of the attacker over those of the row in
+which the attacker sends no hints, after a run of the same load in which the policy has learned, and
+the share of the steps whose plan a latency target has changed. The server honours every hint.
+Targets are shares of the attacker's own time per token without hints. The operator's bound on what
+targets take from others (`tpot_allowance`) is .02 by default; some rows have another.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptive_spec.engines.hints import KEY
+from adaptive_spec.policies.planning.tpot_targets import RAISED
+from adaptive_spec.step import SpecPlan, StepContext
 from benchmarks.bench_pair.build import build
 from benchmarks.bench_pair.prompts import load_prompts
 from demo.traffic import Job, endless_jobs
@@ -30,64 +36,83 @@ from .vllm_engine import VllmEngine
 HONOURED = ("off", "k_cap", "task", "tpot_ms")
 ATTACKS: dict[str, dict[str, Any]] = {
     "no hints": {},
-    "tpot_ms 0.001": {"tpot_ms": 0.001},
-    "tpot_ms 2": {"tpot_ms": 2.0},
-    "tpot_ms 3": {"tpot_ms": 3.0},
-    "tpot_ms 4": {"tpot_ms": 4.0},
-    "tpot_ms 0.001, k_cap 1": {"tpot_ms": 0.001, "k_cap": 1},
     "off": {"off": 1},
+    "tpot_ms 0.001": {"tpot_ms": 0.001},
+    "tpot_ms 0.001, k_cap 1": {"tpot_ms": 0.001, "k_cap": 1},
     "k_cap 10**9, tpot_ms 1e300": {"k_cap": 10**9, "tpot_ms": 1e300},
     "new task label each": {"task": "new-"},
+    "target .95 of its own": {"share": 0.95},
+    "target .8 of its own": {"share": 0.8},
+    "target .5 of its own": {"share": 0.5},
 }
-TOKENS, REQUESTS_EACH = 64, 12
+"""Hints of the attacker; `share`: `tpot_ms` as a share of its time per token without hints."""
+ALLOWANCES = 0.02, 0.25
+"""Rows with `share` are run with each of these bounds."""
+TOKENS, REQUESTS_EACH, TEXTS = 64, 12, 24
 STEADY = 0.2, 0.9
 """Shares of the victims' tokens between which rates are measured."""
 
 
 class Rates(NamedTuple):
-    """Tokens per second of one victim and of the attacker."""
+    """Tokens per second of one victim and of the attacker, and steps that a target has changed."""
 
     victim: float
     attacker: float
+    changed: float = 0.0
 
 
 def rates(engine: VllmEngine, victims: int, hints: dict[str, Any]) -> Rates:
     """Serve the load once."""
-    clock, jobs = engine.recorder.clock, _jobs()
+    clock, jobs = engine.recorder.clock, _jobs(victims + 1)
+    reasons = _count_reasons(engine)
     wanted = victims * REQUESTS_EACH * TOKENS
-    attackers: set[int] = set()
+    client_of: dict[int, int] = {}
     live: set[int] = set()
     by_victims, of_attacker = [0], [0]
     times = [clock()]
 
-    def send(*, attacker: bool) -> None:
-        job = next(jobs)
-        own = {f"{KEY}_{name}": value for name, value in hints.items()} if attacker else {}
-        if "task" in hints and attacker:
+    def send(client: int) -> None:
+        job = next(jobs[client])
+        own = {f"{KEY}_{name}": value for name, value in hints.items()} if client == 0 else {}
+        if "task" in hints and client == 0:
             own[f"{KEY}_task"] = f"{hints['task']}{job.number}"
         engine.submit(job, 0.0, own)
         live.add(job.number)
-        if attacker:
-            attackers.add(job.number)
+        client_of[job.number] = client
 
-    send(attacker=True)
-    for _ in range(victims):
-        send(attacker=False)
+    for client in range(victims + 1):
+        send(client)
     while live:
         victim = attacker = 0
         for number, tokens, finished in engine.step():
-            if number in attackers:
+            if client_of[number] == 0:
                 attacker += len(tokens)
             else:
                 victim += len(tokens)
             if finished:
                 live.discard(number)
                 if by_victims[-1] + victim < wanted:
-                    send(attacker=number in attackers)
+                    send(client_of[number])
         by_victims.append(by_victims[-1] + victim)
         of_attacker.append(of_attacker[-1] + attacker)
         times.append(clock())
-    return _between(times, by_victims, of_attacker, victims, wanted)
+    found = _between(times, by_victims, of_attacker, victims, wanted)
+    changed = sum(count for reason, count in reasons.items() if RAISED in reason)
+    return found._replace(changed=changed / reasons.total())
+
+
+def _count_reasons(engine: VllmEngine) -> Counter[str]:
+    """Count the reasons of the plans from now on."""
+    policy, reasons = engine.controller.policy, Counter[str]()
+    plan = type(policy).plan
+
+    def counted(context: StepContext) -> SpecPlan:
+        made: SpecPlan = plan(policy, context)
+        reasons[made.reason] += 1
+        return made
+
+    policy.plan = counted
+    return reasons
 
 
 def _between(
@@ -108,9 +133,15 @@ def _between(
     )
 
 
-def _jobs() -> Iterator[Job]:
-    jobs = itertools.cycle(list(itertools.islice(endless_jobs(load_prompts(), TOKENS, 7), 96)))
-    return (Job(job.kind, place, job.prompt, TOKENS) for place, job in enumerate(jobs))
+def _jobs(clients: int) -> list[Iterator[Job]]:
+    """Return the requests of each client: its own texts, over and over."""
+    texts = list(itertools.islice(endless_jobs(load_prompts(), TOKENS, 7), TEXTS * clients))
+
+    def of_client(client: int) -> Iterator[Job]:
+        for turn, job in enumerate(itertools.cycle(texts[client::clients])):
+            yield Job(job.kind, turn * clients + client, job.prompt, TOKENS)
+
+    return [of_client(client) for client in range(clients)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -133,16 +164,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         most_requests=max(given.victims) + 1,
     )
     engine = VllmEngine(setup)
-    print("| victims | attacker's hints | victims | attacker |\n| --- | --- | --- | --- |")
+    print("| victims | attacker's hints | allowance | victims | attacker | steps changed |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for victims in given.victims:
-        base: Rates | None = None
-        for name, hints in ATTACKS.items():
-            engine.use(parse_arm("goodput"))
+        base: dict[float, Rates] = {}
+        for (name, hints), allowance in itertools.product(ATTACKS.items(), ALLOWANCES):
+            if hints and "share" not in hints and allowance != ALLOWANCES[0]:
+                continue
+            if (share := hints.get("share")) is not None:
+                hints = {"tpot_ms": share * 1e3 / base[allowance].attacker}
+            options = json.dumps({"tpot_allowance": allowance})
+            engine.use(parse_arm(f"policy:goodput={options}"))
             rates(engine, victims, hints)
             found = rates(engine, victims, hints)
-            base = base or found
-            over = found.victim / base.victim, found.attacker / base.attacker
-            print(f"| {victims} | {name} | {over[0]:.3f} | {over[1]:.3f} |", flush=True)
+            without = base.setdefault(allowance, found)
+            over = found.victim / without.victim, found.attacker / without.attacker
+            print(
+                f"| {victims} | {name} | {allowance} | {over[0]:.3f} | {over[1]:.3f} "
+                f"| {found.changed:.1%} |",
+                flush=True,
+            )
     engine.close()
 
 

@@ -67,7 +67,8 @@ class ColdTrial:
             return False
         load = load_bin(batch_size)
         self._steps[load] = steps = self._steps.get(load, 0) + 1
-        seconds, tokens = forecast.best.seconds, forecast.best_tokens / batch_size
+        seconds = forecast.best.seconds
+        tokens = forecast.counted(forecast.best_tokens) / batch_size
         weight = max(1.0 / steps, 1.0 / _MEMORY_STEPS)
         self._seconds += weight * (seconds - self._seconds)
         self._tokens += weight * (tokens - self._tokens)
@@ -100,5 +101,6 @@ class ColdTrial:
         """Most requests have lost their drafter to a trial, and cannot show what it gains."""
         if self._recovering:
             drafted = int((context.draft_possible > 0).sum())
-            self._recovering = drafted < _REPLACED * context.batch_size
+            out = 0 if context.opted_out is None else int(context.opted_out.sum())
+            self._recovering = drafted < _REPLACED * (context.batch_size - out)
         return self._recovering or self._unjudged

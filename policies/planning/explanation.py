@@ -89,12 +89,10 @@ def explanation(forecast: StepForecast, uncertain: list[int]) -> dict[str, Any]:
 
 def best_uniform(forecast: StepForecast) -> dict[str, Any]:
     """Return the best K >= 1 for all requests, and its goodput over that of no speculation."""
-    batch = forecast.context.batch_size
+    batch, survival = forecast.taking_part, forecast.counted_survival
     off = batch / forecast.off_seconds
     gains = [
-        (batch + batch * float(forecast.survival[:k].mean(axis=1).sum()))
-        / _seconds(forecast, k)
-        / off
+        (batch + batch * float(survival[:k].mean(axis=1).sum())) / _seconds(forecast, k) / off
         for k in range(1, len(forecast.survival) + 1)
     ]
     best = int(np.argmax(gains))
@@ -103,5 +101,5 @@ def best_uniform(forecast: StepForecast) -> dict[str, Any]:
 
 def _seconds(forecast: StepForecast, k: int) -> float:
     """Duration of a step that verifies K drafts of each request and drafts as deep."""
-    drafts = min(k * forecast.context.batch_size, len(forecast.verify_seconds) - 1)
+    drafts = min(k * forecast.taking_part, len(forecast.verify_seconds) - 1)
     return forecast.seconds_of(drafts, k, Mode.ON if k else Mode.OFF_WARM)

@@ -29,7 +29,7 @@ import numpy as np
 
 from adaptive_spec.policies.kernels import kernel, kernel_of_kernels
 from adaptive_spec.policies.planning.throughput_weights import worth
-from adaptive_spec.step import Capability, FloatArray, IntArray, Level
+from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level
 
 
 def _rank_loop(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
@@ -235,7 +235,8 @@ def value_of(values: FloatArray, verify: IntArray) -> float:
 
 @kernel_of_kernels(
     "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1],"
-    " int64[:], int64[:], float64[::1], float64[::1], int64[::1], boolean, float64[::1])"
+    " int64[:], int64[:], float64[::1], float64[::1], int64[::1], boolean, boolean[:],"
+    " float64[::1])"
 )
 def best_plan(
     survival: FloatArray,
@@ -245,6 +246,7 @@ def best_plan(
     draft_seconds: FloatArray,
     depths: IntArray,
     steers: bool,
+    taking_part: BoolArray,
     weights: FloatArray,
 ) -> tuple[IntArray, int, float, float, float, bool]:
     """Choose K_i and D by the worth of tokens, or without it where that leaves no draft.
@@ -257,19 +259,22 @@ def best_plan(
         draft_seconds: [Kmax + 1]
         depths: D to choose from, ascending.
         steers: the engine steers the depth.
+        taking_part: [B] requests whose tokens count.
         weights: [B] overwritten with the weights that were used.
 
     Returns K_i [B], D, the value of the step, its seconds, the tokens it is expected to emit, and
     whether the worth of tokens is part of the weights.
     """
     batch = survival.shape[1]
+    number = int(np.count_nonzero(taking_part))
     limit = np.maximum(possible, available)
-    weighted = batch > 1
+    weighted = number > 1
     while True:
-        weights[:] = 1.0
+        weights[:] = taking_part
         if weighted:
             passes = draft_seconds if steers else np.full_like(draft_seconds, draft_seconds[-1])
-            weights *= worth(survival, verify_seconds[::batch] + passes)
+            uniform = verify_seconds[::number][: len(draft_seconds)]
+            weights *= worth(survival, uniform + passes)
         base = np.cumsum(weights)[-1]
         position, request, value = rank(survival * weights, limit)
         verify, depth, more, _ = admit(

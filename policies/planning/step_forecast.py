@@ -65,6 +65,7 @@ def forecast_step(
         capability = _with_penalty(capability, cost.ragged_penalty)
         context = msgspec.structs.replace(context, capability=capability)
     uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
+    taking_part = context.taking_part
     if ahead is None and not uniform:
         weights = np.empty(context.batch_size)
         verify, depth, value, seconds, tokens, by_worth = best_plan(
@@ -75,12 +76,13 @@ def forecast_step(
             draft_seconds,
             depths_of(capability),
             capability.steers_depth,
+            np.ones(context.batch_size, dtype=np.bool_) if taking_part is None else taking_part,
             weights,
         )
         return StepForecast(
             context,
             survival,
-            weights if by_worth else None,
+            weights if by_worth or taking_part is not None else None,
             verify_seconds,
             draft_seconds,
             cost.prefill_seconds(context.prefill_tokens),
@@ -113,16 +115,17 @@ def forecast_step(
         )
 
     best: Admission | None = None
-    worth: FloatArray | None = None
+    alike = None if taking_part is None else taking_part.astype(np.float64)
+    worth = alike
     if context.batch_size > 1:
-        worth = token_worth(survival, verify_seconds, draft_seconds, capability)
+        worth = token_worth(survival, verify_seconds, draft_seconds, capability, taking_part)
         best = admission(worth)
         # Whether to speculate at all is decided by the step itself: costs that all requests share
         # are not part of these weights.
         if not best.verify.any() and not (best.draft_depth and capability.steers_depth):
-            worth = best = None
+            worth, best = alike, None
     if best is None:
-        best = admission(None)
+        best = admission(alike)
     return StepForecast(
         context,
         survival,
@@ -158,13 +161,18 @@ def convex_slopes(curve: FloatArray) -> FloatArray:
 
 
 class StepForecast(NamedTuple):
-    """Expected value and duration of a step, for every plan there is."""
+    """Expected value and duration of a step, for every plan there is.
+
+    Tokens of requests that have opted out of speculation are emitted whatever the plan is, one in
+    each step. They count in predictions, and not in the choice of the plan: they would vote for the
+    shortest step, which is one without drafts.
+    """
 
     context: StepContext
     survival: FloatArray
     """[Kmax, B]"""
     weights: FloatArray | None
-    """[B] weight of each request's tokens; None: all alike."""
+    """[B] weight of each request's tokens, 0 for one that has opted out; None: all alike."""
     verify_seconds: FloatArray
     """[B * Kmax + 1], with the other work that a step costs (`StepContext.shared_seconds`)"""
     draft_seconds: FloatArray
@@ -210,21 +218,43 @@ class StepForecast(NamedTuple):
     def advantage(self) -> float:
         """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
         off = self.context.batch_size / self.off_seconds
-        return self.best_tokens / self.best.seconds / off - 1.0
+        return self.counted(self.best_tokens) / self.best.seconds / off - 1.0
+
+    @property
+    def taking_part(self) -> int:
+        """Requests, 1 to B, whose tokens count."""
+        rows = self.context.taking_part
+        return self.context.batch_size if rows is None else int(np.count_nonzero(rows))
+
+    def counted(self, tokens: float) -> float:
+        """Return a step's tokens as if each of the B requests emitted as many as those that count.
+
+        Args:
+            tokens: that the step emits, in all.
+        """
+        batch, number = self.context.batch_size, self.taking_part
+        return tokens if number == batch else (tokens - (batch - number)) * batch / number
 
     def prospect(self) -> Prospect:
         """Gain and break-even of speculation at this load, were first drafts accepted often."""
-        mean = self.survival.mean(axis=1)
+        number = self.taking_part
+        mean = self.counted_survival.mean(axis=1)
         draft_seconds = self.draft_seconds
         if not self.context.capability.steers_depth:
             draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
         return prospect(
-            self.context.batch_size,
-            self.verify_seconds,
+            number,
+            self.verify_seconds[: number * len(mean) + 1],
             draft_seconds,
             self.off_seconds,
             mean[1:] / mean[:-1],
         )
+
+    @property
+    def counted_survival(self) -> FloatArray:
+        """[Kmax, N] survival of the N requests whose tokens count."""
+        rows = self.context.taking_part
+        return self.survival if rows is None else self.survival[:, rows]
 
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""

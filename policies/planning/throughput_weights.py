@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.policies.kernels import kernel
-from adaptive_spec.step import Capability, FloatArray
+from adaptive_spec.step import BoolArray, Capability, FloatArray
 
 
 def _worth_loop(survival: FloatArray, seconds: FloatArray) -> FloatArray:
@@ -74,16 +74,19 @@ def token_worth(
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
     capability: Capability,
+    taking_part: BoolArray | None = None,
 ) -> FloatArray:
-    """w_i [B] > 0.
+    """w_i [B] > 0, and 0 for requests that do not take part.
 
     Args:
         survival: [Kmax, B] s_ij.
         verify_seconds: [B * Kmax + 1] verify time with m drafts.
         draft_seconds: [Kmax + 1] draft time by depth.
         capability: whether the engine steers the depth.
+        taking_part: [B] requests whose tokens count; None: all.
     """
     if not capability.steers_depth:
         draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
-    uniform = verify_seconds[:: survival.shape[1]]
-    return worth(survival, uniform + draft_seconds)
+    number = survival.shape[1] if taking_part is None else int(taking_part.sum())
+    weights = worth(survival, verify_seconds[::number][: len(draft_seconds)] + draft_seconds)
+    return weights if taking_part is None else weights * taking_part

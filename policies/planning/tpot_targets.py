@@ -90,7 +90,7 @@ class TpotTargets:
         if _seconds(forecast, verify, depth) > limit:  # with the padding of this number of tokens
             verify = plan.verify
         reason = plan.reason
-        if wanted.any():
+        if depth > plan.draft_depth or (verify > plan.verify).any():
             reason = f"{reason}, {RAISED}"
         if not reached:
             reason = f"{reason}, {OUT_OF_REACH}"

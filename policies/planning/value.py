@@ -172,7 +172,7 @@ class Value:
             part = seconds / (seconds + context.shared_seconds)
             seconds = seconds + context.shared_seconds
             times, drift = times * np.outer(part, part), drift * np.outer(part, part)
-        tokens = batch + by.sum(axis=1)
+        tokens = forecast.taking_part + by.sum(axis=1)
         value = np.log(tokens / seconds)
         gap = np.maximum(value[star] - value, 0.0)
         gap[:star] += max(self._admitted, 0.0)

@@ -17,6 +17,7 @@ from adaptive_spec.sim.advice.runs import Run, Runs
 from adaptive_spec.sim.advice.setups import SetUp
 from adaptive_spec.sim.advice.values import (
     CANNOT_TELL,
+    NO,
     Advice,
     BeyondLoad,
     Fleet,
@@ -35,7 +36,12 @@ from adaptive_spec.sim.advice.worlds import (
     halves,
     recorded_world,
 )
-from adaptive_spec.sim.hardware.from_trace import TimedSteps, TraceFit, read_timed_steps
+from adaptive_spec.sim.hardware.from_trace import (
+    TimedSteps,
+    TraceFit,
+    drafted_alike,
+    read_timed_steps,
+)
 from adaptive_spec.sim.off_policy.intervals import Estimate, student_t
 
 CONFIDENCE = 0.95
@@ -85,9 +91,10 @@ def advise(
         verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
     )
     try:
-        steps = read_timed_steps(traces)
+        steps = read_timed_steps(traces, one_depth=True)
     except DataError as error:
         return msgspec.structs.replace(seen, verdict=_no_prediction(str(error))), observed
+    missing = "" if steps.shows_drafting else drafted_alike(steps)
     drafts_by_look_up = observed.capability is not None and not observed.capability.off_pass
     name = drafter or ("ngram" if drafts_by_look_up else "eagle")
     fit = recorded_world(observed, steps, drafter=name, seed=seed, tokens=tokens).fit
@@ -97,7 +104,16 @@ def advise(
     predicted = _Predictor(
         seen, observed, steps, name, resamplings=resamplings, tokens=tokens, seed=seed
     ).predict(jobs, progress)
-    verdict = decide(predicted, fleet or Fleet(), _more_drafts(predicted, observed), resamplings)
+    verdict = decide(
+        predicted,
+        fleet or Fleet(),
+        missing or _more_drafts(predicted, observed),
+        resamplings,
+        most=bool(missing),
+    )
+    if missing and verdict.worth is not NO:
+        # The gain over a server that drafts without use says nothing of one without drafter.
+        return msgspec.structs.replace(seen, verdict=_no_prediction(missing)), observed
     return msgspec.structs.replace(predicted, verdict=verdict), observed
 
 

@@ -24,7 +24,9 @@ _MOST_HOURS = 1000.0
 _HOURS_PER_MONTH = 730.0
 
 
-def decide(advice: Advice, fleet: Fleet, missing: str, resamplings: int) -> Verdict:
+def decide(
+    advice: Advice, fleet: Fleet, missing: str, resamplings: int, *, most: bool = False
+) -> Verdict:
     """Return the verdict on predictions.
 
     Args:
@@ -32,6 +34,7 @@ def decide(advice: Advice, fleet: Fleet, missing: str, resamplings: int) -> Verd
         fleet: what the gain is expressed in.
         missing: what the trace lacks; "": nothing.
         resamplings: behind the intervals.
+        most: gains are over a server that drafts without verifying, so the true ones are smaller.
     """
     assert advice.over_native is not None
     by_name = {each.name: each for each in advice.predictions}
@@ -42,7 +45,7 @@ def decide(advice: Advice, fleet: Fleet, missing: str, resamplings: int) -> Verd
     if best.gain < _WORTH_IT:
         worth, recommended = NO, [NO_SPECULATION]
         sentence = f"No, leave speculation off: the best set-up, {best.name}, changes throughput by"
-        sentence += f" {gain}"
+        sentence += f" {gain}{' at most' if most else ''}"
     else:
         first, second = _ordered(advice, ours, native)
         recommended = [first.name, second.name]

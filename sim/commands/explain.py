@@ -21,7 +21,8 @@ def explain(
     ] = None,
     policy: Annotated[str, typer.Option(help="Policy of the server.")] = "goodput",
     window: Annotated[
-        int, typer.Option(min=5, help="Steps before it that its beliefs are held against.")
+        int,
+        typer.Option(min=5, help="Steps before and after it that its beliefs are held against."),
     ] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the policy.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -69,14 +70,15 @@ def _print_step(one: Explained, window: int) -> None:
     if one.switch:
         text = ", ".join(f"{name} {value}" for name, value in one.switch.items())
         console.print(f"switch (seconds): {text}", highlight=False, markup=False)
-    printed = table(
-        f"beliefs, and the {window} steps before", "belief", "believed", "measured", "samples", ""
-    )
-    for belief in one.beliefs:
-        verdict = "WRONG" if belief.wrong else "fits"
-        printed.add_row(belief.name, *_values(belief), f"{belief.samples:,}", verdict)
-    console.print(printed)
+    for beliefs, when in ((one.beliefs, "before"), (one.afterwards, "after it")):
+        title = f"beliefs, and the {window} steps {when}"
+        printed = table(title, "belief", "believed", "measured", "samples", "")
+        for belief in beliefs:
+            verdict = "WRONG" if belief.wrong else "fits"
+            printed.add_row(belief.name, *_values(belief), f"{belief.samples:,}", verdict)
+        console.print(printed)
     wrong = [_in_words(belief) for belief in one.beliefs if belief.wrong]
+    wrong += [f"{_in_words(belief)} afterwards" for belief in one.afterwards if belief.wrong]
     closing = "; ".join(wrong) if wrong else "no belief was wrong"
     console.print(f"Verdict: {closing}.", highlight=False, markup=False)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -90,6 +90,11 @@ class TimedSteps:
     skipped: int
     pool_tokens: int | None
 
+    @property
+    def shows_drafting(self) -> bool:
+        """Whether steps drafted to different depths, so that the time of drafting can be told."""
+        return len(_values(self.depth)) > 1
+
 
 def profile_from_trace(
     directories: Iterable[Path], *, name: str, drafter: str = ANY_DRAFTER
@@ -114,11 +119,18 @@ def profile_from_trace(
 def fit_profile(
     steps: TimedSteps, *, name: str, source: str, drafter: str = ANY_DRAFTER
 ) -> tuple[HardwareProfile, TraceFit]:
-    """Fit a profile to steps that `read_timed_steps` has read."""
+    """Fit a profile to steps that `read_timed_steps` has read.
+
+    Where the time of drafting cannot be told, it is part of every step, also of one without drafts.
+    """
+    if steps.shows_drafting:
+        pass_at_zero = (True, False) if (steps.depth == 0).any() else (True,)
+    else:
+        steps, pass_at_zero = replace(steps, depth=np.zeros_like(steps.depth)), (False,)
     fits = [
         _Fit(steps, prefill_in_curve=in_curve, off_pass=off_pass)
         for in_curve in (True, False)
-        for off_pass in ((True, False) if (steps.depth == 0).any() else (True,))
+        for off_pass in pass_at_zero
     ]
     # The first of equals: a drafter that keeps its state in step is the common case.
     best = min(fits, key=lambda fit: round(fit.loss, 5))
@@ -241,8 +253,11 @@ def _straightness(knots: FloatArray, columns: int, steps: int) -> FloatArray:
     return penalty
 
 
-def read_timed_steps(places: Sequence[Path]) -> TimedSteps:
-    """Read the measured steps of these folders and segments. Raises as `profile_from_trace`."""
+def read_timed_steps(places: Sequence[Path], *, one_depth: bool = False) -> TimedSteps:
+    """Read the measured steps of these folders and segments. Raises as `profile_from_trace`.
+
+    With `one_depth`, steps that all drafted equally deep are read, too.
+    """
     rows: list[tuple[float, ...]] = []
     skipped = 0
     pool: int | None = None
@@ -276,7 +291,17 @@ def read_timed_steps(places: Sequence[Path]) -> TimedSteps:
         pool_tokens=pool,
     )
     _check_identifiable(steps, named)
+    if not (one_depth or steps.shows_drafting):
+        raise DataError(f"{named}: {drafted_alike(steps)}: record with several K")
     return steps
+
+
+def drafted_alike(steps: TimedSteps) -> str:
+    """Say that the time of drafting cannot be told."""
+    return (
+        f"every step drafted {_values(steps.depth)[0]:g} deep, so drafting cannot be told from the "
+        "rest of a step"
+    )
 
 
 def _row(step: RecordedStep) -> tuple[float, ...]:
@@ -292,12 +317,6 @@ def _check_identifiable(steps: TimedSteps, place: str) -> None:
         raise DataError(
             f"{place}: every step decoded {batch_sizes[0]:g} requests, so the cost of a request "
             "cannot be told: record at several concurrencies"
-        )
-    depths = _values(steps.depth)
-    if len(depths) < 2:
-        raise DataError(
-            f"{place}: every step drafted {depths[0]:g} deep, so drafting cannot be told from the "
-            "rest of a step: record with several K"
         )
     per_request = _values(np.round(steps.tokens / steps.requests - 1.0, 1))
     if len(per_request) < 2:

@@ -133,6 +133,7 @@ class LoggedTrace:
             kv_free_tokens=record.kv_free_tokens,
             kv_total_tokens=kv_total_tokens,
             shared_seconds=record.shared_seconds,
+            opted_out=None if record.opted_out is None else np.array(record.opted_out),
             now=record.now,
         )
 

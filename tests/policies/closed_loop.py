@@ -44,6 +44,8 @@ GPU = Machine(7.1e-3, 2.1e-5, 0, 5.3e-4, 2e-7, 0.0, 3.9e-8)
 
 
 class Result(NamedTuple):
+    """Of the requests that have not opted out: tokens per second, mean K, steps without drafts."""
+
     tokens_per_second: float
     mean_k: float
     off_fraction: float
@@ -63,8 +65,12 @@ def run(
     noise: float = 0.05,
     length: int = 150,
     seed: int = 0,
+    opted_out: int = 0,
 ) -> Result:
-    """Drive a policy; returns what it reached after `warmup` steps."""
+    """Drive a policy; returns what it reached after `warmup` steps.
+
+    In the first `opted_out` rows, clients want no speculation.
+    """
     random = np.random.default_rng(seed)
     capability = Capability(level=level, max_draft_tokens=kmax)
     slots = RequestSlots()
@@ -74,12 +80,13 @@ def run(
     remaining = random.integers(20, 2 * length, concurrency)
     context_tokens = random.integers(50, 300, concurrency)
     drafted = np.zeros(concurrency, dtype=np.int64)
+    without = np.arange(concurrency) < opted_out
     pending: deque[FinishedStep] = deque()
     now = 1000.0
     tokens = seconds = total_k = 0.0
     off = 0
     for step in range(steps + warmup):
-        possible = np.clip(remaining - 1, 0, kmax)
+        possible = np.where(without, 0, np.clip(remaining - 1, 0, kmax))
         context = StepContext(
             step=step,
             capability=capability,
@@ -92,6 +99,7 @@ def run(
             tpot_target=np.full(concurrency, np.inf),
             task=np.full(concurrency, -1, dtype=np.int64),
             temperature=np.zeros(concurrency),
+            opted_out=without if opted_out else None,
             now=now,
         )
         plan = policy.plan(context)
@@ -124,9 +132,9 @@ def run(
         if len(pending) > delay:
             policy.observe(pending.popleft())
         if step >= warmup:
-            tokens += float(emitted.sum())
+            tokens += float(emitted[~without].sum())
             seconds += truth
-            total_k += float(plan.verify.mean())
+            total_k += float(plan.verify[~without].mean())
             off += int(plan.draft_depth == 0 and not plan.verify.any())
         remaining = remaining - emitted
         context_tokens = context_tokens + emitted

@@ -3,39 +3,63 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.errors import DataError
-from adaptive_spec.policy import build_policy
+from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.sim.explain import explain, switches
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import Mode
+from tests.sim.small_server import RandomK
 
 GOODPUT = parse_policy("goodput")
 
 
-@pytest.fixture(scope="module")
-def dead(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trace of a server whose drafts are never worth it."""
-    folder: Path = tmp_path_factory.mktemp("dead")
+OFF = (Mode.OFF_WARM, Mode.OFF_COLD)
+
+
+def record(folder: Path, acceptance: str, policy: Policy) -> Path:
+    """Trace of a simulated server with 8 clients."""
     scenario = Scenario(
         load="closed:8",
-        acceptance=("model:dead",),
+        acceptance=(acceptance,),
         drafter="eagle",
         hardware="h100-llama-8b",
         seed=3,
         tokens=8000,
         trace_directory=str(folder),
     )
-    engine = scenario.engine_for(build_policy("goodput", {}, seed=0))
-    scenario.run_engine(engine, "goodput")
+    engine = scenario.engine_for(policy)
+    scenario.run_engine(engine, "")
     engine.controller.close()
     return folder
+
+
+def altered(trace: Path, folder: Path, factor: Callable[[dict[str, Any]], float]) -> Path:
+    """The same trace with longer steps."""
+    folder.mkdir()
+    for segment in sorted(trace.glob("steps-*.jsonl")):
+        lines = []
+        for line in segment.read_text().splitlines():
+            step = json.loads(line)
+            if step["seconds"] is not None:
+                step["seconds"] *= factor(step)
+            lines.append(json.dumps(step))
+        (folder / segment.name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dead(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trace of a server whose drafts are never worth it."""
+    return record(tmp_path_factory.mktemp("dead"), "model:dead", build_policy("goodput"))
 
 
 def test_a_replay_repeats_the_recorded_switches(dead: Path) -> None:
@@ -55,22 +79,34 @@ def test_a_right_switch_off_has_no_wrong_belief(dead: Path) -> None:
 
 
 def test_step_times_that_the_policy_has_wrong_are_named(dead: Path, tmp_path: Path) -> None:
-    for segment in sorted(dead.glob("steps-*.jsonl")):
-        lines = []
-        for line in segment.read_text().splitlines():
-            record = json.loads(line)
-            if record["step"] > 120 and record["seconds"] is not None:
-                record["seconds"] *= 1.6
-            lines.append(json.dumps(record))
-        (tmp_path / segment.name).write_text("\n".join(lines) + "\n")
-    before = explain(tmp_path, GOODPUT, step=120, window=10)
+    trace = altered(dead, tmp_path / "slow", lambda step: 1.6 if step["step"] > 120 else 1.0)
+    before = explain(trace, GOODPUT, step=120, window=10)
     assert [belief.name for belief in before.beliefs if belief.wrong] == []
-    after = explain(tmp_path, GOODPUT, step=123, window=3)
+    after = explain(trace, GOODPUT, step=123, window=3)
     wrong = [belief for belief in after.beliefs if belief.wrong]
     assert wrong
     assert all(belief.seconds and belief.measured > 1.15 * belief.believed for belief in wrong)
-    learned = explain(tmp_path, GOODPUT, step=127, window=4)
+    learned = explain(trace, GOODPUT, step=127, window=4)
     assert not any(belief.wrong for belief in learned.beliefs)
+
+
+def test_the_belief_behind_a_wrong_switch_off_shows_in_the_steps_after_it(tmp_path: Path) -> None:
+    """Steps with drafts are slow for a while; the recorded server goes on as before."""
+
+    def slow(step: dict[str, Any]) -> float:
+        return 4.0 if 100 < step["step"] < 200 and any(step["k"]) else 1.0
+
+    recorded = record(tmp_path / "good", "model:steady-80", RandomK(1))
+    trace = altered(recorded, tmp_path / "slow", slow)
+    off = next(one for one in switches(trace, GOODPUT) if one.replayed in OFF)
+    assert 100 < off.step <= 200
+    found = explain(trace, GOODPUT, step=199)
+    assert found.replayed in OFF
+    wrong = {belief.name: belief for belief in found.afterwards if belief.wrong}
+    assert wrong["step with drafts"].believed > 1.5 * wrong["step with drafts"].measured
+    result = CliRunner().invoke(with_installed_commands(), ["explain", str(trace), "--step", "199"])
+    assert "step with drafts: " in result.output
+    assert "measured afterwards" in result.output
 
 
 def test_the_command_prints_the_verdict(dead: Path) -> None:

@@ -74,6 +74,20 @@ def test_drafts_are_limited(changes: dict[str, Any], available: int, possible: i
     assert context.draft_possible.tolist() == [possible]
 
 
+def test_only_clients_who_want_no_drafts_have_opted_out() -> None:
+    lost = Request("lost")
+    out = Request("out", sampling_params=hinted(adaptive_spec_off=1))
+    driver = driver_for(scheduler_with(lost, out, Request("a")))
+    driver.before_schedule()
+    assert driver._planned is not None
+    slots = driver._planned.context.slots
+    driver._builder._table.stop_drafting(slots[:1])  # as for a request without the drafter's state
+    for opted_out in (driver._planned.context.opted_out, driver._builder._table.opted_out(slots)):
+        assert opted_out is not None
+        assert opted_out.tolist() == [False, True, False]
+    assert driver._builder._table.opted_out(slots[::2]) is None
+
+
 def test_model_length_counts_what_is_on_its_way() -> None:
     request = Request("a", num_tokens=20, num_output_placeholders=3, num_computed_tokens=22)
     context = context_of(request, max_model_len=26)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from engines import KMAX, Job
@@ -287,3 +287,93 @@ def count_reused(engine: Any) -> list[int]:
 
     cache.get_computed_blocks = counted
     return reused
+
+
+class Closing(NamedTuple):
+    """The end of one request.
+
+    Attributes:
+        steps: from the one that emitted the last token before the end token, to the one that ended
+            the request.
+        beyond: positions computed beyond the end, in that step and in steps scheduled ahead of it.
+    """
+
+    steps: int
+    beyond: int
+
+
+def closings(engine: Any, jobs: list[Job]) -> dict[str, Closing]:
+    """Serve the jobs; how each of them ended."""
+    scheduler = engine.scheduler
+    schedule, update = scheduler.schedule, scheduler.update_from_output
+    ran: dict[str, list[list[int]]] = {}
+    """[number of the step, positions computed, tokens emitted] of each decoding step."""
+    steps: dict[int, tuple[Any, int]] = {}
+
+    def scheduled(*args: Any, **kwargs: Any) -> Any:
+        output = schedule(*args, **kwargs)
+        number = len(steps)
+        steps[id(output)] = output, number
+        for name, positions in output.num_scheduled_tokens.items():
+            if not scheduler.requests[name].is_prefill_chunk:
+                drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
+                assert positions >= drafts
+                ran.setdefault(name, []).append([number, 1 + drafts, 0])
+        return output
+
+    def updated(output: Any, *args: Any, **kwargs: Any) -> Any:
+        done = update(output, *args, **kwargs)
+        number = steps[id(output)][1]
+        for each in (one for outputs in done.values() for one in outputs.outputs):
+            for row in ran.get(each.request_id, ()):
+                if row[0] == number:
+                    row[2] = len(each.new_token_ids)
+        return done
+
+    scheduler.schedule, scheduler.update_from_output = scheduled, updated
+    engine.run(jobs)
+    del scheduler.schedule, scheduler.update_from_output
+    found = {}
+    for name, rows in ran.items():
+        emitting = [row for row in rows if row[2]]
+        last = emitting[-1]
+        before = last if last[2] > 1 else emitting[-2]
+        beyond = sum(
+            positions - emitted for number, positions, emitted in rows if number >= last[0]
+        )
+        found[name.rsplit("-", 1)[0]] = Closing(last[0] - before[0], beyond)
+    return found
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_large_k_does_not_delay_the_end_of_a_tool_call(shelf: Any, asynchronous: bool) -> None:
+    """vllm#49002, #44006, #52620, in steps and in positions computed beyond the end."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    options = {
+        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
+        "ignore_eos": False,
+        "max_tokens": 80,
+    }
+    jobs = [Job(f"json-{n}", text, n, options) for n, text in enumerate(prompts(6, 6))]
+    kmax = 16
+    engine = shelf.get(
+        "draft_model",
+        adaptive=STATIC | {"options": {"k": kmax}},
+        asynchronous=asynchronous,
+        speculation={"num_speculative_tokens": kmax},
+        num_gpu_blocks_override=64,
+        max_num_batched_tokens=256,
+    )
+    own, found = engine.controller.policy, {}
+    for k in (0, 1, kmax):
+        engine.controller.policy = FixedPolicy(k)
+        found[k] = closings(engine, jobs)
+    engine.controller.policy = own
+    for name, closing in found[0].items():
+        assert closing.steps == 1
+        for k in (1, kmax):
+            assert found[k][name].steps <= 1
+            # Scheduled ahead, one more step of the request is under way when it ends.
+            assert found[k][name].beyond <= (2 * (1 + k) - 1 if asynchronous else 0)
+    assert any(closing.steps == 0 for closing in found[kmax].values()), "both tokens in one step"

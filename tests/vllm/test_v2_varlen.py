@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 import v2_varlen
-from engines import KMAX
+from distributions import check_alike
+from engines import KMAX, Job
+from sampled_completions import ENGINE, sample
+from scenarios import prompts
 from switchable_policies import ColdForAWhile, UniformPolicy
 from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
 
 pytestmark = pytest.mark.engine
 
-SAMPLES_PER_PROMPT = 480
+SAMPLES_PER_PROMPT, TOGETHER, TOKENS = 240, 6, 5
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +124,44 @@ def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
     assert len(known) > 5
     assert graphs["FULL mixed"] > 2
     assert "PIECEWISE mixed" not in graphs
+
+
+@pytest.mark.long
+@pytest.mark.statistics
+@pytest.mark.timeout(0)
+def test_distribution_at_temperature_in_full_graphs_of_mixed_k(
+    as_on_a_gpu: V2Engines, shelf: Any, random_policy: dict[str, Any]
+) -> None:
+    """Six samples at a time, so that each decoding batch is within the captured sizes.
+
+    The drafts are the likeliest tokens: the kernel that samples drafts has a mask that the
+    interpreter does not take. The target's own distribution is drawn on model runner V1.
+    """
+    options = {"temperature": 0.8, "max_tokens": TOKENS, "n": TOGETHER, "detokenize": False}
+    waves = [(turn, p) for turn in range(SAMPLES_PER_PROMPT // TOGETHER) for p in range(2)]
+    texts = prompts(2, 31)
+    jobs = [
+        Job(f"{p}-{turn}", texts[p], (TOKENS + 2) * wave, options)  # the wave before has ended
+        for wave, (turn, p) in enumerate(waves)
+    ]
+    plain = sample(shelf.get(**ENGINE), 16 * SAMPLES_PER_PROMPT, prompt_count=2)
+    shelf.clear()
+    as_on_a_gpu.call(v2_varlen.plant)
+    speculated = as_on_a_gpu.run(
+        jobs,
+        "draft_model",
+        adaptive=random_policy | {"fail_open": PATIENT},
+        speculation={"draft_sample_method": "greedy"},
+        max_num_seqs=TOGETHER,
+    )
+    graphs = as_on_a_gpu.call(v2_varlen.dispatched)
+    print(graphs, speculated.steps, speculated.ragged_steps, speculated.accepted)
+    assert speculated.failures == {}
+    assert speculated.accepted > SAMPLES_PER_PROMPT // 2, "speculation hardly ran"
+    assert graphs["FULL mixed"] > len(waves), "few batches of mixed K ran in full graphs"
+    assert "PIECEWISE mixed" not in graphs
+    drawn: list[list[tuple[int, ...]]] = [[] for _ in texts]
+    for name, answer in speculated.answers.items():
+        drawn[int(name.partition("-")[0])] += answer.tokens
+    assert [len(each) for each in drawn] == [SAMPLES_PER_PROMPT] * 2
+    check_alike(drawn, plain)

@@ -20,27 +20,30 @@ from adaptive_spec.step import Capability, Level
     kmax=st.integers(1, 8),
     level=st.sampled_from([Level.VERIFY, Level.FULL]),
     dear=st.floats(0.0, 1.0),
+    opted_out=st.sampled_from([0.0, 0.4]),
 )
 def test_both_forms_choose_what_the_planner_does(
-    seed: int, batch: int, kmax: int, level: Level, dear: float
+    seed: int, batch: int, kmax: int, level: Level, dear: float, opted_out: float
 ) -> None:
     random = np.random.default_rng(seed)
     engine = Capability(level=level, max_draft_tokens=kmax)
     survival = np.cumprod(random.uniform(0.01, 0.995, (kmax, batch)), axis=0)
-    possible, available = random.integers(0, kmax + 1, (2, batch))
+    taking_part = random.random(batch) >= opted_out
+    taking_part[random.integers(batch)] = True
+    possible, available = random.integers(0, kmax + 1, (2, batch)) * taking_part
     verify_seconds = 1.0 + np.cumsum(random.exponential(dear / batch, batch * kmax + 1))
     drafting = np.cumsum(random.uniform(0.0, 0.1, kmax + 1))
     depths = np.arange(kmax + 1) if engine.steers_depth else np.array([kmax])
     found = []
     for form in (best_plan.reference, best_plan.compile()):
         weights = np.empty(batch)
-        costs = verify_seconds, drafting, depths, engine.steers_depth
+        costs = verify_seconds, drafting, depths, engine.steers_depth, taking_part
         verify, *rest = form(survival, possible, available, *costs, weights)
         found.append((verify.tolist(), rest, weights.tobytes()))
     assert found[0] == found[1]
     verify, (depth, value, seconds, tokens, by_worth), _ = found[0]
-    worth = token_worth(survival, verify_seconds, drafting, engine)
-    assert weights == pytest.approx(worth if by_worth else np.ones(batch))
+    worth = token_worth(survival, verify_seconds, drafting, engine, taking_part)
+    assert weights == pytest.approx(worth if by_worth else taking_part.astype(float))
     expected = best_admission(
         survival * weights, weights, possible, available, verify_seconds, drafting, engine
     )

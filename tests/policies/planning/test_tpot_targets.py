@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH, TpotTargets
+from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH, RAISED, TpotTargets
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext
 from tests.core.controller.answers import context
 
@@ -93,13 +93,17 @@ def test_no_request_loses_more_than_the_allowance_by_others_targets(
     allowance: float,
 ) -> None:
     forecast, plan, random = planned(seed, batch, level, ladder, penalty)
-    targets = np.where(random.random(batch) < 0.5, np.inf, 10.0 ** random.uniform(-12, 1, batch))
+    low, high = random.choice([(-12.0, 1.0), (-3.5, -1.5)])
+    targets = 10.0 ** random.uniform(low, high, batch)
+    targets = np.where(random.random(batch) < 0.5, np.inf, targets)
     asked = msgspec.structs.replace(forecast.context, tpot_target=targets)
     late = np.isfinite(targets)
     raised = TpotTargets(allowance).raised(plan, forecast._replace(context=asked), late)
     assert not plan_fault(raised, asked)
     assert (raised.verify >= plan.verify).all()
     assert raised.draft_depth >= plan.draft_depth
+    deeper = raised.draft_depth > plan.draft_depth
+    assert (RAISED in raised.reason) == bool(deeper or (raised.verify > plan.verify).any())
     before, after = seconds_of(forecast, plan), seconds_of(forecast, raised)
     assert after <= (1.0 + allowance) * before * (1.0 + 1e-12)
 

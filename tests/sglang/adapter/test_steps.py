@@ -189,6 +189,19 @@ def test_the_context_says_what_the_scheduler_knows() -> None:
     assert max(int(c.draft_available.max()) for c in policy.contexts) == 1
 
 
+def test_clients_who_want_no_drafts_have_opted_out() -> None:
+    loop = Loop(most_running=2)
+    policy = RecordingPolicy()
+    loop.attach(policy, config=Config(memory_guard=False))
+    loop.arrive({"adaptive_spec": {"off": True}}, most=9)
+    loop.arrive(most=9)
+    for _ in range(3):
+        loop.turn()
+    opted_out = policy.contexts[-1].opted_out
+    assert opted_out is not None
+    assert opted_out.tolist() == [True, False]
+
+
 def test_kv_pressure_takes_k_to_zero_and_back() -> None:
     loop = Loop(most_running=4)
     policy = RecordingPolicy(hold=10**6)

@@ -13,6 +13,7 @@ from adaptive_spec.config import Trace
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace, step_record
+from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
 from adaptive_spec.step import (
     Capability,
     Level,
@@ -92,7 +93,7 @@ def test_what_did_not_run_as_planned_is_told() -> None:
 
 def test_signals_are_there_only_where_they_say_something() -> None:
     plain = record_of(context(), outcome([4, 0, 9], [1, 2, 0]))
-    assert not {"temperature", "task", "tpot_target", "confidence", "entropy"} & set(plain)
+    assert not {"temperature", "task", "tpot_target", "opted_out", "confidence"} & set(plain)
     confidence = np.full((3, 4), np.nan)
     confidence[:, 0] = 0.12345678
     rich = context(
@@ -114,7 +115,11 @@ def test_what_is_unknown_is_null_and_each_segment_names_the_limits(tmp_path: Pat
     )
     for _ in range(12):
         confidence = np.array([[0.5, np.nan, np.nan, np.nan]] * 3)
-        planned = context(confidence=confidence, tpot_target=np.array([np.inf, 0.05, np.inf]))
+        planned = context(
+            confidence=confidence,
+            tpot_target=np.array([np.inf, 0.05, np.inf]),
+            opted_out=np.array([True, False, False]),
+        )
         trace.write(finished_step(planned, PLAN, outcome([4, 0, 9], [1, 2, 0])), PLAN)
     trace.close(0.0)
     segments = sorted(tmp_path.iterdir())
@@ -126,3 +131,7 @@ def test_what_is_unknown_is_null_and_each_segment_names_the_limits(tmp_path: Pat
     for record in read_trace(tmp_path):
         assert record["confidence"][0] == [0.5, None, None, None]
         assert record["tpot_target"] == [None, 0.05, None]
+    for logged in LoggedTrace(tmp_path).steps():
+        opted_out = logged.context.opted_out
+        assert opted_out is not None
+        assert opted_out.tolist() == [True, False, False]

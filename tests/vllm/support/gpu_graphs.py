@@ -102,7 +102,7 @@ def graphs_of(
         config,
         torch.device("cpu"),
         graph_mode(mode) if mode else config.compilation_config.cudagraph_mode,
-        decode_query_len or config.uniform_decode_query_len,
+        decode_query_len or 1 + int(config.num_speculative_tokens),
         **options,
     )
     manager._graphs_captured = True

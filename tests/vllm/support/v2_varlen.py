@@ -2,12 +2,15 @@
 
 Everything runs as it would there but the replay: a step that vLLM dispatches to a full graph runs
 the model eagerly on the padded inputs and attention metadata that the graph would have read.
-Runs in the process of `v2_engines`.
+Runs in the process of `v2_engines`, or as a plugin in every process of a server.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 SIZES = [1, 2, 4, 8, 16]
@@ -15,6 +18,25 @@ SIZES = [1, 2, 4, 8, 16]
 
 DISPATCHED: Counter[str] = Counter()
 """Steps by the kind of graph they ran in, and whether the K of their requests differed."""
+
+
+NAME, COUNTS = "v2_varlen", "V2_VARLEN_COUNTS"
+"""Of the plugin, and of the variable with the folder that a server's workers write counts to."""
+
+
+def plugin_folder(folder: Path) -> Path:
+    """Write what makes a server run model runner V2 so; the folder belongs on PYTHONPATH."""
+    place = folder / f"{NAME}-0.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
+    (place / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{NAME} = {NAME}:plant\n")
+    (folder / "sitecustomize.py").write_text("import triton_interpreter as t\nt.prepare()\n")
+    return folder
+
+
+def counts_of(folder: Path) -> list[dict[str, int]]:
+    """What each worker of a server has dispatched."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("counts-*.json"))]
 
 
 def plant(backend_level: str = "ALWAYS") -> None:
@@ -96,6 +118,8 @@ def _manager_class() -> Any:
                 kind = "prompts" if prompts else "equal" if uniform else "mixed"
                 DISPATCHED[f"{found.cg_mode.name} {kind}"] += 1
                 DISPATCHED["padding"] += found.num_tokens - num_tokens
+                if folder := os.environ.get(COUNTS):
+                    Path(folder, f"counts-{os.getpid()}.json").write_text(json.dumps(DISPATCHED))
             return found
 
         def run_fullgraph(self, desc: Any) -> Any:

@@ -1,0 +1,112 @@
+"""Requests that opted out of speculation have no vote in what the others' drafts are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
+from adaptive_spec.step import Capability, IntArray, Level, StepContext
+from tests.policies.closed_loop import Machine, run
+from tests.policies.planning.test_tpot_targets import Costs
+
+KMAX = 6
+DEAR_TOKENS = Machine(0.004, 0.0008, 0, 0.001, 0.0)
+"""Drafts of 2 of 8 requests pay for these two, and cost the batch tokens per second in all."""
+
+
+def planned(
+    context: StepContext, survival: np.ndarray, costs: Any, rows: IntArray | None = None
+) -> StepForecast:
+    """The forecast of these rows alone, with the step times of the whole batch."""
+    if rows is None:
+        return forecast_step(context, survival, costs)
+    arrays = {
+        name: getattr(context, name)[rows]
+        for name in ("slots", "draft_available", "draft_possible", "context_tokens", "tpot_target")
+    }
+    ids = [context.request_ids[row] for row in rows]
+    alone = msgspec.structs.replace(context, request_ids=ids, opted_out=None, **arrays)
+    costs.shown = len(rows) * KMAX + 1
+    return forecast_step(alone, np.ascontiguousarray(survival[:, rows]), costs)
+
+
+class WholeBatch(Costs):
+    """Step times of a batch, of which the first `shown` numbers of drafts can be asked for."""
+
+    ragged_penalty = 0.0
+    shown: int | None = None
+
+    def verify_seconds(self, *_: Any) -> np.ndarray:
+        return self._verify[: self.shown].copy()
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    batch=st.integers(2, 24),
+    level=st.sampled_from(list(Level)),
+    ladder=st.sampled_from([(0, 2, 6), (0, 1, 2, 3, 4, 5, 6)]),
+)
+def test_others_are_planned_for_as_if_opted_out_requests_were_absent(
+    seed: int, batch: int, level: Level, ladder: tuple[int, ...]
+) -> None:
+    random = np.random.default_rng(seed)
+    opted_out = random.random(batch) < 0.4
+    opted_out[random.integers(batch)] = False
+    possible = np.where(opted_out, 0, random.integers(0, KMAX + 1, batch))
+    context = StepContext(
+        step=1,
+        capability=Capability(
+            level=level,
+            max_draft_tokens=KMAX,
+            ladder=ladder if level is Level.UNIFORM else (),
+            depth_follows=level is not Level.VERIFY,
+            cold_off=True,
+        ),
+        request_ids=[str(i) for i in range(batch)],
+        slots=np.arange(batch),
+        context_tokens=np.full(batch, 50),
+        draft_available=np.minimum(possible, random.integers(0, KMAX + 1)),
+        draft_possible=possible,
+        engine_k=KMAX,
+        tpot_target=np.full(batch, np.inf),
+        task=np.full(batch, -1),
+        temperature=np.zeros(batch),
+        opted_out=opted_out,
+    )
+    survival = np.cumprod(random.uniform(0.01, 0.99, (KMAX, batch)), axis=0)
+    costs: Any = WholeBatch(random, batch, KMAX)
+    whole = planned(context, survival, costs)
+    rows = np.flatnonzero(~opted_out)
+    alone = planned(context, survival, costs, rows)
+    assert whole.best.verify[rows].tolist() == alone.best.verify.tolist()
+    assert not whole.best.verify[opted_out].any()
+    assert whole.best.draft_depth == alone.best.draft_depth
+    assert np.isclose(whole.advantage, alone.advantage)
+    found, expected = map(msgspec.structs.astuple, (whole.prospect(), alone.prospect()))
+    assert np.allclose(found, expected)
+    out = batch - len(rows)
+    assert np.isclose(whole.best_tokens, alone.best_tokens + out)
+    assert np.isclose(whole.counted(whole.best_tokens) / batch, alone.best_tokens / len(rows))
+
+
+def test_clients_who_opted_out_cannot_switch_speculation_off_for_others() -> None:
+    def each_gets(opted_out: int) -> float:
+        reached = run(
+            GoodputPolicy(GoodputOptions()),
+            concurrency=8,
+            hazards=lambda random: np.full(KMAX, 0.75),
+            machine=DEAR_TOKENS,
+            steps=600,
+            warmup=400,
+            opted_out=opted_out,
+            noise=0.0,
+        )
+        return reached.tokens_per_second / (8 - opted_out)
+
+    assert each_gets(6) >= 0.98 * each_gets(0)
