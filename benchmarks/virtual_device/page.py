@@ -88,8 +88,9 @@ follows the load, and not what adaptive-spec is worth on a GPU.
 
 Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_others.json`
 (SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`. SGLang's rows
-with EAGLE and the single sources beside "both" were run before step times became a belief
-([how it decides](how_it_decides.md)); everything else was run with it.
+with EAGLE and with the mixture of experts at 128 clients, and the single sources beside "both",
+were run before step times became a belief ([how it decides](how_it_decides.md)); everything else
+was run with it.
 """
 
 
