@@ -178,10 +178,12 @@ class LookupAlone:
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""
-        for slot in slots[self._age[slots] > 0]:
-            self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(self._age[slot]))
-            if self._steps[slot] >= _LEAST_STEPS:
-                gain = math.log(float(self._both[slot] / self._alone[slot]))
+        age, steps = self._age[slots], self._steps[slots]
+        both, alone = self._both[slots], self._alone[slots]
+        for row in np.flatnonzero(age):
+            self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(age[row]))
+            if steps[row] >= _LEAST_STEPS:
+                gain = math.log(float(both[row] / alone[row]))
                 self._gains = _KEPT_REQUESTS * self._gains + (1.0, gain, gain * gain)
         for rows in (self._both, self._alone):
             rows.reset(slots)
@@ -207,9 +209,11 @@ class LookupAlone:
     def _begin(self, slots: IntArray) -> None:
         """Count a step of these requests; of a new one, decide whether it tries the drafter."""
         self._age[slots] += 1
-        for slot in slots[self._age[slots] == 1]:
-            self._begun += 1
-            self._trusting[slot] = int(self._settled and self._begun % _TRIED > 0)
+        new = slots[self._age[slots] == 1]
+        if new.size:
+            turn = self._begun + np.arange(1, new.size + 1)
+            self._begun += new.size
+            self._trusting[new] = (turn % _TRIED > 0) & self._settled
 
     def _meet_known_text(self, slots: IntArray, context: StepContext) -> None:
         """Note the requests that have come to known text; they remain such to their end."""
