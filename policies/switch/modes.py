@@ -327,8 +327,6 @@ class ModeMachine:
 
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:
         brief = self._now - self._on_since <= _BRIEF_SECONDS
-        if not brief:
-            self._test.reset()
         self._prospect = forecast.prospect()
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
         self._advantage = self._lost.warm = 0.0
@@ -368,7 +366,7 @@ class ModeMachine:
         pays = self._test.verdict()
         if pays is None:
             self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
-            enough = self._test.pooled_samples >= _SAMPLES_FOR_ADVANTAGE
+            enough = self._test.samples >= _SAMPLES_FOR_ADVANTAGE
             if self._advantage > _LEAST_ADVANTAGE and enough:
                 # Requests differ: the planner finds enough that pay.
                 pays = True

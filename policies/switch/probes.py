@@ -16,8 +16,7 @@ as step times are known, probes are rare and measure step times.
 drafter has come back: Wald's sequential probability ratio test (Sequential Analysis, 1947) of the
 hazard that brings a worthwhile gain against the one that only breaks even. It ends after a handful
 of first drafts when the answer is clear, good or bad. In between it goes on; after `most_samples`
-the observed rate decides. Rates near break-even are also collected over probes, because a gain of a
-few per cent is worth finding but not worth hundreds of drafts each time.
+the observed rate decides.
 """
 
 from __future__ import annotations
@@ -49,8 +48,6 @@ class ProbeTest:
         self._break_even = self._worthwhile = 0.5
         self.samples = self.accepted = 0
         """First drafts of this probe, and those of them that were accepted."""
-        self.pooled_samples = self._pooled_accepted = 0.0
-        """The same counts over all probes since `reset`; older ones fade."""
 
     def begin(self, outlook: Prospect) -> None:
         """A probe starts, at this load."""
@@ -66,12 +63,6 @@ class ProbeTest:
         """Add verified first drafts and the accepted ones among them."""
         self.samples += samples
         self.accepted += accepted
-        self.pooled_samples += samples
-        self._pooled_accepted += accepted
-        if self.pooled_samples > 2.0 * self._most:
-            # The older half counts half.
-            self.pooled_samples *= 0.5
-            self._pooled_accepted *= 0.5
 
     def verdict(self) -> bool | None:
         """True: it pays again. False: it does not. None: not known yet."""
@@ -85,23 +76,11 @@ class ProbeTest:
         ratio += failed * math.log((1.0 - high) / (1.0 - low))
         if ratio >= _ACCEPT:
             return True
-        if ratio <= _REJECT or self.samples >= self._most:
-            return self._pays_in_the_long_run()
-        return None
-
-    def reset(self) -> None:
-        """Forget earlier probes."""
-        self.samples = self.accepted = 0
-        self.pooled_samples = self._pooled_accepted = 0.0
-
-    def _pays_in_the_long_run(self) -> bool:
-        """Whether acceptance over all probes is clearly above the break-even (after each)."""
-        samples = self.pooled_samples
-        if samples < self._most:
+        if ratio <= _REJECT:
             return False
-        rate = self._pooled_accepted / samples
-        deviation = math.sqrt(max(rate * (1.0 - rate), 1e-3) / samples)
-        return rate - 2.5 * deviation > self._break_even
+        if self.samples < self._most:
+            return None
+        return self.accepted > self._break_even * self.samples
 
 
 _SETTLING_SECONDS = 60.0
