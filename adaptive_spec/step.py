@@ -122,8 +122,9 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         draft_available: [B] drafts ready for this verification, 0..Kmax, after every limit of the
             engine (grammar, max tokens, model length, drafted tokens) and the request's cap or
             opt-out.
-        draft_possible: [B] drafts that the next step could use, 0..Kmax, under the same limits and
-            caps.
+        draft_possible: [B] drafts that the next step could use, 0..Kmax, under the limits of the
+            engine; 0 for a request that has opted out. A smaller cap of one request than of others
+            is left out, so that it does not make drafting shallower for them.
         engine_k: K that the engine itself would use for this batch (its static K or its own table).
         tpot_target: [B] requested seconds per output token; inf without a target.
         task: [B] number of the request's task label, -1 without one.

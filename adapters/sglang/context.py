@@ -75,7 +75,7 @@ class ContextBuilder:
             slots=slots,
             context_tokens=table.prompt_tokens[slots] + emitted,
             draft_available=np.minimum(np.minimum(cap, asked), left - 1).clip(0),
-            draft_possible=np.minimum(cap, left - 2).clip(0),
+            draft_possible=np.minimum(table.depth_cap(slots, largest), left - 2).clip(0),
             engine_k=engine_k,
             tpot_target=table.tpot_target[slots],
             task=table.task[slots],

@@ -35,11 +35,12 @@ class Batch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What stays while the same requests decode, kept from step to step; arrays [B].
+    """Arrays [B] that stay the same while the same requests decode.
 
     Attributes:
         version: of the request table.
         cap: most drafts of a request, 0..Kmax.
+        depth_cap: drafts to count on in choosing a depth; see `RequestTable.depth_cap`.
         copied_cap: the same of copied drafts, which the drafter's state does not limit.
     """
 
@@ -47,6 +48,7 @@ class _Rows(NamedTuple):
     version: int
     slots: IntArray
     cap: IntArray
+    depth_cap: IntArray
     copied_cap: IntArray
     tpot_target: FloatArray
     task: IntArray
@@ -146,7 +148,7 @@ class ContextBuilder:
         computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
         structured = [request for request in requests if request.use_structured_output]
         ending: list[Any] = []
-        room, possible, available = rows.copied_cap, rows.cap, rows.cap
+        room, possible, available = rows.copied_cap, rows.depth_cap, rows.cap
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
         if requests and self._capability.level is not Level.UNIFORM:
             filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
@@ -159,7 +161,7 @@ class ContextBuilder:
                 least = np.minimum(left, scheduler.max_model_len - end_at)
                 room = np.minimum(rows.copied_cap, least - 1)
                 available = np.maximum(np.minimum(rows.cap, least - 1), 0)
-                possible = np.maximum(np.minimum(rows.cap, least - 2), 0)
+                possible = np.maximum(np.minimum(rows.depth_cap, least - 2), 0)
         if self.drafter_limit is not None:
             longest = max(tokens, default=0)
             if self.beyond_drafter(longest):
@@ -218,6 +220,7 @@ class ContextBuilder:
             table.version,
             slots,
             np.minimum(table.draft_cap[slots], self._kmax),
+            table.depth_cap(slots, self._kmax),
             np.minimum(table.copied_cap[slots], self._kmax),
             table.tpot_target[slots],
             table.task[slots],
@@ -237,7 +240,7 @@ class ContextBuilder:
         return np.array(slots, dtype=np.int64)
 
     def beyond_drafter(self, longest: int) -> bool:
-        """Return whether nobody is drafted for in a step whose longest context this is."""
+        """Return whether a step with this longest context gets no drafts from vLLM."""
         return self.drafter_limit is not None and longest + self._kmax > self.drafter_limit
 
     @staticmethod
@@ -252,7 +255,7 @@ class ContextBuilder:
         return drafts
 
     def blocks_wanted(self, prompt_tokens: int) -> int:
-        """KV blocks from which no draft lacks one, in a step with so many prompt tokens."""
+        """Return the KV blocks that all drafts of a step need beside these prompt tokens."""
         return self._blocks.most_wanted(len(self._scheduler.running), prompt_tokens)
 
     def _engine_k(self, batch_size: int) -> int:

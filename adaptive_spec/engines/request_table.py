@@ -117,6 +117,15 @@ class RequestTable:
         opted_out: BoolArray = self.copied_cap[slots] == 0
         return opted_out if opted_out.any() else None
 
+    def depth_cap(self, slots: IntArray, kmax: int) -> IntArray:
+        """Return [B] the drafts to count on in choosing a depth.
+
+        That is the largest cap of a request in the batch for all that are drafted for, so that a
+        client's cap does not make drafting shallower for others, and 0 for the rest.
+        """
+        caps = self.draft_cap[slots]
+        return np.where(caps > 0, min(int(caps.max(initial=0)), kmax), 0)
+
     def stop_drafting(self, slots: IntArray) -> int:
         """Draft for these requests no more; return how many had a cap above 0."""
         stopped = int(np.count_nonzero(self.draft_cap[slots]))

@@ -45,8 +45,9 @@ python -m benchmarks.virtual_device --device my_profile.json --sections main    
 
 **Charged** is what ran, step by step, at the simulator's price list of the device
 (`sim/hardware/profiles`; for the H100 with Llama 3.1 8B the published coefficients of
-SpecDecode-Bench, for the others rooflines, [validation.md](validation.md)): tokens of the
-target's pass padded to captured graph sizes, tokens in the KV cache, prompt tokens, executed
+SpecDecode-Bench, for the others rooflines,
+[how far to trust them](simulator.md#how-far-to-trust-the-figures)): tokens of the target's pass
+padded to captured graph sizes, tokens in the KV cache, prompt tokens, executed
 passes of the drafter and the requests in them, host time of the engine as the profile holds it. A
 drafter's pass that keeps it in step at K = 0 is charged; a pass that was planned but did not run
 is not. **Not charged** is the computing time of adaptive-spec itself ([vllm.md](vllm.md) has it);

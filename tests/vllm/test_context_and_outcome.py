@@ -74,6 +74,14 @@ def test_drafts_are_limited(changes: dict[str, Any], available: int, possible: i
     assert context.draft_possible.tolist() == [possible]
 
 
+def test_a_cap_does_not_make_drafting_shallower_for_others() -> None:
+    capped = Request("capped", sampling_params=hinted(adaptive_spec_k_cap=1))
+    out = Request("out", sampling_params=hinted(adaptive_spec_off=1))
+    context = context_of(capped, out, Request("a"))
+    assert context.draft_available.tolist() == [1, 0, 4]
+    assert context.draft_possible.tolist() == [4, 0, 4]
+
+
 def test_only_clients_who_want_no_drafts_have_opted_out() -> None:
     lost = Request("lost")
     out = Request("out", sampling_params=hinted(adaptive_spec_off=1))

@@ -155,7 +155,6 @@ def test_distribution_at_temperature_in_full_graphs_of_mixed_k(
         max_num_seqs=TOGETHER,
     )
     graphs = as_on_a_gpu.call(v2_varlen.dispatched)
-    print(graphs, speculated.steps, speculated.ragged_steps, speculated.accepted)
     assert speculated.failures == {}
     assert speculated.accepted > SAMPLES_PER_PROMPT // 2, "speculation hardly ran"
     assert graphs["FULL mixed"] > len(waves), "few batches of mixed K ran in full graphs"
