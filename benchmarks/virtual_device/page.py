@@ -365,13 +365,15 @@ def _two_sources(found: Sequence[Cell]) -> Iterator[str]:
     rows = []
     for cell in (cell for cell in found if cell.section == "two-sources"):
         suffix = alone.get((cell.key.load, cell.key.kind))
-        if suffix is None or not {GOODPUT, WARM, BOTH, warm(BOTH)} <= cell.arms.keys():
+        if suffix is None or not {BOTH, warm(BOTH)} <= cell.arms.keys():
             continue
-        rates = [cell.arms[WARM].whole, suffix[WARM].whole, cell.arms[warm(BOTH)].whole]
-        cold = cell.arms[BOTH].whole / max(cell.arms[GOODPUT].whole, suffix[GOODPUT].whole)
+        # The head alone may not have been run, where look-ups are far better.
+        head = {arm: figures.whole for arm, figures in cell.arms.items()}
+        rates = [head.get(WARM, 0.0), suffix[WARM].whole, head[warm(BOTH)]]
+        cold = head[BOTH] / max(head.get(GOODPUT, 0.0), suffix[GOODPUT].whole)
         ratios = [_number(cold), _number(rates[2] / max(rates[:2]))]
         off = f"{100 * cell.arms[warm(BOTH)].off_cold:.0f} %"
-        shown = [f"{rate:,.0f}" for rate in rates]
+        shown = [f"{rate:,.0f}" if rate else "" for rate in rates]
         rows.append([cell.key.kind, cell.key.load.split()[0], *shown, *ratios, off])
     if not rows:
         return

@@ -213,7 +213,7 @@ class LookupAlone:
         if new.size:
             turn = self._begun + np.arange(1, new.size + 1)
             self._begun += new.size
-            self._trusting[new] = (turn % _TRIED > 0).astype(np.int64) * self._settled
+            self._trusting[new] = np.where(turn % _TRIED > 0, int(self._settled), 0)
 
     def _meet_known_text(self, slots: IntArray, context: StepContext) -> None:
         """Note the requests that have come to known text; they remain such to their end."""
