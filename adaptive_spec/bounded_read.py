@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
-"""What a JSON decoder may raise: malformed, not UTF-8 or with too many digits, nested too deep."""
+"""Raised by JSON decoders on text that is malformed, not UTF-8 or too deep."""
 
 MOST_DEPTH = 64
 _MOST_NODES = 1_000_000

@@ -175,7 +175,7 @@ def load_config_file(path: str | os.PathLike[str]) -> Config:
 
 
 def config_from_environment(environ: Mapping[str, str] = os.environ) -> Config | None:
-    """Load the configuration named by ``ADAPTIVE_SPEC_CONFIG``; return None if it is not set.
+    """Load the configuration named by ``ADAPTIVE_SPEC_CONFIG``; return None without the variable.
 
     Raises ConfigError, beginning with the variable's name, if the file cannot be used.
     """

@@ -103,13 +103,13 @@ class SlotArray(Generic[_Number]):
             self._rows[slots] = values
 
     def reaching(self, highest: int) -> NDArray[_Number]:
-        """Return the array behind, long enough for this slot; it is replaced as it grows."""
+        """Return the underlying array, grown to hold this slot; growth replaces the array."""
         self._reach(highest)
         return self._rows
 
     @property
     def rows(self) -> NDArray[_Number]:
-        """The array behind, as long as it is."""
+        """Whole underlying array."""
         return self._rows
 
     def reset(self, slots: IntArray, fill: _Number | None = None) -> None:

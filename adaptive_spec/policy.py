@@ -81,7 +81,7 @@ def refuse_biased(policy: Policy, capability: Capability) -> None:
 
 
 def refuse_unrunnable(policy: Policy, capability: Capability) -> None:
-    """Raise PolicyError, one line, if the engine cannot run what the policy's options ask for.
+    """Raise PolicyError, one line, if the engine cannot run the policy with its options.
 
     A policy that can tell declares a method ``check_engine(capability)``, which raises.
     """

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import inspect
 
 _PATH = re.compile(r"`\$([^`]*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 
 
@@ -31,6 +32,8 @@ def explained(error: msgspec.ValidationError, struct: type[msgspec.Struct]) -> s
     if text.startswith("Invalid enum value"):
         values = [str(v) for n in nodes if isinstance(n, inspect.LiteralType) for v in n.values]
         text = f"{text}; choose one of {', '.join(values)}"
+    elif unknown := _UNKNOWN.match(text):
+        text += nearest(unknown[1], fields)
     return f"{text}; keys are {', '.join(fields) or 'none'}"
 
 
@@ -57,6 +60,8 @@ def _inside(nodes: list[Any], name: str | None) -> Iterator[Any]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean X?)`` for the known name most like a mistyped one; else ""."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    """Return `` (did you mean X?)`` for the known name most like a mistyped or cut one; else ""."""
+    names = list(known)
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    found = found or sorted((n for n in names if name and n.startswith(name)), key=len)
     return f" (did you mean {found[0]}?)" if found else ""

@@ -153,7 +153,7 @@ class LearnedAcceptance:
             self._sources.priced(forecast)
 
     def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
-        """Choose what the planner wants, or what confidence admits where it is of use."""
+        """Choose the planner's drafts, or those that confidence admits where confidence helps."""
         best = forecast.best
         depth = best.draft_depth
         if not (self._admission.useful and self._trims):

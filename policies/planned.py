@@ -52,17 +52,17 @@ from adaptive_spec.step import (
     StepContext,
 )
 
+# A drafter without a state comes back at no cost.
 _LEAST_STEPS, _LEAST_STATELESS = 60, 24
-"""Steps measured before speculation may stop; of a drafter without a state, which comes back at no
-cost."""
+"""Steps timed before speculation may stop; fewer for a drafter without a state."""
 
 _WRONG = 0.2
-"""Relative error of the predicted time of all steps of a probe that is no noise."""
+"""Least relative error of a probe's predicted step times that is no noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafts:
-    """What is known of the drafts of a step before the step is planned.
+    """Knowledge of the drafts of a step before the step is planned.
 
     Attributes:
         context: the step as it is to be planned; with two sources, the drafts chosen among them.
@@ -220,10 +220,11 @@ class PlannedPolicy:
             drafter=not drafts.without_drafter,
         )
         self._acceptance.forecast_made(forecast)
-        self._worth.planned(forecast)
         self._explained = forecast
         timed = None
-        if self._mode_of(forecast) is not Mode.ON:
+        mode = self._mode_of(forecast)
+        self._worth.planned(forecast, mode)
+        if mode is not Mode.ON:
             self._off_since = min(self._off_since, drafts.context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
@@ -287,7 +288,7 @@ class PlannedPolicy:
             self._acceptance.widen()  # what is known of acceptance is from before it went off
         if not self._modes.probing:
             if _WRONG < self._probe_error < math.inf:
-                # Likewise of step times: K = 0 alone has run since, and tells nothing of drafts.
+                # Step times with drafts are as old: only K = 0 has run since.
                 self._cost.doubt()
                 self._exploring.costs_changed()
             self._probe_error = math.inf
@@ -344,7 +345,7 @@ class PlannedPolicy:
             self._modes.emitted(surplus)
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Drop the state of ended requests."""
         if self._capability is not None:
             self._acceptance.forget(slots)
             self._modes.ended(len(slots))

@@ -20,7 +20,7 @@ class StaticOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StaticPolicy(StatelessPolicy):
-    """One K for all requests."""
+    """Policy with one fixed K for all requests."""
 
     name: ClassVar[str] = "static"
     summary: ClassVar[str] = "one fixed K (option k; default: the engine's own)"

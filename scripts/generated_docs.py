@@ -43,7 +43,6 @@ def tables() -> dict[str, dict[str, str]]:
             "features": feature_table(),
             "sglang": compatibility.matrix(sglang_versions.VERSIONS),
             "tensorrt_llm": compatibility.matrix(tensorrt_llm_versions.VERSIONS),
-            "versions": version_table(),
             "vllm": compatibility.matrix(versions.VERSIONS),
         },
         "docs/configuration.md": {"config": config_table(Config)},
@@ -60,7 +59,7 @@ def tables() -> dict[str, dict[str, str]]:
             "interplay": markdown_table(tensorrt_llm_rules.RULES),
             "versions": tensorrt_llm_versions.VERSIONS.markdown(),
         },
-        "docs/validation.md": validation_tables.sections(),
+        "docs/simulator.md": validation_tables.sections(),
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
             "interplay": markdown_table(vllm_rules.RULES),
@@ -112,17 +111,6 @@ def results_table() -> str:
             raise SystemExit(f"error: docs/measured.md, {name!r}: {figures[name]!r}")
         mean, worst = (f"{100 * (float(found[n]) - 1):+.1f} %" for n in (1, 2))
         lines.append(f"| {title} | {mean} | {worst} | {found[3]} |")
-    return "\n".join(lines)
-
-
-def version_table() -> str:
-    """Every version of every engine, how it was checked and what it lacks."""
-    lines = ["| engine | version | route | state | lacks |", "| --- | --- | --- | --- | --- |"]
-    for table in (versions.VERSIONS, sglang_versions.VERSIONS, tensorrt_llm_versions.VERSIONS):
-        for row in table.rows:
-            state = "executed" if row.executed else "source-checked"
-            cells = (table.engine, row.version, row.route, state, ", ".join(row.lacks))
-            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,10 +1,12 @@
 """Make the pictures of commands and pages in docs/images, with headless Chromium.
 
-    python scripts/screenshots.py [view] [top] [advise] [report]
+    python scripts/screenshots.py [view] [top] [advise] [report] [states]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
 H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes a minute;
-`report` shows a small sweep. What they need beside the environment `dev` is Chromium.
+`report` shows a small sweep. `states` writes to out/screenshots what no document shows: the live
+view while the server is idle, and while speculation is off, both at two widths. What they need
+beside the environment `dev` is Chromium.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from adaptive_spec.sim.commands.advise import advise as advice_command
 from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.examples import EXAMPLE
 from adaptive_spec.sim.hardware.registry import hardware
 from adaptive_spec.sim.load.arrivals import Piece
 from adaptive_spec.sim.load.base import VaryingClosedLoad
@@ -41,6 +42,7 @@ from adaptive_spec.sim.load.request import requests_of
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
+SEEN = ROOT / "out" / "screenshots"
 COMMANDS = Path(sys.executable).parent
 TRACE = ROOT / "benchmarks" / "results" / "vllm_cpu-costs.jsonl.gz"
 KMAX = 6
@@ -49,14 +51,14 @@ PHASES = ((20.0, 4), (20.0, 32), (20.0, 96))
 Status = dict[str, Any]
 
 
-def statuses() -> list[Status]:
+def statuses(drafter_name: str = "eagle") -> list[Status]:
     """Status of a simulated server after each second."""
-    data = load_acceptance([EXAMPLE], drafter_list="eagle", seed=0, kmax=KMAX)
+    data = load_acceptance(["record:good_t0.8"], drafter_list="eagle", seed=0, kmax=KMAX)
     pieces = [Piece(seconds, clients, clients) for seconds, clients in PHASES]
     engine = Engine(
         VaryingClosedLoad(requests_of(data, seed=0), pieces),
         data,
-        drafter("eagle"),
+        drafter(drafter_name),
         hardware("h100-llama-8b"),
         build_policy("goodput"),
         EngineOptions(max_draft_tokens=KMAX),
@@ -66,25 +68,27 @@ def statuses() -> list[Status]:
     for second in range(SECONDS):
         engine.run(max_seconds=second + 1.0)
         found.append(engine.controller.status())
+    while not any(words in found[-1]["why"] for words in ("would cost", "OFF since")):
+        found.pop()  # until the last step says what a further draft would cost, or why none pays
     return found
 
 
-def history(found: list[Status]) -> dict[str, Any]:
-    """Rows of these statuses as a server keeps them, a second apart, the last one now."""
+def history(found: list[Status], idle: float) -> dict[str, Any]:
+    """Rows of these statuses as a server keeps them, a second apart, the last one `idle` s ago."""
     kept = History()
     for second, status in enumerate(found):
         kept.add(2.0 * second, status)
     rows = kept.snapshot()
     for place, row in enumerate(rows["rows"]):
-        row[0] = time.time() - len(found) + place
+        row[0] = time.time() - idle - len(found) + place
     return rows
 
 
 class Handler(BaseHTTPRequestHandler):
     """Serves the page with the history of all statuses but the last, which is the present one."""
 
-    def __init__(self, found: list[Status], *arguments: Any) -> None:
-        self.found = found
+    def __init__(self, found: list[Status], idle: float, *arguments: Any) -> None:
+        self.found, self.idle = found, idle
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
@@ -94,10 +98,10 @@ class Handler(BaseHTTPRequestHandler):
             page = resources.files("adaptive_spec.operation").joinpath("view.html")
             body, kind = page.read_bytes(), "text/html"
         elif path.endswith("/adaptive_spec"):
-            status = self.found[-1] | {"written": time.time(), "idle_seconds": 0.0}
+            status = self.found[-1] | {"written": time.time(), "idle_seconds": self.idle}
             answer = {"engine": 0, "status": status}
             if query:
-                answer["history"] = history(self.found[:-1])
+                answer["history"] = history(self.found[:-1], self.idle)
             body, kind = json.dumps({"engines": [answer]}).encode(), "application/json"
         else:
             self.send_error(404)
@@ -111,31 +115,43 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def shot(url: str, name: str, width: int, height: int, virtual_seconds: float = 1.0) -> None:
-    """Write a picture of a page as it is after so many seconds."""
+def shot(url: str, path: Path, width: int, height: int) -> None:
+    """Write a picture of a page as it is after a second."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("error: no chromium: apt install chromium")
+    path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [
             *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *(f"--window-size={width},{height}", f"--screenshot={IMAGES / name}"),
-            *(f"--virtual-time-budget={1000 * virtual_seconds:.0f}", url),
+            *(f"--window-size={width},{height}", f"--screenshot={path}"),
+            *("--virtual-time-budget=900", url),
         ],
         check=True,
         stderr=subprocess.DEVNULL,
     )
-    print(IMAGES / name)
+    print(path)
+
+
+def view_of(found: list[Status], idle: float, path: Path) -> None:
+    """Pictures of the page at /v1/adaptive_spec/view, on a screen and on a phone."""
+    server = HTTPServer(("127.0.0.1", 0), partial(Handler, found, idle))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
+    shot(url, path.with_name(f"{path.name}.png"), 1440, 1170)
+    shot(url, path.with_name(f"{path.name}-phone.png"), 390, 1400)
+    server.shutdown()
 
 
 def view() -> None:
-    """Pictures of the page at /v1/adaptive_spec/view, on a screen and on a phone."""
-    server = HTTPServer(("127.0.0.1", 0), partial(Handler, statuses()))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
-    shot(url, "view.png", 1440, 1000, 0.9)
-    shot(url, "view-phone.png", 390, 1400, 0.9)
-    server.shutdown()
+    """The live view of a busy server."""
+    view_of(statuses(), 0.0, IMAGES / "view")
+
+
+def states() -> None:
+    """The live view of an idle server, and of one where no draft pays, for a look."""
+    view_of(statuses(), 37.0, SEEN / "idle")
+    view_of(statuses("draft_model:share=1.0"), 0.0, SEEN / "off")
 
 
 def top() -> None:
@@ -146,7 +162,7 @@ def top() -> None:
         page = Path(folder, "top.html")
         console.print(screen({"0": now}, {"0": before}, 1.0))
         console.save_html(str(page))
-        shot(page.as_uri(), "top.png", 1180, 420)
+        shot(page.as_uri(), IMAGES / "top.png", 1180, 420)
 
 
 def advise() -> None:
@@ -154,7 +170,7 @@ def advise() -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "advice.html")
         advice_command([TRACE], drafter="draft_model", html=page)
-        shot(page.as_uri(), "advise.png", 1280, 1100)
+        shot(page.as_uri(), IMAGES / "advise.png", 1280, 1100)
 
 
 SWEEP = """
@@ -175,12 +191,11 @@ def report() -> None:
         config.write_text(SWEEP)
         for command in (("sweep", config, "--output", output), ("report", output)):
             subprocess.run([COMMANDS / "adaptive-spec", *command], check=True)
-        shot(output.joinpath("report", "report.html").as_uri(), "report.png", 1100, 900)
+        shot(output.joinpath("report", "report.html").as_uri(), IMAGES / "report.png", 1100, 900)
 
 
-PICTURES = {each.__name__: each for each in (view, top, advise, report)}
+PICTURES = {each.__name__: each for each in (view, top, advise, report, states)}
 
 if __name__ == "__main__":
-    IMAGES.mkdir(exist_ok=True)
     for name in sys.argv[1:] or PICTURES:
         PICTURES[name]()

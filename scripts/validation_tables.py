@@ -1,4 +1,4 @@
-"""Tables of docs/validation.md, from what `python -m benchmarks.validation --record` wrote."""
+"""Tables of docs/simulator.md, from what `python -m benchmarks.validation --record` wrote."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ OWN_SCHEDULE = -1
 """Instead of a K: this step runs what SGLang's own schedule says."""
 
 WATCHING = -2
-"""Instead of a K: we only watch, SGLang's own schedule runs and learns as without us."""
+"""Sent instead of a K: SGLang's own schedule runs and learns."""
 
 PATIENCE_SECONDS = 60.0
-"""How long rank 0 waits for all other ranks; these wait twice as long for its word."""
+"""Seconds rank 0 waits for the other ranks; they wait twice as long."""
 
 _KEY = "adaptive_spec/ready"
 
@@ -59,7 +59,7 @@ class Agreement:
         return self._rank == 0
 
     def all_ready(self, ready: bool, patience: float = PATIENCE_SECONDS) -> bool:
-        """Return whether every rank of the group is ready; all ranks that ask get the same answer.
+        """Return whether every rank of the group is ready, the same answer on all ranks.
 
         Not a collective: a rank that never asks counts as not ready. Over PyTorch's store, which
         all processes share, since a collective that is given up would break SGLang's group. There

@@ -96,7 +96,7 @@ def attach(
         attached.driver.close()
         why = "another rank has not got this plugin, or could not switch it on; see its log"
         failed = True
-    if agreement.decides or failed:  # what all ranks know, rank 0 says
+    if agreement.decides or failed:  # rank 0 logs for all ranks
         LOG.warning("adaptive_spec: nothing is switched on: %s", why)
     return None
 
@@ -154,7 +154,7 @@ def _build(
 
 
 def _switch_on(attached: Attached) -> None:
-    """Make SGLang ask our parameters for K."""
+    """Connect the driver to SGLang's adaptive parameters and log the start line."""
     driver = attached.driver
     attached.params.driver = driver
     quieten(lambda: not driver.watching)

@@ -62,9 +62,9 @@ def drafts_are_sampled(server_args: Any) -> bool:
         from sglang.srt.runtime_context import get_spec
 
         return bool(getattr(get_spec(), _SAMPLES, False))
-    except ImportError:  # older: only the argument says so
+    except ImportError:  # older versions: only the argument
         return False
-    except Exception:  # nothing is resolved yet: sampled drafts ask for more care
+    except Exception:  # not resolved yet: assume sampled drafts, the stricter case
         return True
 
 

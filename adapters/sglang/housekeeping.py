@@ -29,7 +29,7 @@ class Quiet(logging.Filter):
 
 
 def quieten(steering: Callable[[], bool]) -> None:
-    """Drop the lines that SGLang writes at each change of K while `steering` says so."""
+    """Drop SGLang's log lines about changes of K while `steering` returns true."""
     for name, begins in _NOISY.items():
         logging.getLogger(name).addFilter(Quiet(begins, steering))
 

@@ -20,7 +20,7 @@ _EXTEND = _EAGLE + "EagleDraftWorker._draft_extend_for_decode"
 
 
 class Hook(NamedTuple):
-    """One hook: where, what, and when (a member of SGLang's HookType)."""
+    """Hook of SGLang: target, function, and moment (a member of SGLang's HookType)."""
 
     target: str
     function: Callable[..., Any]

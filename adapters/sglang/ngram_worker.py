@@ -110,7 +110,7 @@ class ChangingWidth:
         return first_nodes(tokens, mask, len(batch.reqs), launched, width)
 
     def _use(self, width: int) -> None:
-        """Change the width; if that fails, what ran before goes on for good."""
+        """Change the width; after a failure, keep the earlier width for good."""
         before = self._width
         try:
             from sglang.srt.runtime_context import get_context

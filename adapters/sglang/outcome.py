@@ -19,7 +19,7 @@ MOST_IN_FLIGHT = 4
 
 
 FOUND = "adaptive_spec_found"
-"""Attribute of a result: [B] drafts that were found for each request, where the rest is filler."""
+"""Attribute of a result: [B] drafts found for each request; the rest is filler."""
 
 
 class RunningStep(Step):

@@ -25,7 +25,7 @@ _KEPT = 0.98
 _LEAST_BATCHES = 4.0
 """Batches of prompts from which their fixed time is known."""
 _LEAST_SPREAD = 0.05
-"""Variance of their tokens, relative to the squared mean, that tells fixed time from the rest."""
+"""Least relative variance of their tokens that separates the fixed time from the rest."""
 
 
 class PromptSteps:

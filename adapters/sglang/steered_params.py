@@ -20,7 +20,7 @@ class Decides(Protocol):
 
     @property
     def watching(self) -> bool:
-        """Whether SGLang's own schedule runs and learns as if nobody watched."""
+        """Whether SGLang's own schedule runs and learns as without the plugin."""
         ...
 
     def think(self, batch: Any) -> None:
@@ -77,7 +77,7 @@ class SteeredParams:
         found = self._runnable.get(padded)
         if found is None:
             ladder = self.candidate_steps
-            # SGLang does not ask for the K it was launched with: that one has all graphs already.
+            # The K of the launch has all graphs already, so SGLang does not request it.
             every = frozenset(sizes)
             with_graph = tuple(k for k in ladder if padded in self._sizes_of.get(k, every))
             found = self._runnable[padded] = with_graph or tuple(ladder)

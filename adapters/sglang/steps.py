@@ -121,7 +121,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 
     @property
     def watching(self) -> bool:
-        """Whether SGLang's own schedule runs and learns as if nobody watched."""
+        """Whether SGLang's own schedule runs and learns as without the plugin."""
         return self._watching or self.detached
 
     @property

@@ -20,7 +20,7 @@ Folder = Annotated[
 
 @app.command("install-hook")
 def install_hook(site_packages: Folder = None) -> None:
-    """Let TensorRT-LLM workers of this environment load adaptive-spec when it is switched on."""
+    """Make TensorRT-LLM workers of this environment load adaptive-spec where it is on."""
     for file in install.install_hook(site_packages):
         print(f"wrote {file}")
     print(f"switch on with {VARIABLE}=1 in front of trtllm-serve; unset, the hook does nothing")

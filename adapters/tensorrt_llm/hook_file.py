@@ -36,7 +36,7 @@ class AdaptiveSpecFinder:
         path: "Sequence[str] | None" = None,
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
-        """Nothing, for all but the target modules."""
+        """Return None for every module but the targets."""
         if name not in TARGETS:
             return None
         import os

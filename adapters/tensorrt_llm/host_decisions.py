@@ -165,5 +165,5 @@ class Decisions:
 
 
 def _drafts(plan: SpecPlan) -> bool:
-    """Whether the plan verifies drafts now or asks for drafts for the next iteration."""
+    """Whether the plan verifies drafts now or drafts for the next iteration."""
     return bool(plan.verify.any()) or (plan.verify.size == 0 and plan.draft_depth > 0)

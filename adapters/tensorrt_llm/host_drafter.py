@@ -38,7 +38,7 @@ class AdaptivePromptLookup(Guarded, Drafter):  # type: ignore[misc]
     only the companion can see requests while nothing is drafted.
     """
 
-    # Drafts are filled up to Kmax; where upstream knows this flag it reserves KV for the filler.
+    # Drafts are filled up to Kmax; upstream versions with this flag reserve KV for the filler.
     _needs_padding_kv_extension = True
 
     def __init__(

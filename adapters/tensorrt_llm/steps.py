@@ -117,7 +117,7 @@ class StepDriver(driver.StepDriver[Iteration, Reading, None]):
         found = self._own_k(scheduled_batch)
         own = largest if found is None else max(0, min(found, largest))
         wanted = self._decide(scheduled_batch, own) if self._agreement.decides else own
-        # Where the operator's schedule or max_concurrency says 0, nothing is drafted at this load.
+        # At a load where the operator's schedule or max_concurrency is 0, nothing is drafted.
         proposal = own if wanted is None or own == 0 else wanted
         if self.controller.mode != "on":
             return None

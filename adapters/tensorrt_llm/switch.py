@@ -16,11 +16,10 @@ from adaptive_spec.config import Config, config_from_environment, load_config_fi
 from adaptive_spec.errors import ConfigError
 
 VARIABLE = "TLLM_ADAPTIVE_SPEC"
-"""``1``: switched on with defaults, or with the file that ``ADAPTIVE_SPEC_CONFIG`` names if that
-reaches the process. Otherwise a YAML or JSON file, or the JSON object itself."""
+"""``1`` (defaults, or the file of ``ADAPTIVE_SPEC_CONFIG``), a YAML or JSON file, or JSON."""
 
 LADDER_VARIABLE = "TLLM_ADAPTIVE_SPEC_LADDER"
-"""K values that get captured graphs and may run, such as ``1,2,4``. Kmax is always one."""
+"""K with captured graphs, such as ``1,2,4``; Kmax always is one."""
 
 OFF = ("", "0", "off")
 

@@ -35,7 +35,7 @@ CHAINED = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
 """Methods of V1 whose model runs once for each draft position, in `SpecDecodeBaseProposer`."""
 
 _READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
-"""The worker that reads what the drafter shows, and needs not wait for a device to do so."""
+"""Worker that reads the drafter's confidence without waiting for a device."""
 
 
 _WORTH_TRYING = 4
@@ -54,7 +54,7 @@ _OF_RUNNER = {
 
 
 class Support(support.Support, frozen=True, kw_only=True):
-    """What was found in a vLLM configuration; `notes` say what isn't supported.
+    """Result of examining a vLLM configuration; `notes` name what isn't supported.
 
     Attributes:
         runner: ``V1`` or ``V2`` model runner.
@@ -122,7 +122,7 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
 
 
 def advice_on_kmax(vllm_config: Any, found: Support) -> str:
-    """Say what a larger num_speculative_tokens would allow; empty where raising it is no use.
+    """Describe what a larger num_speculative_tokens would allow; empty if nothing.
 
     Engines without this package run one K at all loads, so operators configure a small one. With
     it, the configured number is only the bound.
@@ -184,7 +184,7 @@ def _goes_cold(setup: Setup, *, fixed_depth: bool) -> bool:
 def lookup_placement(
     vllm_config: Any, support: Support, workers: Collection[str] = tuple(WORKERS.values())
 ) -> Placement | str:
-    """Who puts looked-up drafts in the drafter's place; or why nobody can.
+    """Return the component that replaces the drafter's drafts by looked-up ones, or why none can.
 
     Args:
         vllm_config: vLLM's.
@@ -216,7 +216,7 @@ def lookup_placement(
 
 
 def _shared_cache(speculation: Any) -> str:
-    """What an operator who changes Kmax must know of compiled code (vllm#53366); or nothing.
+    """Return the warning about compiled code that a change of Kmax needs (vllm#53366), or nothing.
 
     A parallel drafter's compiled code has Kmax in its shapes. vLLM up to 0.33 names the folder of
     compiled code without Kmax, and then fails to start with the code of another Kmax.

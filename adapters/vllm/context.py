@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What stays while the same requests decode, kept from step to step; arrays [B].
+    """Arrays [B] that stay the same while the same requests decode.
 
     Attributes:
         version: of the request table.
@@ -240,7 +240,7 @@ class ContextBuilder:
         return np.array(slots, dtype=np.int64)
 
     def beyond_drafter(self, longest: int) -> bool:
-        """Return whether nobody is drafted for in a step whose longest context this is."""
+        """Return whether a step with this longest context gets no drafts from vLLM."""
         return self.drafter_limit is not None and longest + self._kmax > self.drafter_limit
 
     @staticmethod
@@ -255,7 +255,7 @@ class ContextBuilder:
         return drafts
 
     def blocks_wanted(self, prompt_tokens: int) -> int:
-        """KV blocks from which no draft lacks one, in a step with so many prompt tokens."""
+        """Return the KV blocks that all drafts of a step need beside these prompt tokens."""
         return self._blocks.most_wanted(len(self._scheduler.running), prompt_tokens)
 
     def _engine_k(self, batch_size: int) -> int:

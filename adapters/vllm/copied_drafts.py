@@ -44,7 +44,7 @@ class Copied(NamedTuple):
 
 
 def copies_for(runner: Any) -> Copies:
-    """Make `Copies` for a model runner. Raises AttributeError if it is not as we know it."""
+    """Make `Copies` for a model runner. Raises AttributeError for an unknown form of runner."""
     return CopiesV2(runner) if hasattr(runner, "req_states") else CopiesV1(runner)
 
 
@@ -69,7 +69,7 @@ class Copies(abc.ABC):
 
     @abc.abstractmethod
     def _place(self, copied: Copied | None) -> None:
-        """First make room for so many drafts as a step may verify, then copy."""
+        """Make room for the most drafts a step may verify, then copy."""
 
 
 class CopiesV2(Copies):

@@ -52,7 +52,7 @@ def _support(version: str | None) -> tuple[bool, str]:
 def _allows_untested() -> bool:
     try:
         config = config_from_environment()
-    except AdaptiveSpecError:  # `_enabled` says so
+    except AdaptiveSpecError:  # `_enabled` reports it
         return True
     return config is None or config.allow_untested
 

@@ -76,7 +76,7 @@ LEAVE_OUT = LeaveOut(0)
 
 
 def _arrived() -> int:
-    """What becomes of `LEAVE_OUT` in another process; a plain zero if it cannot be obeyed."""
+    """Unpickled form of `LEAVE_OUT`; a plain zero where the pass cannot be left out."""
     try:
         install()
     except Exception as error:
@@ -86,7 +86,7 @@ def _arrived() -> int:
 
 
 def install() -> None:
-    """Hook the model runners of this process, once; nothing where there are none."""
+    """Hook the model runners of this process, once; do nothing without any."""
     for module, method, hook in _HOOKS:
         runner = getattr(sys.modules.get(module), "GPUModelRunner", None)
         original = getattr(runner, method, None)
@@ -132,7 +132,7 @@ _HOOKS = (
     ("vllm.v1.worker.gpu_model_runner", "propose_draft_token_ids", _on_v1),
     ("vllm.v1.worker.gpu.model_runner", "sample_tokens", _on_v2),
 )
-"""Module of a `GPUModelRunner`, its method that has the drafter run, and what goes around it."""
+"""Module of a `GPUModelRunner`, its method that runs the drafter, the wrapper."""
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class EngineFigures:
         }
 
     def describe(self) -> list[Any]:
-        """No names in advance, so that nothing is read while it is registered."""
+        """Return no names, so that registration reads no file."""
         return []
 
     def collect(self) -> Iterator[Any]:

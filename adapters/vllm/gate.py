@@ -76,7 +76,7 @@ def requested_config(additional_config: object) -> Config | None:
 
 
 def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> None:
-    """Name our scheduler in a resolved configuration, unless there is nothing to decide.
+    """Name our scheduler in a resolved configuration that leaves something to decide.
 
     Args:
         vllm_config: vLLM's, resolved.
@@ -143,7 +143,7 @@ def _own_sizes(engine_arguments: Any) -> bool:
 
 
 def _prepare_graphs(vllm_config: Any, config: Config, support: Support, own_sizes: bool) -> None:
-    """Ask for graphs that take every K, and capture a ladder of K where none are expected."""
+    """Request graphs that take every K; capture a ladder of K where none are expected."""
     lacks = getattr(vllm_config.scheduler_config, MISSING, {})
     refusal = varlen_graphs.can_be_asked(vllm_config)
     if not config.varlen_graphs:

@@ -33,15 +33,17 @@ Schedule: TypeAlias = list[tuple[int, int, int]]
 ATTRIBUTE = "adaptive_spec_ladder"
 """Name under which the gate leaves the ladder on `SchedulerConfig`."""
 
+# Each rung costs a graph per batch size, at start-up and in memory.
 MOST_BETWEEN = 3
-"""Rungs between 0 and Kmax; each costs a graph per batch size, at start-up and in memory."""
+"""Rungs between 0 and Kmax."""
 
+# vLLM's own sizes are 8 to 16 tokens apart.
 FINEST, COARSEST = 8, 24
-"""Tokens between captured sizes, which is what a batch may be padded by; vLLM's are 8 to 16."""
+"""Tokens between captured sizes: the most padding of a batch."""
 
 
 class GraphLadder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is captured, and what the user had asked for.
+    """Captured rungs, and the settings of the user before them.
 
     Attributes:
         values: K with graphs of their own, ascending.
@@ -179,7 +181,7 @@ def schedule_for(values: tuple[int, ...], most: int) -> Schedule:
 
 
 def _stride(values: Iterable[int]) -> int:
-    """What the tokens per request of all rungs have in common."""
+    """Return the greatest common divisor of the tokens per request of all rungs."""
     return math.lcm(*(1 + k for k in values))
 
 

@@ -61,7 +61,7 @@ class AdaptiveScheduling:
         engine._update_after_schedule(scheduler_output)
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
-        """EngineCore asks for it once it has handed the step over: the device works."""
+        """Plan ahead: EngineCore calls this once the device works on the step."""
         engine: Any = super()
         bitmask = engine.get_grammar_bitmask(scheduler_output)
         self.adaptive_spec.think()
@@ -140,7 +140,7 @@ def attach(scheduler: Any) -> StepDriver:
 def _second_source(
     vllm_config: Any, controller: Controller, found: Support
 ) -> tuple[LookUp | None, str]:
-    """The look-up that was asked for; or None, and why there is none."""
+    """Return the configured look-up, or None and the reason."""
     options = controller.config.second_source
     if options is None:
         return None, ""
@@ -157,7 +157,7 @@ def _second_source(
 
 
 def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None:
-    """What is learned belongs to; None if vLLM doesn't tell, and then nothing is kept."""
+    """Return the server and model that learned state belongs to; None if vLLM hides them."""
     try:
         return identity_of(vllm_config, capability)
     except Exception as error:
@@ -168,7 +168,7 @@ def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None
 def start_line(
     controller: Controller, found: Support, advice: str = "", second_source: str = ""
 ) -> str:
-    """One line: what is steered, how, what isn't, and what a larger Kmax would give."""
+    """Return the start line: what is steered, how, and what a larger Kmax would give."""
     return support.start_line(
         found,
         controller.capability,

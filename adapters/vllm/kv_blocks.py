@@ -26,7 +26,7 @@ class BlockBudget:
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self._block_sizes = [int(manager.block_size) for manager in managers]
         self._lookahead = int(scheduler.num_lookahead_tokens)
-        # One request's drafts can begin so many blocks, in all groups together.
+        # Most blocks, over all groups, that the drafts of one request can begin.
         self._most_new = sum(-(-(1 + max_draft_tokens) // size) for size in self._block_sizes)
 
     def most_wanted(self, requests: int, prompt_tokens: int) -> int:

@@ -30,9 +30,9 @@ _DEPTH = 40
 """Tokens of a path of the tree: a match and its continuation."""
 _LEAST_PROBABILITY = 0.1
 """Of a draft, by how often the text went on like this: vLLM's default."""
+# Of a longer prompt the last tokens are taken; what does not fit waits for the next step.
 _PROMPT_TOKENS = 16_384
-"""Tokens of prompts that the trees take up in a step, 10 ms of CPU time; of a longer prompt the
-last so many. What does not fit waits for the next step."""
+"""Prompt tokens that the trees take up in a step (10 ms of CPU time)."""
 _MOST_SECONDS = 0.01
 """CPU time after which a step looks up nothing for the rest of its requests."""
 _FEWEST = 50
@@ -133,11 +133,11 @@ class LookUp:
         """
         if not self.allowed or time.perf_counter() < self._paused_until:
             return None
-        began = time.thread_time()  # on a busy machine the clock says nothing of the look-up
+        began = time.thread_time()  # CPU time: wall time includes other work
         tokens: list[list[int]] = []
         match: list[int] = []
         made, late = 0, False
-        if self.placement is Placement.RUNNER_V1:  # it knows what the last step has emitted
+        if self.placement is Placement.RUNNER_V1:  # sees the tokens of the last step
             most = np.where(under_way > 0, most, 0)
         try:
             for request, room, ahead in zip(
@@ -198,7 +198,7 @@ class LookUp:
                 if new:
                     self._trees.add_active_response(name, list(new))
                 self._known[name] = held + len(new)
-        except Exception as error:  # likewise
+        except Exception as error:  # fail open: no look-up
             self._give_up("lookup_failed", repr(error))
 
     def _may_copy(self, request: Any) -> bool:
@@ -218,7 +218,7 @@ class LookUp:
         )
 
     def forget(self, names: Sequence[str]) -> None:
-        """Requests have ended; what they said stays, if it may be used for others."""
+        """Drop ended requests; their outputs stay if other requests may use them."""
         try:
             for name in names:
                 if self._known.pop(name, None) is not None:
@@ -228,7 +228,7 @@ class LookUp:
                     self._asked[prompt] = None
                     if len(self._asked) > self._most_asked:
                         del self._asked[next(iter(self._asked))]
-        except Exception as error:  # likewise
+        except Exception as error:  # fail open: no look-up
             self._give_up("lookup_failed", repr(error))
 
     def not_copied(self) -> None:

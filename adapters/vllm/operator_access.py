@@ -43,7 +43,7 @@ def admin_key(environ: Mapping[str, str] = os.environ) -> str:
 
 
 class OperatorAccess:
-    """Tells operators from other clients.
+    """Check of a request's right to switch.
 
     Args:
         key: admin key; empty without one.

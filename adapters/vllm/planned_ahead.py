@@ -51,7 +51,7 @@ class PlannedAhead:
 
 
 def cut(cuts: Iterable[tuple[Any, int]]) -> None:
-    """Leave each request at most so many drafts.
+    """Limit the drafts of each request.
 
     A new list: with asynchronous scheduling all requests share one.
     """

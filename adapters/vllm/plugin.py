@@ -66,7 +66,7 @@ def _is_asked_for(additional_config: object) -> bool:
 
 
 def _creates_configurations() -> bool:
-    """Workers and EngineCore receive a finished configuration; there is nothing to wrap there."""
+    """Whether this process resolves configurations, unlike workers and EngineCore."""
     if _ENGINE_ARGS_MODULE in sys.modules:
         return True
     import multiprocessing

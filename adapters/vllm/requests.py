@@ -9,12 +9,11 @@ from adaptive_spec.engines.hints import KEYS, MAX_TASKS, FlatHints, RecentNumber
 from adaptive_spec.engines.request_table import RequestConstants
 
 MAX_KINDS = 128
-"""Most combinations of LoRA adapter, structured output and task label with a number of their own;
-the least recently used one loses it."""
+"""Most numbered combinations of adapter, structured output and task label (LRU)."""
 
 
 class RequestReader:
-    """Reads requests; numbers what tells them apart.
+    """Reader of a request's constants, which numbers its kind.
 
     A task label gets another number for each LoRA adapter that it comes with, and for structured
     output: what an adapter says, or a grammar allows, is accepted or not for reasons of its own.

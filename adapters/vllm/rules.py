@@ -14,16 +14,16 @@ from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.engines.rules import INERT, SHADOW, SUPPORTED, TRIMMING, Rule, when
 
+# Of the others, V1's assert the configured number, and V2's draft that many and drop the rest.
 DEPTH_FOLLOWS = {
     "V1": frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"}),
     "V2": frozenset({"eagle", "eagle3", "mtp"}),
 }
-"""Methods that draft as many tokens as the scheduler asks for, by model runner. Of the others, V1's
-assert that they are asked for the configured number, V2's draft that many and drop the rest."""
+"""Methods that draft as many tokens as the scheduler asks for, by model runner."""
 
+# The runner masks drafts beyond the scheduler's number for every method.
 RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"})
-"""Methods of model runner V2 whose speculators have a model of their own. The runner masks drafts
-beyond the scheduler's number for all of them; those of the others were not executed."""
+"""Executed methods of model runner V2 whose speculators have a model of their own."""
 
 _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 """Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""
@@ -65,7 +65,7 @@ in_pipeline: Callable[[Setup], str] = when(
     "pipeline parallelism",
 )
 on_expert_ranks: Callable[[Setup], str] = when(
-    # Of a dense model each rank is an engine of its own, which says 1 here.
+    # Each rank of a dense model is an engine of its own, with 1 here.
     lambda setup: setup.config.parallel_config.data_parallel_size > 1,
     "data parallelism of a mixture of experts",
 )

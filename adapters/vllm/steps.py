@@ -44,7 +44,7 @@ _LOG = logging.getLogger("vllm.adaptive_spec")
 
 
 class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
-    """One per scheduler."""
+    """Driver of the steps of one scheduler."""
 
     controller: Controller
 
@@ -67,7 +67,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         self._builder.drafter_limit = drafter_limit(scheduler.vllm_config)
         self._drafter = DrafterState(table, counters)
         self._by_scheduler = lookup is None or lookup.placement is Placement.SCHEDULER
-        # Then the worker must know which drafts were copied; it says with each round that it does.
+        # The worker must then know which drafts were copied, and confirms it with each round.
         self._worker_allows = self._by_scheduler and controller.capability.sampled_drafts
         self._goes_cold = controller.capability.cold_off
         self._kmax = controller.capability.max_draft_tokens
@@ -140,7 +140,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         handed: list[tuple[Any, list[int]]] = []
         known: list[int] = []
         expected: list[list[int]] = []
-        # Runner V1 copies after a step that is under way, and nobody for a preempted request.
+        # Runner V1 copies only after a step that is under way; a preempted request gets no copies.
         under_way = lookup.placement is Placement.RUNNER_V1
         for row in np.flatnonzero(plan.from_lookup & (plan.verify > 0)).tolist():
             request, tokens = found.requests[row], found.after(row)
@@ -268,7 +268,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
     def drafted(self, drafts: Any) -> None:
         """Drafts have arrived that no step has been planned for."""
         if self._signals.arrived(drafts):
-            self._ahead = None  # it may choose among them
+            self._ahead = None  # a new plan may choose among these drafts
         if self._worker_allows and self._lookup is not None:
             self._lookup.allowed = getattr(drafts, ONE_HOT, False)
 
@@ -330,7 +330,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
 
     @fail_open
     def weights_changed(self, version: str) -> None:
-        """The target has other weights: what was accepted with the old ones says nothing."""
+        """Start over: acceptance under the old weights does not hold for the new ones."""
         self.controller.start_over(f"weights are now {version!r}")
 
     @fail_open

@@ -302,7 +302,7 @@ def _v2_sizes(runner: Any, query_len: int) -> list[int]:
 
 
 def _v1_sizes(runner: Any) -> list[int]:
-    """The same on model runner V1, whose cudagraph_mode=FULL has graphs for any batch."""
+    """Return the sizes on model runner V1, whose cudagraph_mode=FULL has graphs for any batch."""
     from vllm.config import CUDAGraphMode
 
     dispatcher, lora = runner.cudagraph_dispatcher, runner.lora_config is not None

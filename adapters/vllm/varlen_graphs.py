@@ -33,9 +33,9 @@ _METHOD = "_initialize_kv_caches"
 ATTRIBUTE = "adaptive_spec_varlen"
 """Name under which `SchedulerConfig` carries `Asked`, then `Varlen`."""
 
+# The drafter's first pass has no full graph then (target_dependent_ar/speculator.py:258).
 PRIOR_PENALTY = 0.02
-"""Extra time of a step whose K differ, relative to an equal one, until steps have been timed: the
-drafter's first pass has no full graph then (target_dependent_ar/speculator.py:258)."""
+"""Extra time of a step whose K differ (ratio), until steps are timed."""
 
 ONE_K = "captured graphs: "
 """Begins the reason for one K per batch."""
@@ -81,7 +81,7 @@ def _arrived(expected: str) -> Asked | None:
 
 
 def ask(vllm_config: Any, expected: str) -> None:
-    """Have the engine of this configuration ask its workers."""
+    """Make the engine of this configuration query its workers."""
     install()
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(vllm_config.scheduler_config, ATTRIBUTE, Asked(expected))
@@ -148,7 +148,7 @@ def _answers(executor: Any, vllm_config: Any) -> Varlen:
 
 
 def verdict(answers: Any, vllm_config: Any) -> Varlen:
-    """What these answers allow: varlen graphs only if every one of them says what it should.
+    """Return what the workers' answers allow: varlen graphs only if all are as expected.
 
     Args:
         answers: of every worker, as `varlen_capture.report` returns them, or anything else.

@@ -34,8 +34,7 @@ SOURCE_CHECKS_GROUP = "adaptive_spec.source_checks"
 """Entry-point group of functions that check an engine's source tree against the adapter's facts."""
 
 RECIPES_GROUP = "adaptive_spec.recipes"
-"""Entry-point group of functions that take a command which starts a server and return what an
-adapter would steer there, a `RecipeReport`."""
+"""Entry-point group of functions from a start command to its `RecipeReport`."""
 
 
 class SourceReport(Protocol):

@@ -19,7 +19,7 @@ from adaptive_spec.errors import DataError
 PATH = "/v1/adaptive_spec"
 KEY_VARIABLE = "VLLM_API_KEY"
 ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
-"""With the admin key the server also names its files, such as the folder of the trace."""
+"""Variable of the admin key, with which the server also names its files."""
 _TIMEOUT_SECONDS = 5.0
 _MOST_BYTES = 1 << 24
 _MOST_CHARACTERS = 300
@@ -115,6 +115,12 @@ class StatusSource:
         return {"0": _checked(_decoded(body, place), place)}
 
 
+class _Explanation(msgspec.Struct, frozen=True):
+    """The part of an explanation that is shown."""
+
+    untimed_k: Annotated[list[int], msgspec.Meta(max_length=MOST_DRAFT_TOKENS + 1)] = []
+
+
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a status that are shown, with their types and limits."""
 
@@ -126,11 +132,15 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     emitted_tokens: _Count = 0
     requests_by_k: dict[str, _Count] = {}
     steps_by_mode: dict[str, _Count] = {}
+    steps_by_kind: dict[str, _Count] = {}
     drafts_by_task: dict[str, tuple[_Count, _Count]] = {}
     max_draft_tokens: Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFT_TOKENS)] = 0
     live_requests: _Count = 0
     last_depth: _Count = 0
     last_reason: str = ""
+    why: str = ""
+    idle_seconds: float = 0.0
+    explanation: _Explanation = _Explanation()
     goodput: dict[str, float | None] = {}
     estimates: dict[str, float] = {}
     fail_opens: dict[str, _Count] = {}

@@ -114,15 +114,13 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     yield "live requests", str(status.get("live_requests", "–"))
     yield "decoding per step", f"{rows / steps:.1f}" if steps else "–"
     yield "tokens/s", f"{recent['emitted_tokens'] / seconds:,.0f}" if seconds else "–"
-    yield (
-        "goodput, measured / predicted",
-        f"{_number(goodput, 'measured')} / {_number(goodput, 'predicted')}",
-    )
-    planned = estimates.get("planned")
+    yield "goodput", f"{_number(goodput, 'measured')} (predicted {_number(goodput, 'predicted')})"
+    planned, gains = estimates.get("planned"), []
     for name, title in (("no_speculation", "no speculation"), ("engine_k", "engine's own K")):
         other = estimates.get(name)
-        worth = f"{planned / other - 1.0:+.0%}" if planned and other else "–"
-        yield f"estimated gain over {title}", worth
+        if planned and other:
+            gains.append(f"{round(100 * (planned / other - 1.0)):+d}% over {title}")
+    yield "gain (estimate)", ", ".join(gains) or "–"
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"
@@ -130,7 +128,9 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
         yield "idle for", f"{status['idle_seconds']:.0f} s"
     kinds, all_steps = recent["steps_by_kind"], max(steps, 1)
     shares = [f"{name} {count / all_steps:.0%}" for name, count in kinds.items() if count]
-    yield "steps", ", ".join(shares) or "–"
+    untimed = ", ".join(map(str, status.get("explanation", {}).get("untimed_k", ())))
+    learning = f" (still to time: K = {untimed})" if untimed else ""
+    yield "steps", (", ".join(shares) or "–") + (learning if kinds.get("measuring") else "")
     yield "why", str(status.get("why") or status.get("last_reason", ""))
     faults = {**status.get("fail_opens", {}), **status.get("output_failures", {})}
     benched = ["benched"] if status.get("benched") else []

@@ -7,9 +7,9 @@ from adaptive_spec.config import FailOpen
 FORGIVEN_AFTER = 100
 """Good decisions in a row that reset the failure count."""
 
+# A busy machine takes the CPU from a good policy for some tens of milliseconds.
 WALL_FACTOR = 10
-"""Wall time that counts as late, in multiples of the CPU limit: a busy machine takes the CPU away
-from a good policy for some tens of milliseconds."""
+"""Wall time that counts as late, in multiples of the CPU limit."""
 
 
 def lateness(config: FailOpen, cpu_seconds: float, wall_seconds: float) -> str:

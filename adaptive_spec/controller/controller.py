@@ -295,7 +295,7 @@ class Controller:
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
             "idle_seconds": self._idle_seconds(),
-            "why": sentence(*last, numbers, written),
+            "why": self._sentence(*last, numbers, written),
             "explanation": numbers,
             "hazards": figures_of(self.policy, "hazard_quality"),
             "estimates": figures_of(self.policy, "estimates"),
@@ -308,12 +308,17 @@ class Controller:
         return self._history.snapshot()
 
     def why(self) -> str:
-        """Return why the last decision is as it is, in words and numbers."""
+        """Return the reason of the last decision in words and numbers."""
         last = self._counters.last_plan()
         if last is None:
             return ""
         numbers = figures_of(self.policy, "explanation")
-        return sentence(last.mode.value, last.reason, numbers, time.time())
+        return self._sentence(last.mode.value, last.reason, numbers, time.time())
+
+    def _sentence(self, mode: str, reason: str, numbers: dict[str, Any], written: float) -> str:
+        if self.mode == "off":
+            return "switched off (mode off): the engine's own K runs"
+        return sentence(mode, reason, numbers, written)
 
     def _idle_seconds(self) -> float:
         """Seconds since the last result, where no request is alive; else 0."""

@@ -22,8 +22,7 @@ from adaptive_spec.step import (
 )
 
 _MOST_IN_FLIGHT = 64
-"""Most steps kept (steps): far more than engines schedule ahead; unreported steps must not pile up.
-"""
+"""Most steps kept (steps); engines schedule far fewer ahead."""
 
 _CONTEXT_ROWS = (
     "slots",
@@ -72,7 +71,7 @@ class StepInFlight(NamedTuple):
 
     @property
     def to_learn_from(self) -> SpecPlan:
-        """The policy's plan; where another ran, nobody verified drafts that were looked up."""
+        """Return the policy's plan; without looked-up drafts where another plan ran."""
         if self.wanted.from_lookup is None or self.plan.from_lookup is not None:
             return self.wanted
         return msgspec.structs.replace(self.wanted, from_lookup=None)

@@ -114,7 +114,7 @@ class StepDriver(Guarded, ABC, Generic[_Step, _Results, _Made]):
 
     @abstractmethod
     def outcome_of(self, results: _Results) -> StepOutcome | None:
-        """Return what a step did, from applied results; None if there is nothing to learn."""
+        """Return a step's outcome from applied results; None if nothing can be learned from it."""
 
     def forgotten(self, names: list[str]) -> None:
         """Forget requests that have ended, in what only this adapter keeps."""
@@ -205,7 +205,7 @@ class StepDriver(Guarded, ABC, Generic[_Step, _Results, _Made]):
 
     @fail_open
     def paused(self) -> None:
-        """The engine stops or goes on: the steps under way and the next take any time."""
+        """Void the times of the steps under way and of the next: the engine pauses or resumes."""
         self._step_clock.interrupted(under_way=len(self._pending))
 
     @fail_open

@@ -34,7 +34,7 @@ NO_CAP = 1 << 30
 """Draft cap of a request without a cap (drafts)."""
 
 MAX_TASKS = 64
-"""Most task labels with a number of their own; the least recently used one loses it."""
+"""Most numbered task labels; the least recently used one loses its number."""
 
 MAX_TASK_CHARACTERS = 64
 

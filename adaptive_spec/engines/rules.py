@@ -12,9 +12,10 @@ from typing import Generic, TypeVar
 
 from adaptive_spec.engines.doctor_rows import Interplay
 
+# In this order: the plugin acts, and a test has executed that; K_i is ours, the depth the engine's;
+# decisions are recorded, and the engine's own K runs; nothing is attached.
 SUPPORTED, TRIMMING, SHADOW, INERT = "supported", "trimming only", "shadow", "inert"
-"""Acts, and was executed so. The depth is the engine's, K_i is ours. Decides and records, the
-engine's own K runs. Nothing is attached."""
+"""How far the plugin steers beside a feature."""
 
 S = TypeVar("S")
 """An engine's setup as its rules read it."""

@@ -16,7 +16,7 @@ from adaptive_spec.errors import UnsupportedEngineError
 
 
 class KnownVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table in the documentation.
+    """Version of an engine and how it was checked.
 
     Attributes:
         version: release of the engine; a local part such as ``+cpu`` is ignored.

@@ -30,7 +30,7 @@ _MEMORY_STEPS = 2000.0
 _FADES_EVERY = 64
 _KEPT = math.exp(-_FADES_EVERY / _MEMORY_STEPS)
 _MOST_UNCOUNTED = 16
-"""Steps that wait to be counted: code runs many times faster while it is in the caches."""
+"""Steps that wait to be counted together, while the code is cached."""
 _LEAST_OBSERVED = 50.0
 """Drafts, accepted and rejected together, before anything is said."""
 

@@ -10,12 +10,12 @@ from typing import Any
 _SECONDS = 1.0
 _MOST_ROWS = 600
 
+# ``requests`` adds up the batch of each step; ``measuring``, ``off`` and ``engine`` are steps.
 COLUMNS = (
-    *("at", "steps", "requests", "verified", "accepted", "emitted", "measuring", "off"),
+    *("at", "steps", "requests", "verified", "accepted", "emitted", "measuring", "off", "engine"),
     *("measured", "predicted", "no_speculation", "engine_k", "planned", "depth"),
 )
-"""``at``: Unix seconds. ``steps`` to ``off``: counts since start; ``requests`` adds up the batch of
-each step, ``measuring`` and ``off`` are steps. The others are figures of that moment."""
+"""``at`` in Unix seconds; ``steps`` to ``engine`` count since start; others of that moment."""
 
 
 class History:
@@ -42,8 +42,7 @@ class History:
                 status["verified_tokens"],
                 status["accepted_tokens"],
                 status["emitted_tokens"],
-                kinds.get("measuring", 0),
-                kinds.get("off", 0),
+                *(kinds.get(name, 0) for name in ("measuring", "off", "engine")),
                 *(goodput.get(name) for name in ("measured", "predicted")),
                 *(estimates.get(name) for name in ("no_speculation", "engine_k", "planned")),
                 status["last_depth"],

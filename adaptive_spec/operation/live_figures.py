@@ -15,7 +15,7 @@ from adaptive_spec.operation.metrics import (
 
 
 class LiveFigures:
-    """The same metrics as live objects of `prometheus_client`, refreshed from time to time.
+    """Metrics as live objects of `prometheus_client`, refreshed from time to time.
 
     Args:
         status: a first status, for the number of drafts.

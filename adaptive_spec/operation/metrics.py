@@ -27,7 +27,7 @@ Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One counter or gauge.
+    """Counter or gauge of the catalogue.
 
     Attributes:
         name: name without ``_total``, which Prometheus adds to counters.
@@ -45,7 +45,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """One histogram.
+    """Histogram of the catalogue.
 
     Attributes:
         name: name without ``_bucket``, ``_sum``, ``_count``.

@@ -10,9 +10,9 @@ _LONGEST_SECONDS = 60.0
 
 
 class Retry:
-    """One output of the process, such as the status file. No method raises.
+    """Output of the process that is tried again after failures, such as the status file.
 
-    The first failure of an outage is logged, and so is its end.
+    No method raises. The first failure of an outage is logged, and so is its end.
 
     Args:
         output: name of the output, for the log and the counter.
@@ -37,7 +37,7 @@ class Retry:
         return not self.failing or not 0 < self._next - now <= self._wait
 
     def attempt(self, now: float, action: Callable[[], object]) -> bool:
-        """Run the action if it is due; return whether it ran without an exception."""
+        """Run the action if it is due; return whether it succeeded."""
         if not self.due(now):
             return False
         try:

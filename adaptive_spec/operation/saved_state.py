@@ -28,7 +28,7 @@ from adaptive_spec.operation.status import Counters
 from adaptive_spec.policy import POLICY_ERRORS, Policy
 
 MOST_FILES = 16
-"""Most state files of one server, those set aside included: each value of `options` has its own."""
+"""Most state files of one server (one per value of `options`)."""
 
 _SAVE_SECONDS = 10.0
 _IDLE_SECONDS = 1.0

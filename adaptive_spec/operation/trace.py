@@ -83,8 +83,9 @@ from adaptive_spec.step import (
 SCHEMA = 1
 _LOG = logging.getLogger(__name__)
 _FLUSH_EVERY_STEPS = 32
+# Clients choose ids, and each step repeats them.
 _MOST_ID_CHARACTERS = 96
-"""Longest request id that is written as it is; clients choose ids, and each step repeats them."""
+"""Longest request id that is written as it is (characters)."""
 
 
 class StepTrace:

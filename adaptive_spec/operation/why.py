@@ -16,6 +16,13 @@ Numbers = Mapping[str, Any]
 MEASURING = ("measuring", "drafting", "exploring", "probing", "no step measured", "shadow tries")
 """Beginnings of the reasons of steps that run to learn something."""
 
+_LIMITS = {
+    "kmax": "the server allows no more",
+    "possible": "hints, lengths or grammar allow no more",
+    "drafted": "no more were drafted for this step",
+}
+"""What keeps a plan from another draft."""
+
 
 def group(mode: str, reason: str) -> str:
     """Return the kind of a step: ``planned``, ``measuring``, ``off`` or ``engine``."""
@@ -27,7 +34,7 @@ def group(mode: str, reason: str) -> str:
 
 
 def sentence(mode: str, reason: str, numbers: Numbers, written: float) -> str:
-    """Return why the last decision is as it is.
+    """Return the reason of the last decision.
 
     Args:
         mode: of the decision, a value of `Mode`.
@@ -49,24 +56,23 @@ def sentence(mode: str, reason: str, numbers: Numbers, written: float) -> str:
 
 
 def _on(numbers: Numbers) -> str:
-    k, accepted, more = numbers["k"], numbers["accepted"], numbers.get("next")
-    name = (
-        f"K = {k:g}" if numbers["most_k"] == k else f"mean K = {k:g}, at most {numbers['most_k']}"
-    )
+    k, most, accepted, more = (numbers.get(key) for key in ("k", "most_k", "accepted", "next"))
     parts = []
     if accepted:
         drafts = ", ".join(str(j) for j in range(1, len(accepted) + 1))
         rates = ", ".join(f"{rate:.0%}" for rate in accepted)
-        plural = "s" if len(accepted) > 1 else ""
-        verb = "are" if plural else "is"
-        parts.append(f"draft{plural} {drafts} {verb} accepted {rates}")
+        subject = "draft {} is" if len(accepted) == 1 else "drafts {} are"
+        parts.append(f"{subject.format(drafts)} accepted {rates}")
     if more:
         cost = f"{more['ms']:.2g} ms" if more["ms"] > 0 else "no time"
+        draft = "one draft more each" if more["position"] is None else f"draft {more['position']}"
         parts.append(
-            f"draft {more['position']} ({more['accepted']:.0%}) would cost {cost} a "
-            f"step for {more['tokens']:.2g} tokens, where a token takes "
-            f"{numbers['step_ms'] / max(numbers['tokens'], 1e-9):.2g} ms now"
+            f"{draft} ({more['accepted']:.0%}) would cost {cost} for {more['tokens']:.2g} tokens, "
+            f"where a token takes {numbers['step_ms'] / max(numbers['tokens'], 1e-9):.2g} ms now"
         )
+    elif numbers.get("limit") in _LIMITS:
+        parts.append(_LIMITS[numbers["limit"]])
+    name = f"K = {k:g}" if most == k else f"mean K = {k:g}, at most {most}"
     return f"{name}: {'; '.join(parts)}" if parts else name
 
 

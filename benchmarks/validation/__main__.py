@@ -30,7 +30,7 @@ def validate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     record: Annotated[
-        bool, typer.Option("--record", help="Write what docs/validation.md is made of.")
+        bool, typer.Option("--record", help="Write what docs/simulator.md is made of.")
     ] = False,
 ) -> None:
     """Reproduce published measurements; exit status 1 if a bound is missed.

@@ -1,4 +1,4 @@
-"""Record what a validation found, for docs/validation.md and `sim/hardware/validity.json`."""
+"""Record what a validation found, for docs/simulator.md and `sim/hardware/validity.json`."""
 
 from __future__ import annotations
 

@@ -37,15 +37,17 @@ results of a step arrive, the clock has advanced by what that step takes on the 
 adaptive-spec reads that clock. No figure of this page was measured on a GPU.
 
 ```sh
-make bench                                    # hours, never timed whole; goes on where stopped
-python -m benchmarks.virtual_device --quick   # some minutes
+make bench                                    # about an hour on two idle cores (estimate)
+python -m benchmarks.virtual_device --quick   # five minutes
+python -m benchmarks.virtual_device --sections arrivals --arrivals azure.csv    # of a trace
 python -m benchmarks.virtual_device --device my_profile.json --sections main    # a device of yours
 ```
 
 **Charged** is what ran, step by step, at the simulator's price list of the device
 (`sim/hardware/profiles`; for the H100 with Llama 3.1 8B the published coefficients of
-SpecDecode-Bench, for the others rooflines, [validation.md](validation.md)): tokens of the
-target's pass padded to captured graph sizes, tokens in the KV cache, prompt tokens, executed
+SpecDecode-Bench, for the others rooflines,
+[how far to trust them](simulator.md#how-far-to-trust-the-figures)): tokens of the target's pass
+padded to captured graph sizes, tokens in the KV cache, prompt tokens, executed
 passes of the drafter and the requests in them, host time of the engine as the profile holds it. A
 drafter's pass that keeps it in step at K = 0 is charged; a pass that was planned but did not run
 is not. **Not charged** is the computing time of adaptive-spec itself ([vllm.md](vllm.md) has it);
@@ -86,9 +88,10 @@ take a tenth of a second and repeats differ by several per cent, so it shows tha
 follows the load, and not what adaptive-spec is worth on a GPU.
 
 Files: `benchmarks/results/virtual_device.json`, `benchmarks/results/virtual_device_others.json`
-(SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`. The rows of SGLang, of
-two sources and of the simulator were run before step times became a belief
-([how it decides](how_it_decides.md)); the tables above them were run with it.
+(SGLang, two sources), `benchmarks/results/virtual_device_simulated.json`. SGLang's rows
+with EAGLE and with the mixture of experts at 128 clients, and the single sources beside "both",
+were run before step times became a belief ([how it decides](how_it_decides.md)); everything else
+was run with it.
 """
 
 
@@ -388,9 +391,10 @@ def _simulated(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     yield "## The simulator against the real engine\n"
     yield (
         "`python -m benchmarks.virtual_device.simulated` gives the simulator the same requests, "
-        "charged by the same device; a draft is accepted where the draft model, reading vLLM's own "
-        "text, says the next token. Static K is vLLM's own, which also verifies drafts beyond the "
-        "end of a request (`drafts_past_end`); adaptive-spec trims them. Error of its tokens per "
+        "charged by the same device; the draft model drafts from every position of vLLM's own "
+        "text, and what follows in the text is accepted. Static K is vLLM's own, which also "
+        "verifies drafts beyond the end of a request (`drafts_past_end`); adaptive-spec trims "
+        "them, and learns from a step when the next one has been launched. Error of its tokens per "
         "second:\n"
     )
     arms = list(dict.fromkeys(row.arm for row in rows))

@@ -44,16 +44,14 @@ _FIRST_VARIANCE = 0.3
 """Variance of u_i between requests before anything is seen, in logits."""
 _VARIANCE_RANGE = (0.02, 3.0)
 _FIRST_CURVATURE, _CURVATURE_LIMIT = 1.0, 100.0
-"""Evidence behind the first variance, and at which its memory is capped; a standard deviation of
-its logarithm is one over the root of that."""
+"""Evidence behind the first variance, and its cap; sd(log) = evidence^-1/2."""
 _TASK_VARIANCE = 0.5
 """Variance of v_t between labels, in logits."""
 _EVIDENCE_LIMIT = 300.0
 MOST_TASKS = 1024
 """Places for labels, far more than are in use at a time."""
 REACH = 1.0
-"""Deviation from the median up to which a request counts fully (logits), about two standard
-deviations between the requests of a task."""
+"""Deviation from the median that counts fully (logits), about two standard deviations."""
 _REQUEST_VARIANCE = 0.5
 """Variance of a request's deviation before anything is seen (logits squared)."""
 _LEAST = 3

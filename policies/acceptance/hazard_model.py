@@ -35,9 +35,9 @@ from adaptive_spec.step import BoolArray, FloatArray, IntArray
 EVIDENCE_LIMIT = 1000.0
 """Fisher information at which the memory of a position is capped."""
 _LEAST_INFORMATION = 0.02
+# Near a hazard of 0 or 1, Newton's own step overshoots, and the next one overshoots back.
 _DAMPING = 0.25
-"""A step moves a position by less than 1 / 0.25 logits. From a hazard near 0 or 1 Newton's own step
-would go past what was observed, and the next one back by more."""
+"""Damping of a step: a position moves by less than 1 / 0.25 logits."""
 
 
 def _learn_loop(
@@ -117,7 +117,7 @@ def learn(
     prior_variance: float,
     discount: float,
 ) -> tuple[float, float, int, float, float, FloatArray]:
-    """One step's update of the position and request effects, in place.
+    """Update the effects of positions and requests by one step, in place.
 
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
     accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given. Each

@@ -62,7 +62,7 @@ class LookupModel:
         self._hazards.learn(self.hazard(slots, match), slots, seen, right, _class_of(match))
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
+        """Drop the state of ended requests."""
         self._hazards.effects.forget(slots)
 
     def widen(self, evidence: float) -> None:

@@ -38,7 +38,7 @@ def passed_over(
     hazard: FloatArray,
     of_history: FloatArray,
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """What history may learn of drafts that were made and not verified.
+    """Return what history may learn from drafts that were made and not verified.
 
     They count by the chance that they would have been reached: 1 for the next after the last
     verified one if all of these were accepted, and less by each hazard further on.

@@ -35,7 +35,7 @@ from adaptive_spec.step import (
 _CEILING = 0.995
 _MEASURE_EVERY_DRAWS = 2
 _MEASURED_DRAWS = 2
-"""Draws of a K to measure its time at a load; each draw is held for some steps."""
+"""Draws that measure a K at a load, each held for some steps."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discount = Annotated[float, msgspec.Meta(gt=0, le=1)]

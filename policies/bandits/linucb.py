@@ -71,7 +71,7 @@ class LinearAcceptance:
         return Drafts(context=context, survival=survival_of(bound), notes=(rows,))
 
     def forecast_made(self, forecast: StepForecast) -> None:
-        """Do nothing: there is one source of drafts."""
+        """Do nothing: the drafts have one source."""
 
     def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
         """Choose as planned."""

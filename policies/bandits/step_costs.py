@@ -14,9 +14,7 @@ from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext
 
 _HOPELESS = 0.7
 _MOST_PROMPTS = 4
-"""Largest ratio of prompt tokens to possible drafts in a step that measures a K; beyond it the step
-measures prompts.
-"""
+"""Most prompt tokens per possible draft in a step that measures a K."""
 
 
 class StepCosts:

@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Return the loop compiled for these types; from the disk cache if it is there."""
+    """Return the loop compiled for these types, from the disk cache if possible."""
     import numba
 
     called = _called(loop)
@@ -75,7 +75,7 @@ def _source_digest(*loops: Any) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of compiled loops, made if it is missing; None if it is not private.
+    """Return the folder of compiled loops, created if missing; None if other users can write it.
 
     It lies in ``$XDG_CACHE_HOME`` or ``~/.cache``.
     """
@@ -104,6 +104,6 @@ def private(folder: Path) -> bool:
 
 
 def _keeps_entries(parent: os.stat_result, user: int) -> bool:
-    """Nobody but this user and root can rename what lies in the folder."""
+    """Whether only this user and root can rename entries of the folder."""
     others_write = parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX
     return parent.st_uid in (0, user) and not others_write

@@ -52,7 +52,7 @@ class Kernel(Generic[_P, _R]):
         _declared.append(self)
 
     def __call__(self, *arguments: _P.args, **named: _P.kwargs) -> _R:
-        """Run the compiled loop if it is in use, else numpy's form."""
+        """Run the compiled loop, or numpy's form without one."""
         if self._active is None:
             return self.reference(*arguments, **named)
         try:
@@ -62,7 +62,7 @@ class Kernel(Generic[_P, _R]):
             return expected(*map(_as_compiled_for, arguments))  # type: ignore[no-any-return]
 
     def compile(self) -> Callable[_P, _R]:
-        """Return the compiled loop; it is compiled, or loaded from disk, by the first call."""
+        """Return the loop that the first call compiles or loads from disk."""
         if self._compiled is None:
             self._compiled = compile_loop(self.loop, self._signature)
         return self._compiled

@@ -23,8 +23,9 @@ _LARGEST_DRAFTER = 0.5
 """Work of the largest drafter, relative to its target's for as many tokens."""
 _LEAST_REST = 0.1
 """Share of a step at K = 0 that the target takes at least."""
+# By then K and acceptance of the load are known.
 _LEAST_STEPS = 100
-"""Steps of a load before its first step without the drafter: by then K and acceptance are known."""
+"""Steps of a load before its first step without the drafter."""
 _STEPS = 8
 """Steps in a row; the first alone has cost the requests their drafter."""
 _MEMORY_STEPS = 50.0
@@ -37,7 +38,7 @@ _REPLACED = 0.5
 
 
 class ColdTrial:
-    """Asks for steps without the drafter, a few for each doubling of the load."""
+    """Schedule of steps without the drafter, a few for each doubling of the load."""
 
     def __init__(self, capability: Capability, cost: CostModel) -> None:
         self._needed = capability.off_pass and capability.cold_off and not capability.steers_depth
@@ -51,7 +52,7 @@ class ColdTrial:
         self._recovering = False
 
     def due(self, forecast: StepForecast, lifetime: float) -> bool:
-        """This step is to run without the drafter; asked once in each step that speculates.
+        """Whether this step is to run without the drafter; call once per step that speculates.
 
         Args:
             forecast: of the step.
@@ -76,7 +77,7 @@ class ColdTrial:
         rest = warm - _LARGEST_DRAFTER * float(forecast.verify_seconds[-1])
         lost = (1.0 - 1.0 / _REMEMBERED_STEPS) * self._lost.get(load, 0.0)
         self._lost[load] = lost = lost + seconds - tokens * max(rest, _LEAST_REST * warm)
-        gain = tokens * warm / seconds - 1.0  # of the plan, over K = 0
+        gain = tokens * warm / seconds - 1.0  # gain of the plan over K = 0
         if steps < _LEAST_STEPS or lost < 0.5 * lifetime * max(gain, 0.0):
             return False
         self._lost[load] = 0.0

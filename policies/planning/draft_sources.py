@@ -59,29 +59,28 @@ from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Le
 _KEPT = 0.95
 """Share of a request's sums that a step leaves: requests change."""
 _KEPT_OF_ALL = 0.998
-"""The same of the sums over all requests, by request and step."""
+"""Share of the sums over all requests that a request's step leaves."""
 _LEAST_STEPS = 8
-"""Steps with the drafter before a request may lose it; the others learn from them, too."""
+"""Steps with the drafter before a request may lose it."""
+# Without it, stretches that copy by chance cost code 0.8 % at one client.
 _PRIOR_STEPS = 16.0
-"""Weight of all requests beside a request's own steps. Without it, stretches that copy by chance
-cost code 0.8 % at one client."""
+"""Weight of all requests beside a request's own steps (steps)."""
 _KNOWN_TEXT = 16
-"""Length of a match (tokens) from which on a request counts as one of known text."""
+"""Least match (tokens) of a request that counts as known text."""
 _KNOWN_STEPS = 32.0
-"""Steps of such requests with the drafter, from which on others of them may lose it at once."""
+"""Such requests' steps with the drafter before others lose it at once."""
+# Without these, steps would tell nothing of the drafter any more.
 _TRIED = 8
-"""One of so many requests that may lose the drafter at once keeps it for `_LEAST_STEPS`: without it
-a step tells nothing."""
+"""Of requests that may lose the drafter at once, one in `_TRIED` keeps it."""
 _LEAST_REQUESTS, _KEPT_REQUESTS = 8.0, 0.95
-"""Requests that must have tried the drafter before others need not, and what one leaves of the
-past."""
+"""Requests that try the drafter before others need not, and their decay."""
+# The more requests there are, the sooner a new one needs the drafter's pass again.
 _MARGIN = 0.01
-"""Relative gain, for each decoding request but the first, from which the drafter is left: the more
-requests there are, the sooner a new one needs the pass again."""
+"""Least relative gain, per further decoding request, for leaving the drafter out."""
 
 
 class LookupAlone:
-    """What each request took, and would have taken without the drafter."""
+    """Times of each request with the drafter, and by the look-up alone."""
 
     def __init__(self) -> None:
         self._both, self._alone = floats(0.0), floats(0.0)
@@ -178,11 +177,13 @@ class LookupAlone:
         self._of_known = _KEPT_OF_ALL**count * self._of_known + more_known
 
     def forget(self, slots: IntArray) -> None:
-        """Requests have ended."""
-        for slot in slots[self._age[slots] > 0]:
-            self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(self._age[slot]))
-            if self._steps[slot] >= _LEAST_STEPS:
-                gain = math.log(float(self._both[slot] / self._alone[slot]))
+        """Drop the state of ended requests."""
+        age, steps = self._age[slots], self._steps[slots]
+        both, alone = self._both[slots], self._alone[slots]
+        for row in np.flatnonzero(age):
+            self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(age[row]))
+            if steps[row] >= _LEAST_STEPS:
+                gain = math.log(float(both[row] / alone[row]))
                 self._gains = _KEPT_REQUESTS * self._gains + (1.0, gain, gain * gain)
         for rows in (self._both, self._alone):
             rows.reset(slots)
@@ -208,9 +209,11 @@ class LookupAlone:
     def _begin(self, slots: IntArray) -> None:
         """Count a step of these requests; of a new one, decide whether it tries the drafter."""
         self._age[slots] += 1
-        for slot in slots[self._age[slots] == 1]:
-            self._begun += 1
-            self._trusting[slot] = int(self._settled and self._begun % _TRIED > 0)
+        new = slots[self._age[slots] == 1]
+        if new.size:
+            turn = self._begun + np.arange(1, new.size + 1)
+            self._begun += new.size
+            self._trusting[new] = (turn % _TRIED > 0) & self._settled
 
     def _meet_known_text(self, slots: IntArray, context: StepContext) -> None:
         """Note the requests that have come to known text; they remain such to their end."""
@@ -227,7 +230,7 @@ _PRICE_RATE = 0.1
 
 
 class Chosen(NamedTuple):
-    """What each request may verify.
+    """Drafts that each request may verify, from its source.
 
     Attributes:
         context: the step, with `draft_available` of the source that a request takes.

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.policies.planning.planner import is_ragged
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.step import FloatArray, Mode
+from adaptive_spec.step import FloatArray, IntArray, Level, Mode
 
 _EVERY_STEPS = 8
 _KEEP = 1.0 - _EVERY_STEPS / 200.0
@@ -27,17 +28,20 @@ class Worth:
         self._steps = 0
         self._sums: FloatArray = np.zeros((2, len(_NAMES)))
 
-    def planned(self, forecast: StepForecast) -> None:
-        """Add a step, if its turn has come."""
+    def planned(self, forecast: StepForecast, mode: Mode) -> None:
+        """Add a step that runs in this mode, if its turn has come."""
         self._steps += 1
         if self._steps % _EVERY_STEPS:
             return
         context = forecast.context
         own = np.minimum(context.draft_possible, context.engine_k)
-        tokens = (context.batch_size, forecast.tokens_of(own), forecast.best_tokens)
+        emitted, took = forecast.best_tokens, forecast.best.seconds
+        if mode is not Mode.ON:  # unlike the best plan, OFF-cold has no pass of the drafter
+            emitted, took = context.batch_size, forecast.seconds_of(0, 0, mode)
+        tokens = (context.batch_size, forecast.tokens_of(own), emitted)
         without = float(forecast.verify_seconds[0])
         engine = forecast.seconds_of(int(own.sum()), context.engine_k)
-        seconds = np.array((without, engine, forecast.best.seconds)) + forecast.prefill_seconds
+        seconds = np.array((without, engine, took)) + forecast.prefill_seconds
         self._sums = _KEEP * self._sums + np.array((tokens, seconds))
 
     def snapshot(self) -> dict[str, float]:
@@ -57,34 +61,61 @@ def explanation(forecast: StepForecast, uncertain: list[int]) -> dict[str, Any]:
 
     Returns:
         ``batch``: requests of the step. ``k``, ``most_k``: mean and largest K of the best plan.
-        ``accepted``: probability that draft 1, 2, ... is accepted once those before it were, mean
-        over the requests, as far as the plan verifies. ``step_ms``, ``tokens``: duration and
-        emitted tokens of the best plan. ``of_none``: its goodput over that of no speculation.
-        ``next``: position, acceptance, cost (ms per step) and tokens (per step) of one draft more
-        for every request; absent at the largest K. ``untimed_k``: `uncertain`.
+        ``accepted``: probability that draft 1, 2, ... is accepted, mean over the requests, as far
+        as the plan verifies. ``step_ms``, ``tokens``: duration and emitted tokens of the best plan.
+        ``of_none``: its goodput over that of no speculation. ``next``: one draft more for every
+        request that can have one (the next K of the ladder at level UNIFORM): position (None where
+        the K differ), mean acceptance, cost (ms per step) and tokens (per step). Without ``next``,
+        ``limit`` says why: ``kmax``, ``possible`` (hints, lengths and grammar allow no more), or
+        ``drafted`` (the drafter made no more for this step). ``untimed_k``: `uncertain`.
     """
-    best, batch = forecast.best, forecast.context.batch_size
+    best, context = forecast.best, forecast.context
     mean = forecast.survival.mean(axis=1)
-    hazard = mean / np.maximum(np.concatenate((np.ones(1), mean[:-1])), 1e-12)
-    k = round(float(best.verify.mean()))
+    most = int(best.verify.max(initial=0))
     numbers: dict[str, Any] = {
-        "batch": batch,
+        "batch": context.batch_size,
         "k": round(float(best.verify.mean()), 2),
-        "most_k": int(best.verify.max(initial=0)),
-        "accepted": [round(float(each), 3) for each in hazard[:k]],
+        "most_k": most,
+        "accepted": [round(float(each), 3) for each in mean[:most]],
         "step_ms": round(1e3 * best.seconds, 3),
         "tokens": round(forecast.best_tokens, 2),
         "of_none": round(1.0 + forecast.advantage, 3),
         "untimed_k": uncertain,
     }
-    if k < len(mean):
-        numbers["next"] = {
-            "position": k + 1,
-            "accepted": round(float(hazard[k]), 3),
-            "ms": round(1e3 * (_seconds(forecast, k + 1) - _seconds(forecast, k)), 3),
-            "tokens": round(float(batch * mean[k]), 2),
-        }
+    more = _one_more(forecast)
+    extra = more - best.verify
+    if not extra.any():
+        kmax = context.capability.uniform_values[-1]
+        numbers["limit"] = "kmax" if (best.verify >= kmax).all() else "possible"
+        return numbers
+    tokens = forecast.tokens_of(more) - forecast.tokens_of(best.verify)
+    depth = max(best.draft_depth, int(more.max()))
+    seconds = forecast.seconds_of(int(more.sum()), depth, ragged=is_ragged(more)) - best.seconds
+    # A draft that would pay and is not verified is one that the drafter has not made.
+    pays = seconds * forecast.best_tokens < tokens * best.seconds
+    if pays and (more > context.draft_available).any():
+        numbers["limit"] = "drafted"
+        return numbers
+    numbers["next"] = {
+        "position": int(more.max()) if not is_ragged(best.verify) else None,
+        "accepted": round(tokens / int(extra.sum()), 3),
+        "ms": round(1e3 * seconds, 3),
+        "tokens": round(tokens, 2),
+    }
     return numbers
+
+
+def _one_more(forecast: StepForecast) -> IntArray:
+    """K_i [B] with one draft more for each request that may have one."""
+    context, verify = forecast.context, forecast.best.verify
+    k = verify + 1
+    if context.capability.level is Level.UNIFORM:
+        most = int(verify.max(initial=0))
+        k = np.full_like(
+            verify, min((k for k in context.capability.uniform_values if k > most), default=most)
+        )
+    more: IntArray = np.maximum(np.minimum(k, context.draft_possible), verify)
+    return more
 
 
 def best_uniform(forecast: StepForecast) -> dict[str, Any]:

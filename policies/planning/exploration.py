@@ -18,9 +18,9 @@ from adaptive_spec.policies.step_time.model import load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
+# At a fixed depth, the passes' time cannot be told from the rest of a step otherwise.
 _WITHOUT_DRAFTING, _WITHOUT_DRAFTING_PERIOD = 3, 4
-"""Steps of a load without drafting, and the steps between them, where the depth is fixed: the time
-of passes that run in every step cannot be told from that of the rest."""
+"""Steps without drafting per load, and their distance (steps)."""
 
 
 class Explored(NamedTuple):
@@ -149,7 +149,7 @@ def engine_verify(context: StepContext) -> IntArray:
 def unpredicted(
     context: StepContext, verify: IntArray, depth: int, mode: Mode, reason: str
 ) -> SpecPlan:
-    """A plan that says nothing of what it will bring."""
+    """Return a plan without a prediction."""
     return SpecPlan(step=context.step, verify=verify, draft_depth=depth, mode=mode, reason=reason)
 
 
@@ -173,7 +173,7 @@ class Explorer:
     def extend(
         self, verify: IntArray, available: IntArray, fraction: float = FRACTION
     ) -> tuple[IntArray, FloatArray]:
-        """One draft more for a random fraction of the requests; also their propensities [B]."""
+        """Add a draft for a random fraction of the requests; return K_i and propensities [B]."""
         batch = len(verify)
         if self._capability.level is Level.UNIFORM:
             k = self.deeper(int(verify.max(initial=0)))

@@ -299,7 +299,7 @@ def best_plan(
 
 
 class Admission(msgspec.Struct, frozen=True, eq=False):
-    """What the planner chose.
+    """Best plan of a step.
 
     Attributes:
         verify: [B] K_i.
@@ -404,7 +404,7 @@ class _Search:
         return Admission(verify, depth, self._base + value, seconds), ratio
 
     def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
-        """One K for the batch (requests with fewer drafts take what they have).
+        """Return one K for the batch, less for requests that have fewer drafts.
 
         With several depths to choose from, K is drafted for and K <= D; with one, it is given.
         """
@@ -445,7 +445,7 @@ def is_ragged(verify: IntArray) -> bool:
 
 @lru_cache(maxsize=16)
 def depths_of(capability: Capability) -> IntArray:
-    """Return the D that the engine may be told, ascending."""
+    """Return the depths D that the engine can run, ascending."""
     if not capability.steers_depth:
         return np.array([capability.max_draft_tokens], dtype=np.int64)
     return np.array(capability.uniform_values, dtype=np.int64)

@@ -161,7 +161,7 @@ def convex_slopes(curve: FloatArray) -> FloatArray:
 
 
 class StepForecast(NamedTuple):
-    """Expected value and duration of a step, for every plan there is.
+    """Expected tokens and duration of a step under every plan.
 
     Tokens of requests that have opted out of speculation are emitted whatever the plan is, one in
     each step. They count in predictions, and not in the choice of the plan: they would vote for the
@@ -274,7 +274,7 @@ class StepForecast(NamedTuple):
         return self.best.goodput * slope
 
     def verify_prices(self) -> FloatArray:
-        """The same by position [Kmax], not falling.
+        """Return the survival at which a draft pays, by position [Kmax], not falling.
 
         Of a single request the position is the number of drafts, so that each has a price of its
         own, where a kernel or a captured size makes one dearer than the next. The first counts as
@@ -306,7 +306,7 @@ class StepForecast(NamedTuple):
         *,
         tokens: float | None = None,
     ) -> SpecPlan:
-        """A plan with its prediction; `tokens` where more is known than the forecast says."""
+        """Return a plan with its prediction; `tokens` replaces the forecast's expected tokens."""
         best = self.best
         if verify is best.verify and depth == best.draft_depth and mode is Mode.ON:
             seconds = best.seconds

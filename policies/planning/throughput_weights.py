@@ -51,7 +51,7 @@ def _worth_loop(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     _worth_loop,
 )
 def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
-    """What a token of each request [B] counts for; see `policies.planning.throughput_weights`.
+    """Return the weight [B] of a token of each request; see `policies.planning.throughput_weights`.
 
     Args:
         survival: [Kmax, B] s_ij.

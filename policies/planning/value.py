@@ -28,7 +28,7 @@ from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepCont
 _LEAST_HORIZON, _HORIZON = 60.0, 500.0
 """Steps in which what a trial tells is of use."""
 _LONG = 10.0
-"""Times as long is of use what a trial tells of the choice to leave the drafter out."""
+"""Factor of the horizon of a trial without the drafter."""
 _LEAST_NET = 0.05
 """Gain of a trial, in steps, below which it is not worth leaving the plan."""
 _PERIOD = 4
@@ -46,9 +46,9 @@ _ADMITTED_RATE = 1.0 / 16.0
 
 FRACTION = 1.0 / 8.0
 """Share of the requests that verify one draft more in a trial of acceptance."""
+# The first draft of a step is dear, the others are cheap.
 FRACTION_OF_NONE = 1.0 / 2.0
-"""The same where nobody else speculates: the first draft in a step is dear and the others are
-cheap."""
+"""That share where no request speculates."""
 DEEPER = -1
 """A trial of the plan with one draft more for some requests."""
 
@@ -160,7 +160,7 @@ class Value:
             shown[-1, deeper] += some * tried[deeper]
             verified.append(verified[-1] + max(int(some * batch), 1))
             depths.append(min(depth + 1, kmax))
-        cold = capability.cold_off  # no trial, but trials tell whether it is better
+        cold = capability.cold_off  # is no trial; other trials show whether it is better
         if cold:
             by, shown = np.vstack((by, 0.0 * by[-1])), np.vstack((shown, 0.0 * shown[-1]))
             verified.append(0)

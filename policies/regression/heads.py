@@ -34,7 +34,7 @@ class HeadEvaluator:
 
 
 def _scaled(feature: Feature, values: FloatArray) -> FloatArray:
-    """Return the clipped and scaled feature; 0 where it is unknown."""
+    """Return the clipped and scaled feature; 0 for an unknown value."""
     scaled: FloatArray = np.minimum(np.maximum(values, feature.low), feature.high)
     scaled -= feature.mean
     scaled /= feature.scale

@@ -13,8 +13,9 @@ import numpy as np
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray
 
+# Good steps come in bursts.
 _ROOM = 2
-"""Largest ratio of a live budget to the stale plan's drafts: good steps come in bursts."""
+"""Largest ratio of a live budget to the stale plan's drafts."""
 
 
 def rank_live(values: FloatArray, available: IntArray, forecast: StepForecast) -> IntArray:

@@ -74,7 +74,7 @@ class FittedAcceptance:
         return Drafts(context=context, survival=found.stale, live=found.live, notes=found.logits)
 
     def forecast_made(self, forecast: StepForecast) -> None:
-        """Do nothing: there is one source of drafts."""
+        """Do nothing: the drafts have one source."""
 
     def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
         """Choose as many drafts as planned, or by the ranking of their live survival."""

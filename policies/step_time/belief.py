@@ -155,25 +155,25 @@ def condition(
     np.maximum(coefficients, least, out=coefficients)
 
 
+# After a jump, the parts are as uncertain as those of a roofline.
 _SHARE, _SHARE_OF_PROFILE = 0.3, 0.03
-"""Standard deviation of each part, relative to a step: of a roofline and after a jump; of a
-profile."""
+"""Prior standard deviation of each part, relative to a step: roofline, profile."""
 _BEND, _MINOR = 0.5, 0.3
-"""The same relative to `_SHARE`: of a bend of the slope; of contexts and of any draft."""
+"""Standard deviation relative to `_SHARE`: bends; contexts and any draft."""
 _FAR = KNOTS.index(192)
-"""Bends up to here are part of the slope that a prompt token has as well."""
+"""Last bend that belongs to the slope of prompt tokens as well."""
 _DRIFT, _DRIFT_STEPS = 1e-6, 16
-"""Of a jump's variance, in each step; steps after which it is added."""
+"""Share of a jump's variance that drifts per step; steps between additions."""
 _LEAST_LEVEL, _MOST_LEVEL, _LEVEL_RATE, _LEVEL_DECAY = 1e-7, 1e-2, 0.1, 0.1
-"""Relative variance by which the level drifts in a step, and how fast that is learned."""
+"""Relative variance of the level's drift per step: bounds, learning rate, decay."""
 _NOISE, _LEAST_NOISE, _NOISE_RATE, _NOISE_STEPS = 0.03, 0.003, 0.02, 8
-"""Relative standard deviation of a step: beforehand, at least, how fast it is learned, and steps
-that the first value counts for."""
+"""Relative standard deviation of a step: prior, least, learning rate, prior's steps."""
 _DISBELIEF = 0.3
 """Error of an observation, relative to its surprise."""
+# A jump takes three steps in a row. With two, false alarms cost 0.3 % of throughput where
+# nothing changes.
 _CLIP, _JUMP, _JUMP_RATE = 3.0, 1.9, 0.3
-"""A mean of surprises (in standard deviations, clipped) beyond which there was a jump: three steps
-in a row. With two, false alarms cost 0.3 % of throughput where nothing changes."""
+"""Surprises (standard deviations): clip, mean that is a jump, averaging rate."""
 _PROMPT_ERROR = 0.15
 """Relative error of the time of prompts, which is not linear."""
 
@@ -283,7 +283,7 @@ class Belief:
         return seconds, scaled @ self._covariance @ scaled.T, drift
 
     def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
-        """Variance of measured times, relative to `seconds`, with prompts of so many seconds."""
+        """Return the relative variance of step times beside prompts that take `prompts` s."""
         share = prompts / seconds
         return self.noise * (1.0 + share) ** 2 + (_PROMPT_ERROR * share) ** 2
 

@@ -32,18 +32,17 @@ MOST_FALL = 0.1
 
 _PASS_SHARE = 0.3
 """Time of a drafter's pass relative to a step with five passes less."""
+# 16-bit weights: twice the operations per byte of memory that a GPU does at the efficiency of such
+# passes, 150 to 200 on an A100 or H100.
 KNEE = 160.0
-"""Verified tokens up to which a pass takes as long as one over a single token.
-
-16-bit weights: twice the operations per byte of memory that a GPU can do, at the efficiency that
-such passes reach: 150 to 200 on an A100 or H100."""
+"""Verified tokens up to which a pass takes as long as one token's."""
 
 TOKENS: FloatArray = np.array(KNOTS, dtype=np.float64)
 WIDTHS: FloatArray = np.diff(TOKENS, append=2.0 * TOKENS[-1])
 
 _WIDTHS: list[float] = WIDTHS.tolist()
 _RISEN: FloatArray = np.tri(LAST, SIZE)
-"""[segments, P]: 1 for the step itself and for each segment below that of its tokens."""
+"""[segments, P]: 1 for the step itself and each segment below its tokens."""
 
 
 def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArray:

@@ -47,7 +47,7 @@ _MEMORY = 64
 _PRIOR_STEPS = 16
 """Weight of the prior, in steps of the rarer kind."""
 _LARGEST_RESIDUAL = 0.5
-"""Bound of one step's T / T^ - 1, so that a stalled step moves little."""
+"""Bound of one step's T / T^ - 1, against stalled steps."""
 _GRID = 200.0
 """Steps of the penalty's value per unit (0.5 percent each): below, a difference is noise."""
 
@@ -109,12 +109,12 @@ class Padding:
         self._of_batch: dict[int, FloatArray] = {}
 
     def of(self, tokens: int) -> float:
-        """The size that a step of so many tokens runs with."""
+        """Return the captured size that a step with this number of tokens runs at."""
         place = bisect_left(self._buckets, tokens)
         return float(self._buckets[place] if place < len(self._buckets) else tokens)
 
     def of_batch(self, batch_size: int) -> FloatArray:
-        """The same with m = 0..B * Kmax drafts verified: [B * Kmax + 1]."""
+        """Return the captured sizes for m = 0..B * Kmax verified drafts: [B * Kmax + 1]."""
         tokens = self._of_batch.get(batch_size)
         if tokens is None:
             if len(self._of_batch) >= _CACHED_BATCHES:
@@ -246,7 +246,7 @@ class CostModel:
 
     @property
     def ready(self) -> bool:
-        """There is something to predict from."""
+        """Whether at least one step was measured, so that times can be predicted."""
         return self.samples > 0 or self._profile is not None or self.changes > 0
 
     @property
@@ -396,7 +396,7 @@ class CostModel:
         return self._profile is not None or known
 
     def profile(self) -> CostProfile | None:
-        """What has been learned, as a profile; None before the first step."""
+        """Return the learned step times as a profile; None before the first step."""
         if not self.ready:
             return None
         return as_profile(self.belief.coefficients)

@@ -9,7 +9,7 @@ from adaptive_spec.step import StepContext
 
 
 class UntimedDepths:
-    """Says which K to run next so that the cost model gets to know a load.
+    """Order in which K are timed at a load.
 
     Args:
         attempts: times a K is offered at a load, anew after step times have changed. Running it may

@@ -24,7 +24,7 @@ import numpy as np
 from adaptive_spec.step import FloatArray
 
 _GOOD_HAZARD = 0.8
-"""First hazard of a drafter that works well on its data (EAGLE, arXiv 2401.15077, table 2)."""
+"""First hazard of a good drafter (EAGLE, arXiv 2401.15077, table 2)."""
 _HIGHEST_HAZARD = 0.97
 _LEAST_GAIN = 0.02
 
@@ -81,7 +81,7 @@ def prospect(
     *,
     expected_gain: float = 0.3,
 ) -> Prospect:
-    """What speculation could bring to a batch whose requests are alike.
+    """Return gain and break-even of speculation for a batch of equal requests.
 
     Args:
         batch_size: B >= 1.

@@ -31,7 +31,7 @@ A policy calls, once per step that decodes:
     if machine.probing: verify 1 draft for `machine.probe_requests` requests, draft 1 deep
     machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
     machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
-    machine.scored(samples, accepted)           # likewise: first drafts only
+    machine.scored(samples, accepted)           # first drafts of the probe only
     machine.ended(requests)                     # when requests end
 
 and `prompts_only` in a step without decoding requests. The drafter's pass must run if
@@ -85,19 +85,18 @@ _REFRESH_STEPS = 32
 """Steps between evaluations of the forecast's prospect."""
 _ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
 _LEAST_ADVANTAGE = 0.03
-"""Mean advantage of the planner's plans that ends a probe early, and from which speculation does
-not stop; and what it is a mean of."""
+"""Mean advantage of plans that ends a probe early and forbids stopping."""
 _ASKING_COSTS = 0.01
-"""Share of a step charged for a drafter without a state whose drafts nobody takes."""
+"""Share of a step that an unused look-up is charged with."""
+# Speculation comes back after half of an interval, or of a request's lifetime, on average.
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
-"""Staked shares of the gain missed when speculation comes back; the mean waits are half of the
-probe interval and half of a request's lifetime."""
+"""Staked shares of the gain missed, per probe interval and per lifetime."""
+# Such drafters copy text: long matches come in bursts, and a request without a match tells nothing
+# about the next one.
 _BURSTS_OF_LIFETIME = 0.15
-"""The share of a lifetime staked with a drafter without a state, divided among the batch. Such
-drafters copy text: their long matches come in bursts, and a request without one tells nothing about
-the next."""
+"""The share of a lifetime, over the batch, for a drafter without a state."""
 _WORTH_COMING_BACK = 0.02
-"""Gain for which speculation comes back without a probe, where no state has to be restored."""
+"""Least gain for returning without a probe, where no state is restored."""
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
@@ -314,9 +313,9 @@ class ModeMachine:
             self.switches += 1
 
     def _cost_of_coming_back(self) -> float:
-        """Seconds, from OFF_COLD: a probe, and the gain missed until it is made and has effect."""
+        """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
         if self._lost.on_trial and self._has_state:
-            # It has not paid yet: the drafter's pass until half of the requests are replaced.
+            # On trial, the cost is the drafter's pass until half of the requests are replaced.
             warm = self._warm_seconds / self._off_seconds
             return self._schedule.probe_cost + 0.5 * warm * self._lifetime.seconds
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)

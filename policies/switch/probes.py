@@ -26,19 +26,19 @@ import math
 
 from adaptive_spec.policies.switch.break_even import Prospect
 
+# Successive first drafts are alike. A wrong yes costs a spell of speculation.
 _CORRELATION = 3.0
-"""First drafts of one request in successive steps are alike: so many count as one for a drafter,
-where a mistake costs a spell of speculation. Against it a mistake costs one interval."""
+"""First drafts of a request that count as one for a drafter."""
+# With independent drafts a good drafter fails in one probe of 12, and is tried again.
 _ACCEPT, _REJECT = _CORRELATION * math.log(50.0), -math.log(12.0)
-"""A dead drafter passes in at most one probe of 50; a good one fails in about one of 12 with
-independent drafts, and is tried again after the next interval."""
+"""Log likelihood ratios that end a probe: errors of 1/50 and 1/12."""
 _LEAST_TO_MEASURE = 32
 """Drafts verified where only step times are in question."""
 _NEVER, _ALWAYS = 1e-3, 1.0 - 1e-3
 
 
 class ProbeTest:
-    """First drafts verified in probes, and what follows from them.
+    """Sequential test of the first drafts that probes verify.
 
     Args:
         most_samples: first drafts after which the rate decides.
@@ -58,12 +58,12 @@ class ProbeTest:
         self.expect(outlook)
 
     def expect(self, outlook: Prospect) -> None:
-        """What the acceptance is held against."""
+        """Set the acceptance that the test compares with."""
         self._break_even = min(max(outlook.break_even, _NEVER), _ALWAYS)
         self._worthwhile = min(max(outlook.worthwhile, self._break_even + 0.02), _ALWAYS + 5e-4)
 
     def add(self, samples: int, accepted: int) -> None:
-        """So many first drafts were verified, so many of them accepted."""
+        """Add verified first drafts and the accepted ones among them."""
         self.samples += samples
         self.accepted += accepted
         self.pooled_samples += samples
@@ -95,7 +95,7 @@ class ProbeTest:
         self.pooled_samples = self._pooled_accepted = 0.0
 
     def _pays_in_the_long_run(self) -> bool:
-        """Over probes: clearly above the break-even. It is asked after every probe."""
+        """Whether acceptance over all probes is clearly above the break-even (after each)."""
         samples = self.pooled_samples
         if samples < self._most:
             return False
@@ -158,7 +158,7 @@ class ProbeSchedule:
         self.next_probe = min(self.next_probe, max(soonest, now))
 
     def due(self, now: float) -> bool:
-        """It is time for a probe, which is counted as begun."""
+        """Whether a probe is due; a due probe counts as begun."""
         # A clock that jumped back must not postpone the probe for ever.
         jumped = self.next_probe - now > _SLOWEST_PROBE_SECONDS
         if now < self.next_probe and not jumped:

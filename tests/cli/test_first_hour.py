@@ -47,7 +47,9 @@ def test_config_takes_the_object_that_every_page_shows(tmp_path: Path):
 def test_a_mistyped_name_is_answered_with_the_nearest():
     with pytest.raises(PolicyError, match=r"did you mean goodput\?"):
         build_policy("godput")
-    assert "did you mean h100-llama-8b?" in call("replay", "--hardware", "h100-lama-8b").stderr
+    for name in ("h100-lama-8b", "h100"):
+        assert "did you mean h100-llama-8b?" in call("replay", "--hardware", name).stderr
+    assert "did you mean mode?" in call("config", '{"mod": "on"}').stderr
 
 
 def report(*engines: EngineReport, problems: tuple[str, ...] = ()) -> Report:

@@ -119,6 +119,10 @@ def test_a_damaged_status_file_is_said_in_one_line(tmp_path):
         {"fail_opens": {"plan": None}},
         {"last_reason": ["a"]},
         {"policy": None},
+        {"why": 1},
+        {"idle_seconds": "x"},
+        {"steps_by_kind": 3},
+        {"explanation": {"untimed_k": 7}},
     ],
     ids=str,
 )
@@ -147,14 +151,24 @@ def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
 
 def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
     estimates = {"planned": 3.0, "no_speculation": 0.0}
-    assert "estimated gain" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
+    assert "gain (estimate)" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
 
 
 def test_the_view_shows_rates_since_the_last_reading():
     text = shown(screen({"0": LATER}, {"0": STATUS}, 2.0))
     assert "30" in next(line for line in text.splitlines() if "tokens/s" in line)
-    for figure in ("118 / 120", "+50%", "+20%", "plan raised 2", "engine 0: goodput, on"):
+    for figure in ("118 (predicted 120)", "+50% over no speculation", "+20% over engine's own K"):
         assert figure in text
+    for figure in ("plan raised 2", "engine 0: goodput, on"):
+        assert figure in text
+
+
+def test_the_share_of_measuring_steps_names_the_k_that_end_it():
+    learning = {"steps_by_kind": {"planned": 60, "measuring": 40}, "explanation": {}}
+    assert "planned 60%, measuring 40%" in shown(screen({"0": STATUS | learning}, {}, 0.0))
+    learning["explanation"] = {"untimed_k": [0, 1]}
+    text = shown(screen({"0": STATUS | learning}, {}, 0.0))
+    assert "measuring 40% (still to time: K = 0, 1)" in text
 
 
 def test_the_first_view_shows_totals_and_acceptance_by_task():

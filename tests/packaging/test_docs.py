@@ -122,9 +122,13 @@ def test_every_reason_not_to_execute_a_command_is_needed():
     assert all((ROOT / test).is_file() for test in EXECUTED_ELSEWHERE.values())
 
 
-def test_every_page_is_in_the_navigation():
-    listed = set(re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert set(PAGES) <= listed, "name the page in mkdocs.yml, under `nav`"
+def test_every_page_is_in_the_navigation_or_reached_by_a_link():
+    settings = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r": (\w+\.md)$", settings, re.MULTILINE))
+    linked = set(re.findall(r"^  (\w+\.md)$", settings, re.MULTILINE))
+    assert set(PAGES) <= listed | linked, "name the page in mkdocs.yml, under `nav`"
+    for page in linked & set(PAGES):
+        assert any(f"]({page})" in text for text in PAGES.values()), page
 
 
 def test_the_readme_is_short():

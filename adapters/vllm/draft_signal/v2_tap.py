@@ -52,7 +52,7 @@ class V2Tap:
         self._sampled = speculator.draft_logits is not None
         room = (2, int(speculator.max_num_reqs), self._depth)
         self._shown = torch.full(room, torch.nan, dtype=torch.float32, device=speculator.device)
-        # Scheduling ahead, vLLM asks for drafts with a grammar only, past the scheduler's hook.
+        # Scheduling ahead, vLLM fetches drafts for grammars only, past the scheduler's hook.
         ahead = bool(runner.vllm_config.scheduler_config.async_scheduling)
         self._in_time = not ahead and self._shown.device.type == "cpu"
         self._watch_rounds(speculator)
@@ -96,14 +96,14 @@ class V2Tap:
         """Called by vLLM with what was accepted: the scheduler learns from it."""
 
     def take(self) -> Callable[[], DraftSignals | None] | None:
-        """What goes with the draft tokens: the round at hand, if it can be there in time."""
+        """Return the signals of the round of these draft tokens, if they arrive in time."""
         if not self._in_time:
             return None
         held, self._awaiting = self._awaiting, None
         return None if held is None else held.signals
 
     def take_verified(self) -> Callable[[], DraftSignals | None] | None:
-        """What goes with a step's results: the round it has verified, unless that has gone.
+        """Return the signals of the round that a step has verified, unless they are gone.
 
         To be called once per step, after its drafts are made.
         """

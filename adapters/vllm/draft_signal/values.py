@@ -18,7 +18,7 @@ WANTED = "adaptive_spec_read_signals"
 
 
 class Wanted(IntEnum):
-    """What is to be read of the drafts of a step."""
+    """Signals to read of the drafts of a step."""
 
     NOTHING = 0
     CONFIDENCE = 1
@@ -27,7 +27,7 @@ class Wanted(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DraftSignals:
-    """What one round of drafting showed.
+    """Signals of one round of drafting.
 
     Attributes:
         request_ids: [R] whose drafts these are.

@@ -66,12 +66,12 @@ class CarriesSignals:
         return self._with_signals(engine.execute_model(scheduler_output))
 
     def sample_tokens(self, *args: Any, **kwargs: Any) -> Any:
-        """With asynchronous scheduling the values leave with the step's results."""
+        """Send the signals with the step's results, under asynchronous scheduling."""
         engine: Any = super()
         return self._with_signals(engine.sample_tokens(*args, **kwargs))
 
     def take_draft_token_ids(self) -> Any:
-        """With synchronous scheduling they leave with the draft tokens."""
+        """Send the signals with the draft tokens, under synchronous scheduling."""
         engine: Any = super()
         drafts = engine.take_draft_token_ids()
         tap = self._adaptive_spec_tap
@@ -90,7 +90,7 @@ class CarriesSignals:
         own = output.get_output
 
         def get_output() -> Any:
-            vars(output).pop("get_output", None)  # it holds the output that holds it
+            vars(output).pop("get_output", None)  # breaks the reference cycle
             results = own()
             self._attach(results, read)
             return results
@@ -132,7 +132,7 @@ def watch_drafter(runner: Any) -> ModelTap | LookupTap | V2Tap | None:
 
 
 def __getattr__(name: str) -> Any:
-    """`SignalCPUWorker` and `SignalGPUWorker`, made when vLLM asks for one of them."""
+    """Make `SignalCPUWorker` or `SignalGPUWorker` when vLLM looks it up."""
     for theirs, ours in WORKERS.items():
         if ours.rpartition(".")[2] == name:
             module, _, base = theirs.rpartition(".")

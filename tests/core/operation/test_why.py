@@ -22,15 +22,36 @@ NUMBERS: dict[str, Any] = {
     "tokens": 36.8,
     "of_none": 1.18,
     "untimed_k": [],
-    "next": {"position": 3, "accepted": 0.44, "ms": 3.1, "tokens": 0.4},
+    "next": {"position": 3, "accepted": 0.44, "ms": 3.1, "tokens": 7.04},
 }
 
 
 def test_an_on_decision_names_what_is_accepted_and_what_one_more_costs():
     assert sentence("on", "planned", NUMBERS, 0.0) == (
-        "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44%) would cost 3.1 ms a step for 0.4 "
-        "tokens, where a token takes 2.4 ms now"
+        "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44%) would cost 3.1 ms for 7 tokens, "
+        "where a token takes 2.4 ms now"
     )
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("kmax", "the server allows no more"),
+        ("possible", "hints, lengths or grammar allow no more"),
+        ("drafted", "no more were drafted for this step"),
+    ],
+)
+def test_without_a_further_draft_the_words_say_what_limits_k(limit, words):
+    limited = {name: value for name, value in NUMBERS.items() if name != "next"}
+    text = sentence("on", "planned", limited | {"limit": limit}, 0.0)
+    assert text == f"K = 2: drafts 1, 2 are accepted 82%, 61%; {words}"
+
+
+def test_of_requests_with_different_k_one_draft_more_each_is_priced():
+    mixed = NUMBERS | {"k": 1.5, "next": NUMBERS["next"] | {"position": None}}
+    text = sentence("on", "planned", mixed, 0.0)
+    assert text.startswith("mean K = 1.5, at most 2: drafts 1, 2 are accepted 82%, 61%; one draft ")
+    assert "one draft more each (44%) would cost 3.1 ms" in text
 
 
 def test_an_off_decision_names_since_when_and_the_next_probe():
@@ -80,12 +101,19 @@ def ran(hazard: float, pass_seconds: float, clients: int = 4, **options: Any) ->
 
 def test_goodput_explains_the_k_that_runs_with_what_it_has_learned(tmp_path):
     engine = ran(0.7, 0.5e-3, trace_directory=str(tmp_path))
-    status = engine.controller.status()
-    numbers = status["explanation"]
+    for tokens in range(20_000, 21_000, 20):  # at the end of its output a request has no next draft
+        engine.run(max_tokens=tokens)
+        status = engine.controller.status()
+        numbers = status["explanation"]
+        if "next" in numbers:
+            break
     assert numbers["batch"] == 4
-    assert numbers["accepted"][0] == pytest.approx(0.7, abs=0.05)
+    k, more = numbers["most_k"], numbers["next"]
+    assert numbers["accepted"] == pytest.approx([0.7**j for j in range(1, k + 1)], abs=0.06)
     # One token more for each request: 4 times .3 ms, and a pass of the drafter.
-    assert numbers["next"]["ms"] == pytest.approx(4 * 0.3 + 0.5, rel=0.2)
+    assert more["ms"] == pytest.approx(4 * 0.3 + 0.5, rel=0.2)
+    # The plan is the best one, so the draft that it leaves out is dearer than a token is now.
+    assert more["ms"] / more["tokens"] >= 0.99 * numbers["step_ms"] / numbers["tokens"]
     assert re.search(r"K = [\d.]+", status["why"])
     engine.controller.close()
     told = [record["why"] for record in read_trace(tmp_path) if "why" in record]

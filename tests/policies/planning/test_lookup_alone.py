@@ -217,3 +217,13 @@ def test_some_requests_try_the_drafter_though_it_is_settled() -> None:
         tried += not alone.pays(at(1))
         alone.forget(np.array([0]))
     assert 2 <= tried <= 6
+
+
+def test_requests_of_a_crowd_begin_and_end() -> None:
+    alone, crowd = LookupAlone(), at(200)
+    assert not alone.pays(crowd)
+    for _ in range(10):
+        learn(alone, [True] * 200, 2.0, 2.0)
+    alone.forget(crowd.slots)
+    last = msgspec.structs.replace(at(1), slots=crowd.slots[-1:])
+    assert alone.pays(last), "200 requests that were alike have settled it"

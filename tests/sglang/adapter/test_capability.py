@@ -11,12 +11,8 @@ import pytest
 from scheduler_loop import LADDER, OwnSchedule
 
 from adaptive_spec.adapters.sglang.attach import params_of
-from adaptive_spec.adapters.sglang.capability import (
-    NGRAM_NAME,
-    SKIP_VARIABLE,
-    detect,
-    unsupported_here,
-)
+from adaptive_spec.adapters.sglang.capability import SKIP_VARIABLE, detect, unsupported_here
+from adaptive_spec.adapters.sglang.rules import NGRAM_NAME
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 
 
