@@ -259,7 +259,6 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
         ("sglang", lambda run: _sglang_stage(run, "SGLang", "not long")),
         ("vllm", lambda run: _vllm_stage(run, "HTTP, statistics", OTHERWISE)),
         _version("vllm", "0.31.0", "--quick"),
-        _version("sglang", "0.5.22", "--quick"),
     ),
     "long": (
         ("dev", _long_core),
@@ -270,7 +269,7 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
         _version("vllm", "0.31.0", "--http"),
         _version("vllm", "0.33.0", "--http"),
         ("sglang", lambda run: _sglang_stage(run, "long, SGLang", "long")),
-        *(_version("sglang", version) for version in ("0.5.20", "0.5.21")),
+        *(_version("sglang", version) for version in ("0.5.20", "0.5.21", "0.5.22")),
     ),
 }
 """The longest stages come first, for two run at a time."""

@@ -19,7 +19,7 @@ from older_trees import before_19204
 
 from adaptive_spec import check_adapter
 
-ITERATIONS = 6000
+ITERATIONS = 3000
 RANDOM = "harness.random_policy:RandomPolicy"
 
 

@@ -16,6 +16,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice.advice import advise as predict
 from adaptive_spec.sim.advice.memory import memory_cost
 from adaptive_spec.sim.advice.values import Advice, Fleet
+from adaptive_spec.sim.advice.verdict import decide
 from adaptive_spec.sim.commands.advice_page import advice_page
 from adaptive_spec.sim.commands.advise import advise
 from adaptive_spec.sim.load.base import ClosedLoad
@@ -58,8 +59,14 @@ def advised(folder: Path, **options: Any) -> Advice:
     return predict(traces, resamplings=2, tokens=200, jobs=1, **options)[0]
 
 
-def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(tmp_path):
-    found = advised(recorded(tmp_path, hazard=0.8, pass_seconds=0.7e-3))
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Advice:
+    """Advice for a server on which drafting pays."""
+    folder = tmp_path_factory.mktemp("pays")
+    return advised(recorded(folder, hazard=0.8, pass_seconds=0.7e-3))
+
+
+def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(found):
     two = next(each for each in found.predictions if each.name == "K = 2")
     for place, clients in ((0, 1), (-1, 4)):
         assert found.loads[place].clients == clients
@@ -195,8 +202,7 @@ def test_step_times_that_do_not_fit_give_no_advice(tmp_path):
     assert found.predictions == []
 
 
-def test_lines_of_the_best_set_up_come_first_and_those_of_losers_never(tmp_path):
-    found = advised(recorded(tmp_path, hazard=0.8, pass_seconds=0.7e-3))
+def test_lines_of_the_best_set_up_come_first_and_those_of_losers_never(found):
     names = {"goodput", found.native}
     assert set(found.verdict.recommended) == names
     over = found.over_native
@@ -206,8 +212,7 @@ def test_lines_of_the_best_set_up_come_first_and_those_of_losers_never(tmp_path)
         assert found.verdict.recommended[0] == ("goodput" if over.low > 1.0 else found.native)
 
 
-def test_fewer_accepted_drafts_and_more_load_lower_every_gain(tmp_path):
-    found = advised(recorded(tmp_path, hazard=0.8, pass_seconds=0.7e-3))
+def test_fewer_accepted_drafts_and_more_load_lower_every_gain(found):
     now = {each.name: each.gain for each in found.predictions}
     load, fewer = found.what_if[:2]
     assert load.name == "load x 2"
@@ -216,15 +221,12 @@ def test_fewer_accepted_drafts_and_more_load_lower_every_gain(tmp_path):
     assert fewer.ours < now["goodput"]
 
 
-def test_a_fleet_turns_the_gain_into_gpus_and_money(tmp_path):
-    folder = recorded(tmp_path, hazard=0.8, pass_seconds=0.7e-3)
-    found = advised(folder, fleet=Fleet(gpus=10, gpu_hour_price=2.0))
-    gain = next(
-        each.gain for each in found.predictions if each.name == found.verdict.recommended[0]
-    )
+def test_a_fleet_turns_the_gain_into_gpus_and_money(found):
+    verdict = decide(found, Fleet(gpus=10, gpu_hour_price=2.0), "", 2)
+    gain = next(each.gain for each in found.predictions if each.name == verdict.recommended[0])
     saved = 10 * (1 - 1 / gain)
-    assert f"{saved:.1f} of 10 GPUs fewer" in dict(found.verdict.answers)["GPU time"]
-    assert f"{saved * 2.0 * 730:,.0f} a month" in dict(found.verdict.answers)["GPU time"]
+    assert f"{saved:.1f} of 10 GPUs fewer" in dict(verdict.answers)["GPU time"]
+    assert f"{saved * 2.0 * 730:,.0f} a month" in dict(verdict.answers)["GPU time"]
 
 
 def test_the_engine_decides_whose_lines_are_printed(tmp_path):
@@ -235,8 +237,7 @@ def test_the_engine_decides_whose_lines_are_printed(tmp_path):
         assert line in ours.lines[0]
 
 
-def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(tmp_path):
-    found = advised(recorded(tmp_path, hazard=0.8, pass_seconds=0.7e-3))
+def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(found):
     page = advice_page(found)
     assert page.count('class="bar') == len(found.predictions)
     assert "http" not in page.replace("http-equiv", "")
