@@ -16,7 +16,8 @@ as step times are known, probes are rare and measure step times.
 drafter has come back: Wald's sequential probability ratio test (Sequential Analysis, 1947) of the
 hazard that brings a worthwhile gain against the one that only breaks even. It ends after a handful
 of first drafts when the answer is clear, good or bad. In between it goes on; after `most_samples`
-the observed rate decides.
+the observed rate decides. A probe whose rate is above break-even by more than its standard error
+goes on as well: less than the worthwhile gain is a gain, too.
 """
 
 from __future__ import annotations
@@ -76,11 +77,13 @@ class ProbeTest:
         ratio += failed * math.log((1.0 - high) / (1.0 - low))
         if ratio >= _ACCEPT:
             return True
-        if ratio <= _REJECT:
-            return False
-        if self.samples < self._most:
+        enough = self.samples >= self._most
+        if ratio > _REJECT and not enough:
             return None
-        return self.accepted > self._break_even * self.samples
+        rate = self.accepted / self.samples
+        if rate - math.sqrt(rate * (1.0 - rate) / self.samples) <= self._break_even:
+            return False
+        return True if enough else None
 
 
 _SETTLING_SECONDS = 60.0
