@@ -15,7 +15,8 @@ rental). Coming back from OFF_COLD costs a probe and the gain missed until the p
 requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
 staked, because a drafter that has just failed rarely revives within seconds. While the last
 lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
-(`acceptance_changed`).
+(`acceptance_changed`). Nor is it while the planner has expected a gain of its plans for some time:
+a few requests that are hard to draft for, all at once, say little about those that follow.
 
 **Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
 planner finds a plan that pays. Otherwise probes are made at the times of `probes`. A probe
@@ -82,6 +83,9 @@ _PROBE_REQUESTS = 16
 """Requests that verify a draft in each step of a probe."""
 _REFRESH_STEPS = 32
 """Steps between evaluations of the forecast's prospect."""
+_ADVANTAGE_STEPS, _SAMPLES_FOR_ADVANTAGE = 32, 128
+_LEAST_ADVANTAGE = 0.03
+"""Mean advantage of plans that ends a probe early and forbids stopping."""
 _ASKING_COSTS = 0.01
 """Share of a step that an unused look-up is charged with."""
 # Speculation comes back after half of an interval, or of a request's lifetime, on average.
@@ -124,6 +128,7 @@ class ModeMachine:
         self._on_since = -math.inf
         self._off_seconds = self._warm_seconds = 0.0
         self._lost = LostSeconds()
+        self._advantage = 0.0
         self._spent = 0.0
 
     @property
@@ -167,6 +172,7 @@ class ModeMachine:
         if not self._can_stop:
             return self.mode
         if self.mode is Mode.ON:
+            self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
             if ready:
                 self._consider_stopping(forecast, batch_size)
             else:
@@ -247,6 +253,7 @@ class ModeMachine:
     def acceptance_changed(self) -> None:
         """Drop the credit: past gains tell nothing about what comes."""
         self._lost.credit = min(self._lost.credit, 0.0)
+        self._advantage = min(self._advantage, 0.0)
 
     def costs_changed(self) -> None:
         """Speculate until step times are known again: whether it pays is open."""
@@ -289,7 +296,8 @@ class ModeMachine:
             # The cost of passes that always run shows only once they are left out.
             going_warm = going_warm or lost.cold >= least
         going_cold = lost.cold >= self._cost_of_coming_back()
-        if (going_warm or going_cold) and lost.credit > 0.0:
+        expected = self._has_state and self._advantage > _LEAST_ADVANTAGE
+        if (going_warm or going_cold) and (lost.credit > 0.0 or expected):
             # Requests and passages differ: better ones were here before and may come again.
             lost.clear()
             return
@@ -319,9 +327,11 @@ class ModeMachine:
 
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:
         brief = self._now - self._on_since <= _BRIEF_SECONDS
+        if not brief:
+            self._test.reset()
         self._prospect = forecast.prospect()
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
-        self._lost.warm = 0.0
+        self._advantage = self._lost.warm = 0.0
         self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
@@ -356,10 +366,14 @@ class ModeMachine:
             self._prospect = forecast.prospect()
             self._test.expect(self._prospect)
         pays = self._test.verdict()
-        if pays is None and (
-            self._test.samples or self._spent < _PATIENCE_STEPS * self._off_seconds
-        ):
-            return
+        if pays is None:
+            self._advantage += (forecast.advantage - self._advantage) / _ADVANTAGE_STEPS
+            enough = self._test.pooled_samples >= _SAMPLES_FOR_ADVANTAGE
+            if self._advantage > _LEAST_ADVANTAGE and enough:
+                # Requests differ: the planner finds enough that pay.
+                pays = True
+            elif self._test.samples or self._spent < _PATIENCE_STEPS * self._off_seconds:
+                return
         self.probing = False
         cost = max(self._spent, 0.25 * self._off_seconds)
         self._schedule.probed(self._now, cost, self._prospect.gain)

@@ -16,8 +16,8 @@ as step times are known, probes are rare and measure step times.
 drafter has come back: Wald's sequential probability ratio test (Sequential Analysis, 1947) of the
 hazard that brings a worthwhile gain against the one that only breaks even. It ends after a handful
 of first drafts when the answer is clear, good or bad. In between it goes on; after `most_samples`
-the observed rate decides. A probe whose rate is above break-even by more than its standard error
-goes on as well: less than the worthwhile gain is a gain, too.
+the observed rate decides. Rates near break-even are also collected over probes, because a gain of a
+few per cent is worth finding but not worth hundreds of drafts each time.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class ProbeTest:
         self._break_even = self._worthwhile = 0.5
         self.samples = self.accepted = 0
         """First drafts of this probe, and those of them that were accepted."""
+        self.pooled_samples = self._pooled_accepted = 0.0
+        """The same counts over all probes since `reset`; older ones fade."""
 
     def begin(self, outlook: Prospect) -> None:
         """A probe starts, at this load."""
@@ -64,6 +66,12 @@ class ProbeTest:
         """Add verified first drafts and the accepted ones among them."""
         self.samples += samples
         self.accepted += accepted
+        self.pooled_samples += samples
+        self._pooled_accepted += accepted
+        if self.pooled_samples > 2.0 * self._most:
+            # The older half counts half.
+            self.pooled_samples *= 0.5
+            self._pooled_accepted *= 0.5
 
     def verdict(self) -> bool | None:
         """True: it pays again. False: it does not. None: not known yet."""
@@ -77,13 +85,23 @@ class ProbeTest:
         ratio += failed * math.log((1.0 - high) / (1.0 - low))
         if ratio >= _ACCEPT:
             return True
-        enough = self.samples >= self._most
-        if ratio > _REJECT and not enough:
-            return None
-        rate = self.accepted / self.samples
-        if rate - math.sqrt(rate * (1.0 - rate) / self.samples) <= self._break_even:
+        if ratio <= _REJECT or self.samples >= self._most:
+            return self._pays_in_the_long_run()
+        return None
+
+    def reset(self) -> None:
+        """Forget earlier probes."""
+        self.samples = self.accepted = 0
+        self.pooled_samples = self._pooled_accepted = 0.0
+
+    def _pays_in_the_long_run(self) -> bool:
+        """Whether acceptance over all probes is clearly above the break-even (after each)."""
+        samples = self.pooled_samples
+        if samples < self._most:
             return False
-        return True if enough else None
+        rate = self._pooled_accepted / samples
+        deviation = math.sqrt(max(rate * (1.0 - rate), 1e-3) / samples)
+        return rate - 2.5 * deviation > self._break_even
 
 
 _SETTLING_SECONDS = 60.0

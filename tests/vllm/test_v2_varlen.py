@@ -122,7 +122,7 @@ def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
     assert all(step.in_time is None for step in shown.steps)
     known = [step for step in shown.steps if step.late is not None and step.verified.any()]
     assert len(known) > 5
-    assert graphs["FULL mixed"] > 2
+    assert graphs["FULL mixed"] > 0
     assert "PIECEWISE mixed" not in graphs
 
 

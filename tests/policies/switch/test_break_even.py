@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.switch.break_even import prospect
-from adaptive_spec.policies.switch.probes import ProbeTest
 
 
 def best_gain(hazard, batch, verify, draft, off, deeper):
@@ -47,22 +46,3 @@ def test_dear_drafts_are_hopeless_and_cheap_ones_are_not() -> None:
     assert dear.hopeless
     assert not cheap.hopeless
     assert cheap.break_even == pytest.approx(0.01)
-
-
-def test_a_drafter_with_a_smaller_gain_passes_every_other_probe() -> None:
-    """As of a suffix drafter at 64 clients: break-even .57, seen .67, and .8 for a large gain."""
-    deeper = np.array([0.9, 0.9, 0.9])
-    verify, draft = 1.0 + 0.05 * np.arange(33), np.zeros(5)
-    found = prospect(8, verify, draft, 1.0, deeper)
-    assert found.gain > 0.2
-    hazard = next(
-        h for h in np.linspace(0, 1, 201) if best_gain(h, 8, verify, draft, 1.0, deeper) > 0.12
-    )
-    random, test = np.random.default_rng(3), ProbeTest()
-    passed = 0
-    for _ in range(200):
-        test.begin(found)
-        while (answer := test.verdict()) is None:
-            test.add(4, int(random.binomial(4, hazard)))
-        passed += answer
-    assert passed > 80

@@ -112,6 +112,24 @@ def test_a_gain_that_comes_and_goes_does_not_switch_it_off() -> None:
     assert server.machine.mode is Mode.ON
 
 
+def test_a_few_hard_requests_do_not_stop_what_the_planner_expects_to_gain() -> None:
+    """As in four requests of a real vLLM, all hard to draft for, among others that are not."""
+    server = Server(capability(), batch=4, lifetime=30)
+    server.advantage = 0.08
+    server.run(2.0, gain=0.0)
+    server.run(1.0, gain=-0.2)
+    assert server.machine.switches == 0
+
+
+def test_an_expected_gain_is_forgotten_once_acceptance_has_changed() -> None:
+    server = Server(capability(), batch=4, lifetime=30)
+    server.advantage = 0.08
+    server.run(2.0, gain=0.01)
+    server.machine.acceptance_changed()
+    server.advantage = -0.05
+    assert server.until(Mode.OFF_COLD, gain=-0.2) < 3.0
+
+
 def test_going_cold_at_once_saves_at_most_a_return() -> None:
     server = Server(capability())
     server.until(Mode.OFF_COLD)

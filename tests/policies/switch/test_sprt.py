@@ -60,7 +60,7 @@ def test_runs_of_one_lucky_request_are_not_enough() -> None:
     assert test.verdict() is None
 
 
-def test_a_small_gain_is_found_by_one_of_some_probes() -> None:
+def test_a_small_gain_is_found_over_many_probes() -> None:
     random = np.random.default_rng(2)
     test = ProbeTest()
     probes, answer = 0, None
@@ -69,7 +69,7 @@ def test_a_small_gain_is_found_by_one_of_some_probes() -> None:
         test.begin(OUTLOOK)
         while (answer := test.verdict()) is None:
             test.add(8, int(random.binomial(8, 0.3)))
-    assert probes < 40
+    assert 1 < probes < 400
 
 
 def test_beyond_certain_acceptance_only_step_times_are_measured() -> None:

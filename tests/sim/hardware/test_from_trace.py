@@ -137,7 +137,7 @@ def test_the_pool_is_as_large_as_the_trace_saw_it(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"draws": lambda _random: (3, 3)}, "every step drafted 3 deep"),
+        ({"draws": lambda random: (random.integers(0, 4), 3)}, "every step drafted 3 deep"),
         ({"draws": lambda random: (3, random.integers(0, 7))}, "every step verified K = 3"),
         ({"batches": (4,)}, "every step decoded 4 requests"),
         ({"prompts": 0.0}, "steps held prompt tokens"),
