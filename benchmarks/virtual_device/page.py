@@ -38,7 +38,7 @@ adaptive-spec reads that clock. No figure of this page was measured on a GPU.
 
 ```sh
 make bench                                    # about an hour on two idle cores (estimate)
-python -m benchmarks.virtual_device --quick   # five minutes
+python -m benchmarks.virtual_device --quick   # some minutes
 python -m benchmarks.virtual_device --sections arrivals --arrivals azure.csv    # of a trace
 python -m benchmarks.virtual_device --device my_profile.json --sections main    # a device of yours
 ```
