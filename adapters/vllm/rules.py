@@ -14,7 +14,7 @@ from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.engines.rules import INERT, SHADOW, SUPPORTED, TRIMMING, Rule, when
 
-# Of the others, V1's assert the configured number, and V2's draft that many and drop the rest.
+# Other methods of V1 assert the configured number; those of V2 draft that many and drop the rest.
 DEPTH_FOLLOWS = {
     "V1": frozenset({"draft_model", "eagle", "eagle3", "mtp", "ngram"}),
     "V2": frozenset({"eagle", "eagle3", "mtp"}),

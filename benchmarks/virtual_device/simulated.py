@@ -56,7 +56,7 @@ def acceptance(texts: Texts, models: Path) -> AcceptanceData:
     model = LlamaForCausalLM.from_pretrained(models / MODELS[METHOD], dtype=torch.float32).eval()
     accepted, sure, lengths = [], [], []
     for prompt, answer in texts:
-        # What follows the first token of the answer is drafted first.
+        # The drafter begins after the first token of the answer.
         first, rows = len(prompt), max(len(answer) - 1, 1)
         with torch.no_grad():
             drafted, certain = _drafts(model, prompt + answer, first, rows)

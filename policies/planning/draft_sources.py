@@ -182,7 +182,8 @@ class LookupAlone:
         both, alone = self._both[slots], self._alone[slots]
         for row in np.flatnonzero(age):
             self._ended = _KEPT_REQUESTS * self._ended + (1.0, float(age[row]))
-            if steps[row] >= _LEAST_STEPS:
+            # Where look-ups promise far more than the drafter, the predicted time may be below 0.
+            if steps[row] >= _LEAST_STEPS and alone[row] > 0.0:
                 gain = math.log(float(both[row] / alone[row]))
                 self._gains = _KEPT_REQUESTS * self._gains + (1.0, gain, gain * gain)
         for rows in (self._both, self._alone):

@@ -227,3 +227,15 @@ def test_requests_of_a_crowd_begin_and_end() -> None:
     alone.forget(crowd.slots)
     last = msgspec.structs.replace(at(1), slots=crowd.slots[-1:])
     assert alone.pays(last), "200 requests that were alike have settled it"
+
+
+def test_a_request_that_ends_after_promising_look_ups_does_not_raise() -> None:
+    """Of two requests with the drafter's drafts, the look-up promises everything to one alone."""
+    alone, cost = LookupAlone(), Timed(FULL)
+    promised = np.zeros((KMAX, 2))
+    promised[:, 0] = 1.0
+    for _ in range(20):
+        alone.pays(at(2))
+        alone.learn(took([False, False], accepted=0), cost, np.zeros((KMAX, 2)), promised)
+    assert alone._alone[np.array([0])][0] < 0.0
+    alone.forget(np.arange(2))

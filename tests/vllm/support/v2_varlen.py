@@ -21,7 +21,7 @@ DISPATCHED: Counter[str] = Counter()
 
 
 NAME, COUNTS = "v2_varlen", "V2_VARLEN_COUNTS"
-"""Of the plugin, and of the variable with the folder that a server's workers write counts to."""
+"""Names of the plugin, and of the variable with the folder for the counts of a server's workers."""
 
 
 def plugin_folder(folder: Path) -> Path:
