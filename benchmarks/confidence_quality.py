@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.policies.acceptance.effects import RequestEffects
+from adaptive_spec.policies.acceptance.hazard_model import RequestEffects
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance

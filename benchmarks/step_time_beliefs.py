@@ -28,8 +28,7 @@ if not __package__:  # run as a file
 
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import load_kernels, select_kernel
-from adaptive_spec.policies.step_time.belief import Belief
-from adaptive_spec.policies.step_time.coefficients import features_of
+from adaptive_spec.policies.step_time.belief import Belief, features_of
 from adaptive_spec.policies.step_time.model import Padding
 from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome

@@ -24,9 +24,9 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.explanation import Worth, best_uniform, explanation
 from adaptive_spec.policies.planning.exploration import (
+    ColdTrial,
     Explorer,
     Exploring,
     engine_verify,

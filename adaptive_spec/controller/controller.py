@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.config import Config
-from adaptive_spec.controller.breaker import lateness
-from adaptive_spec.controller.faults import Faults
+from adaptive_spec.controller.faults import Faults, lateness
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.plan_validation import (

@@ -1,12 +1,69 @@
-"""Faults of the policy and the hooks: counted, logged once, passed to the breaker."""
+"""Faults of the policy and the hooks: counted, logged once; repeated ones bench the policy."""
 
 from __future__ import annotations
 
 import logging
 
 from adaptive_spec.config import FailOpen
-from adaptive_spec.controller.breaker import Breaker
 from adaptive_spec.operation.status import Counters
+
+FORGIVEN_AFTER = 100
+"""Good decisions in a row that reset the failure count."""
+
+# A busy machine takes the CPU from a good policy for some tens of milliseconds.
+WALL_FACTOR = 10
+"""Wall time that counts as late, in multiples of the CPU limit."""
+
+
+def lateness(config: FailOpen, cpu_seconds: float, wall_seconds: float) -> str:
+    """Describe a decision that took too long; empty if it was in time."""
+    if cpu_seconds * 1e3 > config.max_decision_ms:
+        return f"plan took: {cpu_seconds * 1e3:.1f} ms of CPU time"
+    if wall_seconds * 1e3 > WALL_FACTOR * config.max_decision_ms:
+        return f"plan took: {wall_seconds * 1e3:.1f} ms"
+    return ""
+
+
+class Breaker:
+    """Counts failures; opens after too many and closes again after a while."""
+
+    def __init__(self, config: FailOpen) -> None:
+        self._config = config
+        self._failures = 0
+        self._good = 0
+        self._benched_until: float | None = None
+
+    @property
+    def benched(self) -> bool:
+        """Whether the policy is benched at present."""
+        return self._benched_until is not None
+
+    def closed(self, now: float) -> bool:
+        """Whether the policy may decide at `now`. Ends a bench whose time is over."""
+        if self._benched_until is None:
+            return True
+        # A clock that jumps backwards must not bench the policy for ever.
+        remaining = self._benched_until - now
+        if 0 < remaining <= self._config.bench_seconds:
+            return False
+        self._benched_until = None
+        self._failures = 0
+        return True
+
+    def succeeded(self) -> None:
+        """Count a usable decision."""
+        self._good += 1
+        if self._good >= FORGIVEN_AFTER:
+            self._failures = self._good = 0
+
+    def failed(self, now: float) -> bool:
+        """Count a failed decision; return True if this failure benches the policy."""
+        self._good = 0
+        self._failures += 1
+        if self._failures < self._config.failures_to_bench or self.benched:
+            return False
+        self._benched_until = now + self._config.bench_seconds
+        return True
 
 
 class Faults:

@@ -2,7 +2,7 @@
 
 The hazard is the probability that draft j is accepted given that the drafts before it were. Its
 logit is b_j + v_t + u_i, plus whatever the caller adds: b_j is the effect of the position, v_t that
-of the request's task label and u_i that of the request (`effects`).
+of the request's task label and u_i that of the request.
 
 Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
 Per-position rates are biased as soon as K differs between requests, because K then depends on
@@ -17,18 +17,14 @@ that are known need neither: u_i makes up for what is wrong with them.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.per_request import highest_of
-from adaptive_spec.policies.acceptance.effects import (
-    DISCOUNT,
-    LabelOutliers,
-    RequestEffects,
-    TaskEffects,
-)
+from adaptive_spec.per_request import floats, highest_of
+from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
 from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
@@ -175,6 +171,145 @@ def learn(
 
 
 _LARGEST_LOGIT = 50.0
+
+DISCOUNT = 0.75
+"""Share of a request's evidence that a step leaves."""
+_FIRST_VARIANCE = 0.3
+"""Variance of u_i between requests before anything is seen, in logits."""
+_VARIANCE_RANGE = (0.02, 3.0)
+_FIRST_CURVATURE, _CURVATURE_LIMIT = 1.0, 100.0
+"""Evidence behind the first variance, and its cap; sd(log) = evidence^-1/2."""
+_TASK_VARIANCE = 0.5
+"""Variance of v_t between labels, in logits."""
+_EVIDENCE_LIMIT = 300.0
+MOST_TASKS = 1024
+"""Places for labels, far more than are in use at a time."""
+
+
+class RequestEffects:
+    """u_i by request slot, the evidence behind it, and how much requests differ.
+
+    The average of a request forgets within about four steps. Requests change that fast (a passage
+    that the drafter copies, then one that it cannot), and an average over many steps was worth
+    nothing besides. A request changes unobserved, too: in steps that verify nothing for it, u_i
+    returns to the mean of all requests. Without that, nobody would try a request again that was bad
+    for some steps.
+
+    Attributes:
+        prior_variance: of u_i between requests, in logits.
+    """
+
+    def __init__(self) -> None:
+        self.prior_variance = _FIRST_VARIANCE
+        self._curvature = _FIRST_CURVATURE
+        self.effect, self.evidence = floats(0.0), floats(0.0)
+        """u_i by slot, and the Fisher information behind it."""
+
+    def of(self, slots: IntArray) -> FloatArray:
+        """u_i [B]."""
+        return self.effect[slots]
+
+    def unknown(self, slots: IntArray) -> FloatArray:
+        """Share [B] of the prior variance of u_i that is left."""
+        share: FloatArray = 1.0 / (1.0 + self.prior_variance * self.evidence[slots])
+        return share
+
+    def impute(self, slots: IntArray, residual: FloatArray, information: FloatArray) -> None:
+        """Take up sums [B] over a request's drafts whose outcome was only estimated."""
+        total = self.evidence[slots] + information
+        effect = self.effect[slots] + residual / (1.0 / self.prior_variance + total)
+        self.effect[slots], self.evidence[slots] = effect, total
+
+    def learn_variance(self, slope: float, curvature: float) -> None:
+        """Move the prior variance to where the effects would have predicted a step's outcomes best.
+
+        A Newton step on the error of one-step predictions (recursive prediction errors: Ljung and
+        Söderström, "Theory and practice of recursive identification", chapter 3).
+
+        Args:
+            slope: of the outcomes' log-likelihood in the logarithm of the variance.
+            curvature: of the same, expected; at least 0.
+        """
+        self._curvature = min(self._curvature, _CURVATURE_LIMIT) + curvature
+        step = slope / (self._curvature + abs(slope))
+        low, high = _VARIANCE_RANGE
+        self.prior_variance = min(max(self.prior_variance * math.exp(step), low), high)
+
+    def forget(self, slots: IntArray) -> None:
+        """Clear the rows of ended requests."""
+        self.effect.reset(slots)
+        self.evidence.reset(slots)
+
+
+class TaskEffects:
+    """v_t by the number of the label.
+
+    A label speaks from a request's first step on. Labels are numbered anew by each server, so their
+    effects are not saved. Numbers grow without end, as labels come and go; a new number takes the
+    place of one that is `MOST_TASKS` older.
+
+    Attributes:
+        number: [places] number of the label in each place; -1 in a free place.
+        effect: [places] v_t.
+    """
+
+    def __init__(self) -> None:
+        self.number: IntArray = np.zeros(0, dtype=np.int64)
+        self.effect: FloatArray = np.zeros(0)
+        self._evidence: FloatArray = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.effect)
+
+    def of(self, task: IntArray) -> FloatArray:
+        """v_t [B] of these labels [B]; 0 without a label."""
+        if not len(self.effect):
+            return np.zeros(len(task))
+        place = np.minimum(task % MOST_TASKS, len(self.effect) - 1)
+        known = (task >= 0) & (self.number[place] == task)
+        return np.where(known, self.effect[place], 0.0)
+
+    def learn(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
+        """Take up sums [B] of y - h and h (1 - h) over the drafts of each request."""
+        highest = max(task.tolist(), default=-1)
+        if highest < 0:
+            return
+        more = min(highest + 1, MOST_TASKS) - len(self.effect)
+        if more > 0:
+            self.effect = np.concatenate([self.effect, np.zeros(more)])
+            self._evidence = np.concatenate([self._evidence, np.zeros(more)])
+            self.number = np.concatenate([self.number, np.full(more, -1)])
+        labelled, size = task >= 0, len(self.number)
+        own = task[labelled]
+        place = own % MOST_TASKS
+        new = place[self.number[place] < own]
+        self.effect[new] = self._evidence[new] = 0.0
+        np.maximum.at(self.number, place, own)
+        kept = self.number[place] == own
+        gradient = np.bincount(place[kept], weights=residual[labelled][kept], minlength=size)
+        seen = np.bincount(place[kept], weights=information[labelled][kept], minlength=size)
+        self._evidence = np.minimum(self._evidence, _EVIDENCE_LIMIT) + seen
+        self.effect += gradient / (self._evidence + 1.0 / _TASK_VARIANCE)
+
+    def state(self) -> dict[str, list[float]]:
+        """Return the effects, JSON-compatible; for labels that mean the same in every process."""
+        return {"effect": self.effect.tolist(), "evidence": self._evidence.tolist()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a saved state. Raises PolicyError, and changes nothing, if it does not fit."""
+        try:
+            effect, evidence = (np.array(state[key], dtype=float) for key in ("effect", "evidence"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
+        fits = effect.ndim == 1 and effect.shape == evidence.shape and len(effect) <= MOST_TASKS
+        if not fits or not np.isfinite(effect + evidence).all() or (evidence < 0.0).any():
+            raise PolicyError("acceptance state does not fit: effects of labels")
+        self.effect, self._evidence = effect, evidence
+        self.number = np.arange(len(effect))
+
+    def widen(self, evidence: float) -> None:
+        """Trust the past less."""
+        self._evidence = np.minimum(self._evidence, evidence)
 
 
 class Observed(NamedTuple):

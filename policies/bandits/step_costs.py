@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from adaptive_spec.policies.bandits.hazards import reaching
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
 from adaptive_spec.policies.step_time.profile import load_profile
-from adaptive_spec.policies.step_time.untimed_depths import UntimedDepths
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext
 
 _HOPELESS = 0.7

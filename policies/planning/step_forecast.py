@@ -14,9 +14,9 @@ from adaptive_spec.policies.planning.planner import (
     best_plan,
     depths_of,
     is_ragged,
+    token_worth,
     value_of,
 )
-from adaptive_spec.policies.planning.throughput_weights import token_worth
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext

@@ -10,7 +10,7 @@ Modes, from the most to the least expensive while nothing is accepted:
   A drafter without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing by it.
 
 **Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once
-the seconds lost by not taking it (`lost_seconds`) reach the cost of coming back from there (ski
+the seconds lost by not taking it (`LostSeconds`) reach the cost of coming back from there (ski
 rental). Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and
 requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
 staked, because a drafter that has just failed rarely revives within seconds. While the last
@@ -44,7 +44,6 @@ import math
 from typing import Any
 
 from adaptive_spec.policies.switch.break_even import Prospect, SpeculationForecast
-from adaptive_spec.policies.switch.lost_seconds import LostSeconds, with_margin
 from adaptive_spec.policies.switch.probes import ProbeSchedule, ProbeTest
 from adaptive_spec.step import Capability, Mode
 
@@ -77,6 +76,72 @@ class RequestLifetime:
     def seconds(self) -> float:
         """Mean seconds a request decodes."""
         return self._exposure / self._ended
+
+
+_MARGIN = 0.005
+"""Relative gain that predicted step times cannot tell from none."""
+_CREDIT_LIFETIMES = 4.0
+"""How long gains and losses are remembered, in lifetimes of a request."""
+
+
+class LostSeconds:
+    """Seconds that speculation loses or gains against true K = 0, step by step.
+
+    A step that takes T seconds and emits n tokens loses T - n T_off / B, T_off the seconds of a
+    step at K = 0 without a drafter pass. Losses never sum to less than zero, so that gains pay for
+    losses but not for those to come. Where requests differ, a few bad ones at the same time (with
+    one client: a single one) are no reason to stop: `credit` remembers what was gained before.
+
+    Attributes:
+        cold: seconds lost by not being in OFF_COLD.
+        warm: seconds lost by not being in OFF_WARM.
+        credit: seconds gained minus seconds lost in the last few lifetimes of a request.
+        on_trial: speculation has not paid for a probe since a probe brought it back.
+    """
+
+    def __init__(self) -> None:
+        self.cold = self.warm = self.credit = 0.0
+        self.on_trial = True
+        self._paid = 0.0
+
+    def ran(
+        self,
+        lost: float,
+        *,
+        seconds: float,
+        warm_seconds: float,
+        lifetime_seconds: float,
+        probe_cost: float,
+    ) -> None:
+        """Take up a step that speculated, or that kept the drafter warm.
+
+        Args:
+            lost: seconds lost against OFF_COLD, the margin included.
+            seconds: duration of the step.
+            warm_seconds: what OFF_WARM would have lost for the tokens of this step.
+            lifetime_seconds: mean lifetime of a request.
+            probe_cost: seconds that a probe costs.
+        """
+        memory = max(_CREDIT_LIFETIMES * lifetime_seconds, seconds)
+        self.credit -= lost + self.credit * seconds / memory
+        self.cold = max(self.cold + lost, 0.0)
+        self.warm = max(self.warm + lost - _MARGIN * seconds - warm_seconds, 0.0)
+        self._paid -= lost
+        if self._paid > probe_cost:
+            self.on_trial = False
+
+    def begin_trial(self) -> None:
+        """A probe has brought speculation back."""
+        self.on_trial, self._paid = True, 0.0
+
+    def clear(self) -> None:
+        """Forget losses; the credit stays."""
+        self.cold = self.warm = 0.0
+
+
+def with_margin(seconds: float, tokens: float, seconds_per_token: float) -> float:
+    """Return the seconds that a step loses against K = 0 at these seconds per token."""
+    return (1.0 + _MARGIN) * seconds - tokens * seconds_per_token
 
 
 _PROBE_REQUESTS = 16

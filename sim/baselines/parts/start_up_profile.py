@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.policies.kernels import load_kernels
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
 from adaptive_spec.policies.step_time.profile import load_profile
-from adaptive_spec.policies.step_time.untimed_depths import UntimedDepths
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _ATTEMPTS = 12

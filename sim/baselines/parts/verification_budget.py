@@ -21,9 +21,8 @@ import numpy as np
 
 from adaptive_spec.per_request import SlotArray, floats
 from adaptive_spec.policies.kernels import load_kernels
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
-from adaptive_spec.policies.step_time.untimed_depths import UntimedDepths
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.step import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.acceptance.effects import LabelOutliers, TaskEffects
-from adaptive_spec.policies.acceptance.hazard_model import HazardModel
+from adaptive_spec.policies.acceptance.hazard_model import HazardModel, TaskEffects
+from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 
 

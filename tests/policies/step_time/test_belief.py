@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.step_time.belief import Belief, condition
-from adaptive_spec.policies.step_time.coefficients import SIZE, features_of
+from adaptive_spec.policies.step_time.belief import SIZE, Belief, condition, features_of
 from adaptive_spec.step import StepOutcome
 from tests.policies.step_time.measured_steps import step
 

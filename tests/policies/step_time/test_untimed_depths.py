@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.policies.step_time.untimed_depths import UntimedDepths
+from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
 from tests.policies.step_time.measured_steps import FULL, decoding
 
 COST = CostModel(FULL)
