@@ -34,10 +34,9 @@ import numpy as np
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.policies.acceptance.hazard_model import RequestEffects
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.records import PREFIX, record_names
-from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 

@@ -28,7 +28,7 @@ from typing import Any
 from rich.console import Console
 
 from adaptive_spec.commands.top import screen
-from adaptive_spec.operation.history import History
+from adaptive_spec.operation.status import History
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.commands.advise import advise as advice_command

@@ -20,7 +20,7 @@ from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.support import Support, start_line
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.operation.writable import unwritable
+from adaptive_spec.operation.output_file import unwritable
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.engines.driver import StepClock
 
 _KEPT = 0.98
 """Share of the past that a step leaves: some 50 steps count."""

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE, WATCHING, Agreement
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
-from adaptive_spec.adapters.sglang.context import ContextBuilder
+from adaptive_spec.adapters.sglang.context import ContextBuilder, RequestReader
 from adaptive_spec.adapters.sglang.outcome import (
     MOST_IN_FLIGHT,
     Reading,
@@ -32,7 +32,6 @@ from adaptive_spec.adapters.sglang.outcome import (
 )
 from adaptive_spec.adapters.sglang.planned_ahead import PlannedAhead
 from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
-from adaptive_spec.adapters.sglang.requests import RequestReader
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.controller.controller import Controller

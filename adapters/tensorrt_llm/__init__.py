@@ -10,7 +10,6 @@ Layout, in the order a server meets it::
     capability   what this executor and configuration allow; ladder: which K have graphs
     steps        one iteration: context before, outcome after
     agreement    one K for all ranks
-    requests     constants of a request
     versions, doctor   what was read and what was executed
-    host_drafter, lookup    the 1.2.x route, without patches
+    host_drafter, host_decisions    the 1.2.x route, without patches
 """

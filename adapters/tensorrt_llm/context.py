@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of, read_request
-from adaptive_spec.engines.request_table import RequestTable
+from adaptive_spec.engines.request_table import RequestConstants, RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import Capability, IntArray, StepContext
 
@@ -125,3 +124,26 @@ class ContextBuilder:
         stats = manager.get_kv_cache_stats()
         block = int(stats.tokens_per_block)
         return int(stats.free_num_blocks) * block, int(stats.max_num_blocks) * block
+
+
+def read_request(request: Any) -> RequestConstants:
+    """Return the constants of upstream's request object."""
+    return RequestConstants(temperature=temperature_of(request))
+
+
+def name_of(request: Any) -> str:
+    """Return the engine's own name of a request."""
+    return str(request.py_request_id)
+
+
+def temperature_of(request: Any) -> float:
+    """Return the target's sampling temperature; 0 (greedy) where none is given."""
+    given = getattr(getattr(request, "sampling_config", None), "temperature", None)
+    if isinstance(given, list):
+        given = given[0] if given else None
+    return float(given) if given is not None else 0.0
+
+
+def is_real(request: Any) -> bool:
+    """Whether a request is no dummy (dummies fill up graphs and idle ranks)."""
+    return not getattr(request, "is_dummy", False)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.tensorrt_llm.lookup import SuffixIndex
-from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of, temperature_of
+from adaptive_spec.adapters.tensorrt_llm.context import is_real, name_of, temperature_of
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.engines.driver import StepClock
 from adaptive_spec.step import (
     Capability,
     IntArray,
@@ -24,6 +23,37 @@ from adaptive_spec.step import (
 )
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
+
+
+class SuffixIndex:
+    """Index of the last occurrence of each short token run of one request."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._tokens: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Add the tokens since the last call.
+
+        Args:
+            tokens: the whole sequence so far.
+        """
+        known = len(self._tokens)
+        self._tokens.extend(tokens[known:])
+        # A run that ends at the last token has no continuation yet: it is entered next time.
+        for end in range(max(known, 1), len(self._tokens)):
+            for length in range(1, min(self._longest, end) + 1):
+                self._after[tuple(self._tokens[end - length : end])] = end
+
+    def propose(self, count: int) -> list[int]:
+        """Return up to `count` tokens that followed the longest known run at the end."""
+        size = len(self._tokens)
+        for length in range(min(self._longest, size), 0, -1):
+            start = self._after.get(tuple(self._tokens[size - length :]))
+            if start is not None:
+                return self._tokens[start : start + max(count, 0)]
+        return []
 
 
 class LiveRequest:

@@ -21,8 +21,8 @@ from tensorrt_llm._torch.pyexecutor.resource_manager import BaseResourceManager
 from tensorrt_llm._torch.speculative.drafter import Drafter
 from tensorrt_llm._utils import mpi_broadcast, mpi_rank
 
+from adaptive_spec.adapters.tensorrt_llm.context import is_real, name_of
 from adaptive_spec.adapters.tensorrt_llm.host_decisions import LOG, Decisions, LiveRequest
-from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of
 from adaptive_spec.adapters.tensorrt_llm.switch import requested
 from adaptive_spec.config import Config
 from adaptive_spec.engines.fail_open import Guarded, fail_open

@@ -15,7 +15,7 @@ from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.support import start_line
-from adaptive_spec.operation.writable import unwritable
+from adaptive_spec.operation.output_file import unwritable
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 

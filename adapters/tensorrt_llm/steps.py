@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
-from adaptive_spec.adapters.tensorrt_llm.context import Batch, ContextBuilder
-from adaptive_spec.adapters.tensorrt_llm.requests import is_real, name_of
+from adaptive_spec.adapters.tensorrt_llm.context import Batch, ContextBuilder, is_real, name_of
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import driver
 from adaptive_spec.engines.driver import Step

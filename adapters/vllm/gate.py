@@ -25,7 +25,7 @@ from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL
 from adaptive_spec.config import Config, config_from_environment, parse_config
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.operation.writable import unwritable
+from adaptive_spec.operation.output_file import unwritable
 from adaptive_spec.policy import configured_policy, refuse_biased
 from adaptive_spec.step import Level
 

@@ -24,7 +24,7 @@ from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import support
-from adaptive_spec.operation.writable import unwritable
+from adaptive_spec.operation.output_file import unwritable
 from adaptive_spec.step import Capability
 
 ATTRIBUTE = "adaptive_spec"

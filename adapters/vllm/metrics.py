@@ -21,8 +21,7 @@ import msgspec
 
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.operation.live_figures import LiveFigures
-from adaptive_spec.operation.output_file import OwnedFile, remove_leftovers
-from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.output_file import OwnedFile, Retry, remove_leftovers
 
 GATHERED = "PROMETHEUS_MULTIPROC_DIR"
 _REFRESH_SECONDS = 1.0

@@ -234,7 +234,7 @@ def config(
 
     Example: adaptive-spec config '{"adaptive_spec": {"mode": "shadow"}}'
     """
-    from adaptive_spec.operation.writable import unwritable
+    from adaptive_spec.operation.output_file import unwritable
     from adaptive_spec.policy import configured_policy
 
     loaded = _configuration(file)

@@ -26,10 +26,9 @@ from adaptive_spec.controller.plan_validation import (
     with_engine_k_that_runs,
 )
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
-from adaptive_spec.operation.history import History
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
-from adaptive_spec.operation.status import Counters, StatusFile, figures_of
+from adaptive_spec.operation.status import Counters, History, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.per_request import RequestSlots

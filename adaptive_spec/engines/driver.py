@@ -23,14 +23,104 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Container
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.fail_open import Guarded, fail_open
-from adaptive_spec.engines.pending_steps import PendingSteps
-from adaptive_spec.engines.step_clock import StepClock
 from adaptive_spec.step import StepContext, StepOutcome
+
+_Launched = TypeVar("_Launched")
+
+
+class PendingSteps(deque[_Launched]):
+    """The adapter's own records of the steps under way, oldest first.
+
+    Results arrive in launch order, but some steps never report: they ran nothing or a fault dropped
+    them. So results are matched to a step by facts of both, and the steps before it are dropped.
+    """
+
+    def take(self, matches: Callable[[_Launched], bool]) -> _Launched | None:
+        """Remove and return the oldest step that matches the results; drop the steps before it.
+
+        Args:
+            matches: whether the arrived results belong to a step.
+
+        Returns None and changes nothing if no step matches.
+        """
+        for place, step in enumerate(self):
+            if matches(step):
+                for _ in range(place + 1):
+                    self.popleft()
+                return step
+        return None
+
+    def keep(self, count: int) -> None:
+        """Drop all but the youngest `count` steps."""
+        while len(self) > count:
+            self.popleft()
+
+
+MAX_GAP_SECONDS = 0.02
+"""Longest time from a completion to the next launch of a busy engine (seconds)."""
+
+
+class StepClock:
+    """Converts launch and completion times into step durations. All times in seconds.
+
+    Steps overlap where an engine schedules ahead, so the time from a step's launch to its results
+    includes part of the step before. The cost of a step is the time from the previous completion to
+    its own while the engine has work; after a pause, the time since its launch. The caller counts
+    the steps under way.
+    """
+
+    def __init__(self) -> None:
+        self._completed = -math.inf
+        self._not_clean = 0
+
+    def launched(self, now: float, *, under_way: int) -> float:
+        """Return the earliest time that the work of a step launched at `now` is counted from.
+
+        Args:
+            now: monotonic clock.
+            under_way: steps launched before this one whose results have not arrived.
+        """
+        idle = under_way == 0 and now - self._completed > MAX_GAP_SECONDS
+        return now if idle else -math.inf
+
+    def completed(self, not_before: float, now: float) -> float:
+        """Return the duration of the step whose results arrived at `now`.
+
+        nan without a clean measurement.
+
+        Args:
+            not_before: the value that `launched` returned for the step.
+            now: time of completion.
+        """
+        began = max(not_before, self._completed)
+        self._completed = now
+        if self._not_clean:
+            self._not_clean -= 1
+            return math.nan
+        seconds = now - began
+        return seconds if 0 < seconds < math.inf else math.nan
+
+    def other_work_ended(self, now: float, not_before: float = -math.inf) -> float:
+        """Record the completion of an untracked batch, such as a batch of prompts.
+
+        Returns its duration; inf where the time of the completion before is unknown.
+        """
+        began, self._completed = max(not_before, self._completed), now
+        return now - began
+
+    def interrupted(self, *, under_way: int) -> None:
+        """Discard the samples of the steps under way and of the next: the engine was paused."""
+        self._not_clean = under_way + 1
+
+    def reset(self) -> None:
+        """Start anew: the results of the steps under way will not arrive."""
+        self._completed = -math.inf
 
 
 class Step:

@@ -8,6 +8,8 @@ A process that keeps writing one file owns it: it holds a lock on what it wrote 
 with `close` or with the process. A second process on the same name gets an error until then. A
 forked child closes its copies of the descriptors at once: it would hold the locks beyond the end of
 its parent.
+
+An output that fails is tried again, less and less often, for ever (`Retry`).
 """
 
 from __future__ import annotations
@@ -15,12 +17,77 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import re
 import secrets
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
+
+from adaptive_spec.config import Config
+
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 60.0
+
+
+class Retry:
+    """Output of the process that is tried again after failures, such as the status file.
+
+    No method raises. The first failure of an outage is logged, and so is its end.
+
+    Args:
+        output: name of the output, for the log and the counter.
+        count: called with the name at each failure.
+        logger: logger of the engine.
+    """
+
+    def __init__(self, output: str, count: Callable[[str], None], logger: logging.Logger) -> None:
+        self._output = output
+        self._count = count
+        self._log = logger
+        self._wait = 0.0
+        self._next = 0.0
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._wait > 0
+
+    def due(self, now: float) -> bool:
+        """Whether an attempt is allowed at `now` (seconds, monotonic); a clock may jump back."""
+        return not self.failing or not 0 < self._next - now <= self._wait
+
+    def attempt(self, now: float, action: Callable[[], object]) -> bool:
+        """Run the action if it is due; return whether it succeeded."""
+        if not self.due(now):
+            return False
+        try:
+            action()
+        except Exception as error:
+            self.failed(now, error)
+            return False
+        if self.failing:
+            self._log.warning("adaptive_spec: %s: works again", self._output)
+            self._wait = 0.0
+        return True
+
+    def failed(self, now: float, error: Exception) -> None:
+        """Count a failure of the output and put off the next attempt."""
+        self._count(self._output)
+        if not self.failing:
+            self._log.warning(
+                "adaptive_spec: %s: %s: %s; tried again every %.0f to %.0f s, serving goes on",
+                self._output,
+                type(error).__name__,
+                error,
+                _FIRST_SECONDS,
+                _LONGEST_SECONDS,
+            )
+        self._wait = min(2 * self._wait, _LONGEST_SECONDS) or _FIRST_SECONDS
+        self._next = now + self._wait
+
 
 MODE = 0o600
 """Permissions of all files: the operator's own user."""
@@ -192,3 +259,32 @@ def _replaced(path: Path, content: bytes) -> LockedFile:
             temporary.unlink()
         raise
     return file
+
+
+def unwritable(config: Config) -> tuple[str, ...]:
+    """Return one sentence for each output whose folder cannot be made or written.
+
+    Creates nothing. The server starts nevertheless: a disk may come back, and writing is repeated.
+    """
+    folders = {
+        "status_file": config.status_file and str(Path(config.status_file).parent),
+        "trace.directory": config.trace.directory,
+        "state_directory": config.state_directory,
+    }
+    found = []
+    for key, folder in folders.items():
+        if folder and (reason := _obstacle(Path(folder.replace("{pid}", str(os.getpid()))))):
+            found.append(f"`{key}` cannot be written: {folder!r}: {reason}")
+    return tuple(found)
+
+
+def _obstacle(folder: Path) -> str:
+    """Return why files cannot be made in a folder, which may not exist yet; empty if they can."""
+    try:
+        while not os.path.lexists(folder):
+            folder = folder.parent
+        if not folder.is_dir():
+            return os.strerror(errno.ENOTDIR)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)

@@ -22,8 +22,7 @@ import msgspec
 
 from adaptive_spec.bounded_read import check_plain, decode_json, read_small_file
 from adaptive_spec.config import Config
-from adaptive_spec.operation.output_file import remove_temporaries, replace_file
-from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.output_file import Retry, remove_temporaries, replace_file
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.policy import POLICY_ERRORS, Policy
 

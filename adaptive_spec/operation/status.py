@@ -1,25 +1,65 @@
-"""Counters of one process, and the status file that shows them."""
+"""Counters of one process, the status file that shows them, and ten minutes of history."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
+import time
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.operation.output_file import OwnedFile
-from adaptive_spec.operation.prediction_check import PredictionCheck
-from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.output_file import OwnedFile, Retry
 from adaptive_spec.operation.why import group
 from adaptive_spec.policy import POLICY_ERRORS
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
+
+_MEMORY_STEPS = 1000.0
+"""Time constant of the exponential averages (steps)."""
+
+
+class PredictionCheck:
+    """Predicted and measured goodput: exponentially weighted sums over recent steps.
+
+    A policy may predict the tokens and the duration of a step. Both sides sum the same steps:
+    predicted steps with a measured duration and without prompts, whose time is the least
+    predictable. Diverging sums mean that the policy decides by a wrong model of the engine.
+    """
+
+    def __init__(self) -> None:
+        self._predicted_tokens = self._predicted_seconds = 0.0
+        self._tokens = self._seconds = 0.0
+
+    def finished(self, plan: SpecPlan, outcome: StepOutcome) -> None:
+        """Add a step: the plan that ran and its outcome."""
+        tokens, seconds = plan.predicted_tokens, plan.predicted_seconds
+        if not (0.0 < tokens < math.inf and 0.0 < seconds < math.inf):
+            return
+        complete = len(outcome.slots) == outcome.batch_size
+        if not complete or outcome.prefill_tokens or not 0.0 < outcome.seconds < math.inf:
+            return
+        keep = 1.0 - 1.0 / _MEMORY_STEPS
+        self._predicted_tokens = keep * self._predicted_tokens + tokens
+        self._predicted_seconds = keep * self._predicted_seconds + seconds
+        self._tokens = keep * self._tokens + float(np.add.reduce(outcome.emitted))
+        self._seconds = keep * self._seconds + outcome.seconds
+
+    def snapshot(self) -> dict[str, float]:
+        """Return tokens per second, `predicted` and `measured`; empty without data."""
+        if not self._seconds:
+            return {}
+        return {
+            "predicted": self._predicted_tokens / self._predicted_seconds,
+            "measured": self._tokens / self._seconds,
+        }
+
 
 _REFRESH_SECONDS = 1.0
 
@@ -315,3 +355,50 @@ class StatusFile:
         """Let the file go, so that the next engine of this process can write it."""
         if self._file is not None:
             self._file.close()
+
+
+_SECONDS = 1.0
+_MOST_ROWS = 600
+
+# ``requests`` adds up the batch of each step; ``measuring``, ``off`` and ``engine`` are steps.
+COLUMNS = (
+    *("at", "steps", "requests", "verified", "accepted", "emitted", "measuring", "off", "engine"),
+    *("measured", "predicted", "no_speculation", "engine_k", "planned", "depth"),
+)
+"""``at`` in Unix seconds; ``steps`` to ``engine`` count since start; others of that moment."""
+
+
+class History:
+    """Rows of figures, at most one a second and 600 in all; nothing while the engine is idle."""
+
+    def __init__(self) -> None:
+        self._rows: deque[list[float | None]] = deque(maxlen=_MOST_ROWS)
+        self._next = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether a second has passed since the last row; `now` in monotonic seconds."""
+        return not 0.0 <= self._next - now <= _SECONDS
+
+    def add(self, now: float, status: Mapping[str, Any]) -> None:
+        """Add a row of a status."""
+        self._next = now + _SECONDS
+        kinds, goodput = status["steps_by_kind"], status["goodput"]
+        estimates = status["estimates"]
+        self._rows.append(
+            [
+                round(time.time(), 2),
+                status["steps"],
+                sum(status["requests_by_k"].values()),
+                status["verified_tokens"],
+                status["accepted_tokens"],
+                status["emitted_tokens"],
+                *(kinds.get(name, 0) for name in ("measuring", "off", "engine")),
+                *(goodput.get(name) for name in ("measured", "predicted")),
+                *(estimates.get(name) for name in ("no_speculation", "engine_k", "planned")),
+                status["last_depth"],
+            ]
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return ``columns`` and ``rows``, the oldest first."""
+        return {"columns": list(COLUMNS), "rows": list(self._rows)}

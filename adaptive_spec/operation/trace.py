@@ -67,8 +67,7 @@ import numpy as np
 from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.output_file import LockedFile, remove_unused
-from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.output_file import LockedFile, Retry, remove_unused
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.step import (
     FinishedStep,

@@ -16,11 +16,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import AcceptanceData, hazards, steps_of
 from adaptive_spec.sim.acceptance.hazard import HazardModel, generate, logit
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.pool import take
-from adaptive_spec.sim.acceptance.step_statistics import hazards, steps_of
 from adaptive_spec.step import FloatArray, IntArray
 from benchmarks.hazard_fit.halves import halves
 

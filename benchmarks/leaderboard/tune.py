@@ -19,7 +19,7 @@ import msgspec
 
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.sim.baselines.engines.tuned_table import tuned_table
+from adaptive_spec.sim.baselines.engines.batch_table import tuned_table
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.registry import hardware as find_hardware

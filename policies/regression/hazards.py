@@ -20,8 +20,7 @@ from adaptive_spec.policies.regression.features import (
     confidence_feature,
     context_feature,
 )
-from adaptive_spec.policies.regression.heads import Columns, HeadEvaluator
-from adaptive_spec.policies.regression.model_file import RegressionModel
+from adaptive_spec.policies.regression.model_file import Columns, HeadEvaluator, RegressionModel
 from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 
 _WIDE_EVIDENCE = 20.0

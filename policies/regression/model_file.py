@@ -1,7 +1,8 @@
 """Model file of the `regression` policy: validated JSON with a schema version.
 
 `adaptive-spec fit` writes the file; `docs/simulator.md` describes it. A hazard head is a function
-from features to logits, stored as plain arrays: the reader never loads code or pickled objects.
+from features to logits, stored as plain arrays: the reader never loads code or pickled objects, and
+evaluates them in numpy (`HeadEvaluator`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 
 from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import PolicyError
@@ -20,6 +22,7 @@ from adaptive_spec.policies.regression.features import (
     REQUEST_FEATURES,
 )
 from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.step import FloatArray
 
 _LARGEST_LOGIT = 50.0
 
@@ -148,3 +151,40 @@ def _bad_number(values: list[float], limit: float = _LARGEST_LOGIT) -> str:
         if not math.isfinite(value) or abs(value) > limit:
             return f"{value} is out of range"
     return ""
+
+
+Columns = dict[str, FloatArray]
+"""Features by name: [B], or [Kmax, B] if they differ by position. nan means unknown."""
+
+
+class HeadEvaluator:
+    """A head ready for evaluation; positions beyond the fitted ones use the last one."""
+
+    def __init__(self, head: LogisticHead, kmax: int) -> None:
+        self._head = head
+        position = np.minimum(np.arange(kmax), len(head.intercepts) - 1)
+        self._intercepts: FloatArray = np.array(head.intercepts)[position]
+        self._weights: list[FloatArray] = [
+            weight + slope * position
+            for weight, slope in zip(head.weights, head.slopes, strict=True)
+        ]
+
+    def logits(self, columns: Columns, batch: int) -> FloatArray:
+        """Return [Kmax, B] logits for these features; a missing feature is unknown."""
+        result: FloatArray = np.repeat(self._intercepts[:, None], batch, axis=1)
+        for feature, weights in zip(self._head.features, self._weights, strict=True):
+            values = columns.get(feature.name)
+            if values is not None:
+                result += weights[:, None] * _scaled(feature, values)
+        return result
+
+
+def _scaled(feature: Feature, values: FloatArray) -> FloatArray:
+    """Return the clipped and scaled feature; 0 for an unknown value."""
+    scaled: FloatArray = np.minimum(np.maximum(values, feature.low), feature.high)
+    scaled -= feature.mean
+    scaled /= feature.scale
+    unknown = np.isnan(scaled)
+    if unknown.any():
+        scaled[unknown] = 0.0
+    return scaled

@@ -9,7 +9,8 @@ Where the drafter reports its confidence, confidence ranks the drafts without a 
 output. Finished steps alone decide the draft depth, the most drafts to verify, and the least
 survival that a draft needs. Confidences then rank the drafts by survival until the number is
 reached or the survival falls below the least one. A draft's survival depends on the distributions
-at its own and shallower positions, never on its own token.
+at its own and shallower positions, never on its own token, and never rises with depth: the drafts
+are prefixes, and sampled output stays unbiased (DSpark, arXiv 2607.05147, appendix A).
 """
 
 from __future__ import annotations
@@ -18,14 +19,41 @@ import logging
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.regression.hazards import FittedHazards
-from adaptive_spec.policies.regression.live_ranking import rank_live
 from adaptive_spec.policies.regression.model_file import RegressionModel, default_model, load_model
 from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, StepContext
+from adaptive_spec.step import Capability, FinishedStep, FloatArray, IntArray, Level, StepContext
+
+# Good steps come in bursts.
+_ROOM = 2
+"""Largest ratio of a live budget to the stale plan's drafts."""
+
+
+def rank_live(values: FloatArray, available: IntArray, forecast: StepForecast) -> IntArray:
+    """Return [B] K_i.
+
+    Args:
+        values: [Kmax, B] live survival, times the request's weight; not increasing in depth.
+        available: [B] available drafts.
+        forecast: from finished steps; it sets the number of drafts and the least survival.
+    """
+    batch = len(available)
+    planned = int(forecast.best.verify.sum())
+    budget = max(_ROOM * planned, planned + 1)
+    eligible = (np.arange(len(values))[:, None] < available) & (values >= forecast.verify_price())
+    if np.count_nonzero(eligible) > budget:
+        flat = np.where(eligible, values, -1.0).ravel()
+        # Ties go to the shallower position, then to request order.
+        order = np.argsort(-flat, kind="stable")[:budget]
+        chosen: IntArray = np.bincount(order % batch, minlength=batch).astype(np.int64)
+        return chosen
+    result: IntArray = np.count_nonzero(eligible, axis=0).astype(np.int64)
+    return result
+
 
 _LOG = logging.getLogger(__name__)
 

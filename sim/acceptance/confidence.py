@@ -17,8 +17,7 @@ from statistics import NormalDist
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.acceptance.step_statistics import hazards
+from adaptive_spec.sim.acceptance.data import AcceptanceData, hazards
 from adaptive_spec.step import FloatArray
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.sim.baselines.engines.tuned_table import tuned_table
+from adaptive_spec.sim.baselines.engines.batch_table import tuned_table
 
 NO_SPECULATION = "none"
 OURS = "goodput"

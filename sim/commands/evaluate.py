@@ -32,8 +32,8 @@ def evaluate(
 
     Only decisions that the recorded policy could have made can be judged; see docs/simulator.md.
     """
-    from adaptive_spec.sim.off_policy.draws import DrawKind
     from adaptive_spec.sim.off_policy.evaluation import evaluate as evaluate_trace
+    from adaptive_spec.sim.off_policy.logged_steps import DrawKind
     from adaptive_spec.sim.policy_choice import parse_policy
 
     found = evaluate_trace(

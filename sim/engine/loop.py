@@ -25,17 +25,15 @@ from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.engine.accepted import AcceptedDrafts
-from adaptive_spec.sim.engine.arrivals import Arrivals
-from adaptive_spec.sim.engine.capability import capability_of
+from adaptive_spec.sim.engine.arrivals import Arrivals, RecordChooser
 from adaptive_spec.sim.engine.context import step_context
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
 from adaptive_spec.sim.engine.early_stop import DraftStopper, drafts_made
 from adaptive_spec.sim.engine.kv_pool import KvPool, pool_tokens
 from adaptive_spec.sim.engine.measurements import Limits, Measurements
-from adaptive_spec.sim.engine.options import EngineOptions
+from adaptive_spec.sim.engine.options import EngineOptions, capability_of
 from adaptive_spec.sim.engine.preemption import KvAllocator
 from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep
-from adaptive_spec.sim.engine.records import RecordChooser
 from adaptive_spec.sim.engine.running import Running
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware

@@ -1,4 +1,4 @@
-"""Settings of the simulated engine, apart from load, drafter, hardware and policy."""
+"""Settings of the simulated engine, and the capability that a policy sees of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from adaptive_spec.step import Level
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.sim.drafters.base import Drafter
+from adaptive_spec.sim.hardware.base import Hardware
+from adaptive_spec.step import Capability, Level
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -52,3 +55,21 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reentry_seconds: NonNegative = 0.0
     memory_guard: bool = True
     timing_noise: NonNegative = 0.0
+
+
+def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) -> Capability:
+    """The capability of this engine. Raises ConfigError if its settings contradict each other."""
+    try:
+        return Capability(
+            level=options.level,
+            max_draft_tokens=options.max_draft_tokens,
+            ladder=options.ladder,
+            token_buckets=hardware.token_buckets,
+            depth_follows=drafter.depth_follows,
+            off_pass=drafter.off_pass,
+            # With a fixed draft depth the drafter's passes run whatever is decided.
+            cold_off=options.level is not Level.VERIFY or not drafter.off_pass,
+            ragged_penalty=options.ragged_penalty,
+        )
+    except ValueError as error:
+        raise ConfigError(f"engine settings: {error}") from error

@@ -1,7 +1,7 @@
 """Fit of the `regression` policy's model file, measured on held-out requests.
 
 scikit-learn is imported only when something is fitted: what runs in a server reads the exported
-arrays (`adaptive_spec.policies.regression.heads`).
+arrays (`adaptive_spec.policies.regression.model_file`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import numpy as np
 
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES, REQUEST_FEATURES
-from adaptive_spec.policies.regression.heads import HeadEvaluator
-from adaptive_spec.policies.regression.model_file import Feature, LogisticHead, RegressionModel
+from adaptive_spec.policies.regression.model_file import (
+    Feature,
+    HeadEvaluator,
+    LogisticHead,
+    RegressionModel,
+)
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.sim.fit.calibration import Calibration, calibration_by_position

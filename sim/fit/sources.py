@@ -15,10 +15,9 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_segment
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
-from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
 from adaptive_spec.step import FloatArray, IntArray, Mode, StepOutcome
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.sim.off_policy.draws import DrawKind
 from adaptive_spec.sim.off_policy.intervals import Linearised, ratio
+from adaptive_spec.sim.off_policy.logged_steps import DrawKind
 from adaptive_spec.sim.off_policy.step_model import StepTimeRegression
 from adaptive_spec.step import FloatArray, IntArray
 

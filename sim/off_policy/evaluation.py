@@ -14,9 +14,14 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError, PolicyError
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.off_policy.doubly_robust import Estimates, StepTerms, estimate
-from adaptive_spec.sim.off_policy.draws import DrawKind, context_before_draw, kind_of_draw
 from adaptive_spec.sim.off_policy.intervals import Estimate, Linearised, block_of_step, ratio
-from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace
+from adaptive_spec.sim.off_policy.logged_steps import (
+    DrawKind,
+    LoggedStep,
+    LoggedTrace,
+    context_before_draw,
+    kind_of_draw,
+)
 from adaptive_spec.sim.off_policy.step_model import StepModel, StepTimeRegression, expected_tokens
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.step import FloatArray, IntArray, SpecPlan

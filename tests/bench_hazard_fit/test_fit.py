@@ -4,13 +4,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from adaptive_spec.sim.acceptance.data import mean_accepted
 from adaptive_spec.sim.acceptance.hazard import (
     constant_model,
     generate,
     load_hazard_model,
 )
 from adaptive_spec.sim.acceptance.models import shipped_model
-from adaptive_spec.sim.acceptance.step_statistics import mean_accepted
 from benchmarks.hazard_fit.fit import between_request_variance, fit_hazard_model
 from benchmarks.hazard_fit.hidden_markov import fit_hidden_markov
 from tests.sim.acceptance.fake_records import step_correlation

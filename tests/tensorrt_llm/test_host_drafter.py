@@ -16,7 +16,7 @@ from harness.traffic import Traffic, wrong_outputs
 
 from adaptive_spec import check_adapter
 from adaptive_spec.adapters.tensorrt_llm import host_decisions
-from adaptive_spec.adapters.tensorrt_llm.lookup import SuffixIndex
+from adaptive_spec.adapters.tensorrt_llm.host_decisions import SuffixIndex
 from adaptive_spec.config import Config, FailOpen
 
 KMAX = 4

@@ -521,7 +521,7 @@ def test_faults_of_every_hook_leave_the_engine_alone(
         raise ValueError("broken on purpose")
 
     from adaptive_spec.adapters.tensorrt_llm import context, steps
-    from adaptive_spec.engines.pending_steps import PendingSteps
+    from adaptive_spec.engines.driver import PendingSteps
 
     monkeypatch.setattr(context.ContextBuilder, "build", broken)
     monkeypatch.setattr(PendingSteps, "take", broken)

@@ -15,7 +15,7 @@ from simulated_ranks import run_ranks
 from adaptive_spec.adapters.tensorrt_llm import capability, ladder, requests, rules, steps
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
-from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines.driver import PendingSteps
 
 RANDOM = "harness.random_policy:RandomPolicy"
 

@@ -13,7 +13,7 @@ from scenarios import SCENARIOS, prompts
 
 from adaptive_spec import check_adapter
 from adaptive_spec.adapters.vllm import copied_drafts
-from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.engines.driver import StepClock
 
 pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
 pytestmark = pytest.mark.engine

@@ -1,13 +1,13 @@
 """Baseline: vLLM's adaptive verification (`enable_adaptive_verification`).
 
 Rule: acceptance a_ij = sigmoid(w x_ij + b_j) from the log-odds x of the drafter's maximum
-probability, fitted online (`vllm_acceptance_estimator`); survival S_ij = a_i1 ... a_ij. The rule
+probability, fitted online (`VllmAcceptanceEstimator`); survival S_ij = a_i1 ... a_ij. The rule
 verifies the B* available drafts with the largest live survival, where
 
     B* = argmax over m of (B + sum of the m largest old survivals) / (draft(B) + verify(T + m)),
 
 T is the number of tokens of the step that are no drafts; old survivals come from the drafts of the
-round before, 1 for new requests; costs come from tables made before serving (`vllm_cost_tables`).
+round before, 1 for new requests; costs come from tables made before serving (`profiled_curves`).
 
 Source: vllm/v1/worker/gpu/spec_decode/adaptive_verification.py and acceptance_estimator.py of vLLM
 0.32. Granularity: L1. vLLM needs a confidence signal; without one, the engine's own K runs here.
@@ -23,22 +23,192 @@ once, at 8,192 tokens; a new request is expected to accept all drafts; never off
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
+from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policy import Provenance
-from adaptive_spec.sim.baselines.engines.vllm_acceptance_estimator import (
-    VllmAcceptanceEstimator,
-)
-from adaptive_spec.sim.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
-from adaptive_spec.sim.baselines.parts.drafts import log_odds
+from adaptive_spec.sim.baselines.parts.drafts import log_odds, observed, sigmoid
 from adaptive_spec.sim.baselines.parts.verification_budget import (
     BudgetedVerification,
     BudgetOptions,
 )
-from adaptive_spec.step import Capability, FinishedStep, FloatArray, Level, StepContext
+from adaptive_spec.step import Capability, FinishedStep, FloatArray, IntArray, Level, StepContext
+
+PROFILED_CONTEXT = 8192
+"""Context per request while profiling (tokens)."""
+_MOST_TOKENS = 8192
+_WITHOUT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+class CostCurve:
+    """Non-decreasing cost by size.
+
+    Args:
+        sizes: measured sizes, ascending.
+        costs: cost of each size; any unit.
+        graph_limit: largest captured size; 0 without captured sizes, when sizes snap to the next
+            measured one.
+    """
+
+    def __init__(self, sizes: Sequence[int], costs: Sequence[float], graph_limit: int) -> None:
+        self._sizes: FloatArray = np.asarray(sizes, dtype=np.float64)
+        self._costs: FloatArray = np.maximum.accumulate(np.asarray(costs, dtype=np.float64))
+        self._graph_limit = graph_limit
+
+    def at(self, sizes: IntArray) -> FloatArray:
+        """Return the cost at these sizes."""
+        x, y = self._sizes, self._costs
+        cost: FloatArray = y[np.minimum(np.searchsorted(x, sizes, side="left"), len(x) - 1)]
+        outside = x > self._graph_limit
+        if self._graph_limit and outside.any():
+            # Cost jumps where the graphs end, so do not interpolate across the jump.
+            smooth = sizes > self._graph_limit
+            cost[smooth] = np.interp(sizes[smooth], x[outside], y[outside])
+        if len(x) > 1:
+            after = sizes > x[-1]
+            slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+            cost[after] = y[-1] + slope * (sizes[after] - x[-1])
+        return cost
+
+
+def profiled_curves(profile: CostProfile, capability: Capability) -> tuple[CostCurve, CostCurve]:
+    """Return curves of drafting by requests and of verifying by tokens (seconds).
+
+    Times of dummy steps at the captured graph sizes, and at larger sizes (1.5 x the last, then
+    doubling), form a non-decreasing curve: a staircase over the captured sizes, where a step runs
+    as the next captured one, and linear beyond. Each dummy step has 8,192 tokens of context per
+    request, whatever the traffic. A cost profile replaces the dummy steps (upstream:
+    `batches_to_profile`).
+
+    A dummy step of n tokens has ceil(n / (Kmax + 1)) requests.
+    """
+    kmax = capability.max_draft_tokens
+    captured = [size for size in capability.token_buckets if size <= _MOST_TOKENS]
+    sizes = sorted({*captured, *_past(captured[-1])}) if captured else list(_WITHOUT_GRAPHS)
+    graph_limit = captured[-1] if captured else 1
+    tokens = np.array(sizes, dtype=np.float64)
+    requests = np.ceil(tokens / (kmax + 1))
+    known, seconds = np.array(profile.tokens, dtype=np.float64), np.array(profile.seconds)
+    verify = np.interp(tokens, known, seconds)
+    slope = (seconds[-1] - seconds[-2]) / (known[-1] - known[-2])
+    verify += slope * np.maximum(tokens - known[-1], 0.0)
+    verify += profile.any_draft
+    verify += requests * (
+        profile.per_request
+        + profile.any_draft_per_request
+        + profile.per_context_token * PROFILED_CONTEXT
+    )
+    batches = np.unique(requests)
+    draft = kmax * (profile.draft_pass + profile.draft_pass_per_request * batches)
+    draft_limit = int(np.ceil(graph_limit / (kmax + 1)))
+    return (
+        CostCurve([int(size) for size in batches], draft.tolist(), draft_limit),
+        CostCurve(sizes, verify.tolist(), graph_limit),
+    )
+
+
+def _past(last: int) -> list[int]:
+    """Return the profiled sizes beyond the captured ones."""
+    sizes = [min(last + last // 2, _MOST_TOKENS)]
+    while last < _MOST_TOKENS:
+        last = min(2 * last, _MOST_TOKENS)
+        sizes.append(last)
+    return sizes
+
+
+REFIT_STEPS = 100
+_DAMPING = 50.0
+_RIDGE = 1e-3
+_FIRST = 0.5, -0.2
+
+
+class VllmAcceptanceEstimator:
+    """Acceptance of drafts, conditional on earlier drafts, from log-odds of max q.
+
+        p_ij = sigmoid(w x_ij + b_j),    x = logit(max q_ij), within +-40
+
+    Each step adds the judged drafts (accepted ones, and the first rejected one) to Newton
+    statistics at the coefficients of their prediction. Every 100 steps one Newton step with ridge
+    1e-3 follows, and the statistics are reset. A negative slope is discarded.
+
+    One slope w serves all positions. With n_j judged drafts at position j, the step of w is damped
+    by n / (n + 50), n = sum n_j, and the step of b_j, given w, by n_j / (n_j + 50). Initial values:
+    w = 0.5, b = -0.2.
+
+    Args:
+        positions: Kmax.
+
+    Attributes:
+        slope: [Kmax] w, equal at all positions.
+        intercept: [Kmax] b.
+    """
+
+    def __init__(self, positions: int) -> None:
+        slope, intercept = _FIRST
+        self.slope: FloatArray = np.full(positions, slope)
+        self.intercept: FloatArray = np.full(positions, intercept)
+        self._steps = 0
+        self._begin_round()
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return [B, Kmax] acceptance for log-odds [B, Kmax]; nan stays nan."""
+        return sigmoid(self.slope * features + self.intercept)
+
+    def learn(
+        self, features: FloatArray, predicted: FloatArray, verified: IntArray, accepted: IntArray
+    ) -> None:
+        """Add a step's judged drafts, and refit every 100 steps.
+
+        Args:
+            features: [B, Kmax] log-odds of the step's drafts, nan where unknown.
+            predicted: [B, Kmax] predictions from them.
+            verified: [B] drafts verified.
+            accepted: [B] accepted drafts.
+        """
+        seen, taken = observed(verified, accepted, features.shape[1])
+        seen &= ~np.isnan(features)
+        x = np.where(seen, features, 0.0)
+        weight = np.where(seen, predicted * (1.0 - predicted), 0.0)
+        residual = np.where(seen, taken - predicted, 0.0)
+        self._slope_information += (weight * x * x).sum(axis=0)
+        self._cross_information += (weight * x).sum(axis=0)
+        self._intercept_information += weight.sum(axis=0)
+        self._slope_gradient += (residual * x).sum(axis=0)
+        self._intercept_gradient += residual.sum(axis=0)
+        self._count += seen.sum(axis=0)
+        self._steps += 1
+        if self._steps >= REFIT_STEPS:
+            self._steps = 0
+            self._refit()
+            self._begin_round()
+
+    def _refit(self) -> None:
+        """Take a Newton step on (w, b_1..b_K); b is eliminated, as only w couples the others."""
+        diagonal = self._intercept_information + _RIDGE
+        cross, by_intercept = self._cross_information, self._intercept_gradient
+        gradient = self._slope_gradient.sum() - (cross * by_intercept / diagonal).sum()
+        curvature = self._slope_information.sum() + _RIDGE - (cross**2 / diagonal).sum()
+        total = self._count.sum()
+        change = gradient / curvature * (total / (total + _DAMPING))
+        if not np.isfinite(change) or self.slope[0] + change < 0.0:
+            change = 0.0
+        shift = (by_intercept - cross * change) / diagonal
+        shift *= self._count / (self._count + _DAMPING)
+        self.slope = self.slope + change
+        self.intercept = self.intercept + np.where(np.isfinite(shift), shift, 0.0)
+
+    def _begin_round(self) -> None:
+        positions = len(self.slope)
+        self._slope_information: FloatArray = np.zeros(positions)
+        self._intercept_information: FloatArray = np.zeros(positions)
+        self._cross_information: FloatArray = np.zeros(positions)
+        self._slope_gradient: FloatArray = np.zeros(positions)
+        self._intercept_gradient: FloatArray = np.zeros(positions)
+        self._count = np.zeros(positions)
 
 
 class VllmAdaptiveVerificationPolicy(BudgetedVerification):

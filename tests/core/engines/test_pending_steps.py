@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.engines.pending_steps import PendingSteps
+from adaptive_spec.engines.driver import PendingSteps
 
 
 def pending_of(*steps: int) -> PendingSteps[int]:

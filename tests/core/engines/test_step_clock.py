@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.engines.step_clock import MAX_GAP_SECONDS, StepClock
+from adaptive_spec.engines.driver import MAX_GAP_SECONDS, StepClock
 
 
 def test_steps_in_a_row_are_timed_between_completions() -> None:

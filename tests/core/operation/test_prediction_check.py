@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.operation.prediction_check import PredictionCheck
+from adaptive_spec.operation.status import PredictionCheck
 from adaptive_spec.step import Mode, SpecPlan, StepOutcome
 
 

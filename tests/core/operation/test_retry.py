@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from adaptive_spec.operation.retry import Retry
+from adaptive_spec.operation.output_file import Retry
 
 LOG = logging.getLogger("test")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.operation.history import COLUMNS
+from adaptive_spec.operation.status import COLUMNS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt install chromium")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adaptive_spec.operation.history import COLUMNS, History
+from adaptive_spec.operation.status import COLUMNS, History
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.operation.why import group, sentence
 from adaptive_spec.sim.engine.loop import Engine

@@ -75,4 +75,4 @@ def test_an_ended_request_leaves_nothing_behind() -> None:
     feed(model, 50, stay=0.85)
     model.forget(slots)
     assert not model.history.effects.of(slots).any()
-    assert not model.history.effects.information(slots).any()
+    assert not model.history.effects.evidence[slots].any()

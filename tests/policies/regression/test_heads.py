@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.regression.heads import HeadEvaluator
-from adaptive_spec.policies.regression.model_file import LogisticHead
+from adaptive_spec.policies.regression.model_file import HeadEvaluator, LogisticHead
 from tests.policies.regression.fake_models import feature
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
-from adaptive_spec.engines.step_clock import StepClock
+from adaptive_spec.engines.driver import StepClock
 
 FIXED, EACH = 0.007, 2e-5
 """Seconds of a batch of prompts, and of each of its tokens."""

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps
-from adaptive_spec.sim.acceptance.step_statistics import steps_of
 
 
 def data_of(*records: Sequence[int], depth: int = 8, name: str = "made up") -> AcceptanceData:

@@ -7,6 +7,11 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.acceptance.data import (
+    hazards,
+    mean_accepted,
+    steps_of,
+)
 from adaptive_spec.sim.acceptance.hazard import (
     HazardModel,
     RegimeChange,
@@ -16,11 +21,6 @@ from adaptive_spec.sim.acceptance.hazard import (
     stationary,
 )
 from adaptive_spec.sim.acceptance.models import model_names, shipped_model
-from adaptive_spec.sim.acceptance.step_statistics import (
-    hazards,
-    mean_accepted,
-    steps_of,
-)
 from benchmarks.hazard_fit.fit import between_request_variance
 
 from .fake_records import emitted_by_record, step_correlation

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptive_spec.sim.acceptance.data import mean_accepted, steps_of
 from adaptive_spec.sim.acceptance.hazard import HazardModel, constant_model, generate
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute, observed_hazards
 from adaptive_spec.sim.acceptance.per_position import read_per_position
-from adaptive_spec.sim.acceptance.step_statistics import mean_accepted, steps_of
 
 from .conftest import GSM8K, INSTRUCTCODER
 from .fake_records import data_of, recorded_at

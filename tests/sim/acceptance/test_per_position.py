@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.acceptance.data import mean_accepted
 from adaptive_spec.sim.acceptance.per_position import read_per_position
-from adaptive_spec.sim.acceptance.step_statistics import mean_accepted
 
 from .conftest import GSM8K, INSTRUCTCODER
 from .fake_records import emitted_by_record

@@ -12,8 +12,8 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace
+from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
-from adaptive_spec.sim.acceptance.step_statistics import steps_of
 from tests.sim.recorded_steps import step_row as step
 from tests.sim.recorded_steps import write_steps as write
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.records import record_file, record_names, shipped_record
-from adaptive_spec.sim.acceptance.step_statistics import steps_of
 
 KINDS = {"code", "prose", "json", "log", "random"}
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.acceptance.data import mean_accepted, steps_of
 from adaptive_spec.sim.acceptance.step_lists import heuristic_draft_lengths, read_step_lists
-from adaptive_spec.sim.acceptance.step_statistics import mean_accepted, steps_of
 
 from .fake_records import emitted_by_record
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptive_spec.sim.acceptance.step_statistics import (
+from adaptive_spec.sim.acceptance.data import (
     hazards,
     mean_accepted,
     steps_of,

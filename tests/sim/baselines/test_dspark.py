@@ -9,7 +9,7 @@ import pytest
 
 from adaptive_spec import Level
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.baselines.papers.temperature_scaling import TemperatureScaling
+from adaptive_spec.sim.baselines.papers.dspark import TemperatureScaling
 from adaptive_spec.sim.baselines.parts.drafts import log_odds, sigmoid
 
 from .baseline_support import (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.baselines.engines.tuned_table import tuned_table
+from adaptive_spec.sim.baselines.engines.batch_table import tuned_table
 from tests.sim.baselines.baseline_support import build_baseline
 from tests.sim.baselines.tiny_engine import TinyEngine
 

@@ -10,11 +10,12 @@ import pytest
 from adaptive_spec import Capability, Level
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.baselines.engines.vllm_acceptance_estimator import (
+from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import (
     REFIT_STEPS,
+    CostCurve,
     VllmAcceptanceEstimator,
+    profiled_curves,
 )
-from adaptive_spec.sim.baselines.engines.vllm_cost_tables import CostCurve, profiled_curves
 from adaptive_spec.sim.baselines.parts.drafts import log_odds, sigmoid
 from adaptive_spec.sim.baselines.parts.verification_budget import best_budget
 

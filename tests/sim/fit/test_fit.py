@@ -11,8 +11,7 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.regression.features import REQUEST_FEATURES
-from adaptive_spec.policies.regression.heads import HeadEvaluator
-from adaptive_spec.policies.regression.model_file import LogisticHead, default_model
+from adaptive_spec.policies.regression.model_file import HeadEvaluator, LogisticHead, default_model
 from adaptive_spec.sim.fit.calibration import (
     Calibration,
     calibration_by_position,

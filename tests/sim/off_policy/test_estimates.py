@@ -11,8 +11,8 @@ import pytest
 
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policy import build_policy
-from adaptive_spec.sim.off_policy.draws import DrawKind
 from adaptive_spec.sim.off_policy.evaluation import Evaluation, evaluate
+from adaptive_spec.sim.off_policy.logged_steps import DrawKind
 from adaptive_spec.sim.off_policy.step_model import StepModel
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.step import Level

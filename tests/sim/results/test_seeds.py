@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptive_spec.sim.results.result import Percentiles, Result
-from adaptive_spec.sim.results.seeds import best_static_ks, mean_and_spread
+from adaptive_spec.sim.results.result import Percentiles, Result, best_static_ks, mean_and_spread
 
 
 def run(throughput: float) -> Result:

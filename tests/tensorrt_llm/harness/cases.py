@@ -171,7 +171,7 @@ def _always_drafting(kmax: int) -> Any:
     """A drafter of upstream's kind: prompt look-up in every iteration."""
     from tensorrt_llm._torch.speculative.drafter import Drafter
 
-    from adaptive_spec.adapters.tensorrt_llm.lookup import SuffixIndex
+    from adaptive_spec.adapters.tensorrt_llm.host_decisions import SuffixIndex
 
     class Always(Drafter):  # type: ignore[misc]
         def prepare_draft_tokens(

@@ -15,14 +15,12 @@ import pytest
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.baselines.engines.vllm_acceptance_estimator import (
-    REFIT_STEPS,
-    VllmAcceptanceEstimator,
-)
 from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import (
+    REFIT_STEPS,
+    CostCurve,
+    VllmAcceptanceEstimator,
     VllmAdaptiveVerificationPolicy,
 )
-from adaptive_spec.sim.baselines.engines.vllm_cost_tables import CostCurve
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.sim.baselines.parts.verification_budget import BudgetOptions
 from adaptive_spec.step import StepContext
