@@ -26,7 +26,7 @@ Signal = list[list[float | None]]
 _PER_REQUEST = (
     *("k", "accepted", "emitted", "available", "possible", "contexts", "propensity", "planned_k"),
     *("temperature", "task", "tpot_target", "opted_out"),
-    *("confidence", "entropy", "late_confidence", "late_entropy"),
+    *("confidence", "entropy", "late_confidence"),
 )
 
 
@@ -62,7 +62,6 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     confidence: Signal | None = None
     entropy: Signal | None = None
     late_confidence: Signal | None = None
-    late_entropy: Signal | None = None
     capability: Capability | None = None
     kv_total_tokens: Count | None = None
     task_names: dict[str, str] | None = None

@@ -17,17 +17,12 @@ PREFIX = "model:"
 _CONSTANT = "constant"
 
 
-_BY_NAME = {
+SHIPPED = {
     model.name: model
     for model in msgspec.json.decode(
         Path(__file__).with_suffix(".json").read_bytes(), type=tuple[HazardModel, ...]
     )
 }
-
-
-def model_names() -> tuple[str, ...]:
-    """Names of the models that come with the package, but for ``constant:HAZARD``."""
-    return tuple(_BY_NAME)
 
 
 def shipped_model(name: str) -> HazardModel:
@@ -43,8 +38,8 @@ def shipped_model(name: str) -> HazardModel:
             raise DataError(
                 f"{PREFIX}{name}: give the hazard as a number, such as {PREFIX}{_CONSTANT}:0.8"
             ) from error
-    if name not in _BY_NAME:
+    if name not in SHIPPED:
         raise DataError(
-            f"{PREFIX}{name}: no such model; there are {', '.join(_BY_NAME)} and {_CONSTANT}:HAZARD"
+            f"{PREFIX}{name}: no such model; there are {', '.join(SHIPPED)} and {_CONSTANT}:HAZARD"
         )
-    return _BY_NAME[name]
+    return SHIPPED[name]

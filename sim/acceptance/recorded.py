@@ -81,7 +81,7 @@ def read_step_trace(
     if not recorded.verified.any():
         raise DataError(f"{source}: no step verified a draft; record one with speculation on")
     temperatures = np.array([_temperature(*steps[0]) for steps in by_request.values()])
-    data = _imputed(
+    data = imputed_data(
         recorded,
         source,
         "step trace",
@@ -185,7 +185,7 @@ def read_recorded_npz(
         offsets=np.concatenate([[0], np.cumsum(np.bincount(rows.request))]).astype(np.int64),
         confidence=rows.confidence.astype(np.float32),
     )
-    data = _imputed(
+    data = imputed_data(
         recorded,
         file,
         f"recorded steps, K = {draft_tokens}",
@@ -196,7 +196,7 @@ def read_recorded_npz(
     return data if rows.labels is None else replace(data, labels=rows.labels)
 
 
-def _imputed(
+def imputed_data(
     steps: RecordedSteps,
     source: Path,
     kind: str,
@@ -205,6 +205,7 @@ def _imputed(
     seed: int,
     temperature: float = 0.0,
 ) -> AcceptanceData:
+    """Acceptance at every position of recorded steps; `kind` says what they are, for people."""
     depth = min(int(steps.verified.max()), DEEPEST) if depth is None else depth
     imputed = impute(steps, depth, np.random.default_rng(seed))
     records = len(imputed.offsets) - 1

@@ -12,6 +12,7 @@ stopped earlier by itself. The data's `source` says which.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,9 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
-from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
+from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.imputation import RecordedSteps
+from adaptive_spec.sim.acceptance.recorded import imputed_data
 from adaptive_spec.sim.text_rows import read_rows
 from adaptive_spec.step import IntArray
 
@@ -77,18 +79,8 @@ def read_step_lists(
         emitted=np.concatenate(turns) + 1,
         offsets=np.concatenate([[0], np.cumsum([len(x) for x in turns])]).astype(np.int64),
     )
-    depth = min(int(steps.verified.max()), DEEPEST) if depth is None else depth
-    imputed = impute(steps, depth, np.random.default_rng(seed))
-    return AcceptanceData(
-        name=file.name.split(".")[0],
-        source=f"{file.name}: step lists, {how}; positions inside steps and "
-        f"beyond K imputed, {imputed.open_ends:.1%} of steps accepted all K",
-        accepted=imputed.accepted,
-        offsets=imputed.offsets,
-        prompt_tokens=np.zeros(len(turns), dtype=np.int64),
-        labels=tuple(labels),
-        depth=depth,
-    )
+    data = imputed_data(steps, file, f"step lists, {how}", depth=depth, seed=seed)
+    return replace(data, labels=tuple(labels))
 
 
 def heuristic_draft_lengths(accepted: IntArray) -> IntArray:

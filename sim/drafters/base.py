@@ -10,9 +10,10 @@ import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.hardware.base import Hardware
+from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
 
 
-class DraftCost(msgspec.Struct, frozen=True, kw_only=True):
+class DraftCost(MeasuredDraft, frozen=True, kw_only=True):
     """Seconds of drafting with B requests whose contexts sum to C, D deep.
 
         seconds(D >= 1) = proposal + proposal_per_request B
@@ -22,20 +23,10 @@ class DraftCost(msgspec.Struct, frozen=True, kw_only=True):
     (trees, blocks, heads).
 
     Attributes:
-        proposal: once per step that drafts.
-        proposal_per_request: the same, per request.
-        pass_: each sequential pass.
-        pass_per_request: each pass, per request.
-        pass_per_context_token: each pass, per token of context.
         fixed_passes: passes of every proposal, however deep it is asked for; None: as many
             as the depth.
     """
 
-    proposal: float = 0.0
-    proposal_per_request: float = 0.0
-    pass_: float = 0.0
-    pass_per_request: float = 0.0
-    pass_per_context_token: float = 0.0
     fixed_passes: int | None = None
 
     def seconds(self, depth: int, batch_size: int, context_tokens: int) -> float:

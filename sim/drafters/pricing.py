@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import msgspec
+
 from adaptive_spec.sim.drafters.base import DraftCost
 from adaptive_spec.sim.hardware.base import Hardware
 
@@ -69,14 +71,7 @@ def measured_cost(
     measured = hardware.measured_draft(name)
     if measured is None:
         return None
-    return DraftCost(
-        proposal=measured.proposal,
-        proposal_per_request=measured.proposal_per_request,
-        pass_=measured.pass_,
-        pass_per_request=measured.pass_per_request,
-        pass_per_context_token=measured.pass_per_context_token,
-        fixed_passes=fixed_passes,
-    )
+    return DraftCost(**msgspec.structs.asdict(measured), fixed_passes=fixed_passes)
 
 
 def draft_cost(

@@ -22,7 +22,6 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
         bf16_flops: dense bf16 peak with fp32 accumulation, operations per second.
         fp8_flops: the same for fp8; 0 where there is none.
         memory_bytes: device memory.
-        cache_bytes: last-level cache.
         link_bandwidth: to the other GPUs, bytes per second in one direction.
         link_seconds: latency of an all-reduce of a few kilobytes.
         link_efficiency: share of `link_bandwidth` that a large all-reduce reaches.
@@ -45,7 +44,6 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     bf16_flops: float
     fp8_flops: float = 0.0
     memory_bytes: float
-    cache_bytes: float
     link_bandwidth: float
     link_seconds: float = 12e-6
     link_efficiency: float = 0.5

@@ -268,7 +268,6 @@ def _sent(tenant: Tenant, request: Request) -> Request:
     return msgspec.structs.replace(
         request,
         id=f"{tenant.name}/{request.id}",
-        tenant=tenant.name,
         task=task,
         record=request.record if task == request.task else ANY_RECORD,
         tpot_target=request.tpot_target if target is None else target / 1e3,

@@ -83,7 +83,7 @@ class Tenant(_Lengths, frozen=True, kw_only=True):
     """One of several tenants that share the server. What is None is left as the load has it.
 
     Attributes:
-        name: unique; becomes the requests' tenant, and the beginning of their ids.
+        name: unique; the beginning of its requests' ids.
         load: when its requests come, and how long they are.
         task: label of its requests. One that followed a record of another label follows any
             record with this label.

@@ -27,7 +27,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         record: which record of the acceptance data it follows; `ANY_RECORD` lets the seed
             choose one, among those with its task label if there are any.
         task: label of requests that are alike, or "".
-        tenant: who sent it, or "".
         temperature: sampling temperature; None: that of the target its record was made with.
         tpot_target: seconds per output token asked for; inf if none.
     """
@@ -38,7 +37,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     record: int = ANY_RECORD
     task: str = ""
-    tenant: str = ""
     temperature: float | None = None
     tpot_target: float = math.inf
 

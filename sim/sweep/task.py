@@ -15,7 +15,24 @@ from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.sim.sweep.cells import CellName
 
 
-class Task(msgspec.Struct, frozen=True):
+class _OfCell(msgspec.Struct, frozen=True):
+    """What belongs to a cell and a policy; `policy` is None for the oracles."""
+
+    cell: CellName
+    policy: str | None
+
+    @property
+    def key(self) -> RunKey:
+        """Identifies it within the sweep."""
+        return self.cell, self.policy
+
+    @property
+    def text(self) -> str:
+        """Name in messages."""
+        return f"{self.cell.text} / {self.policy or 'oracles'}"
+
+
+class Task(_OfCell, frozen=True):
     """One run of a sweep.
 
     Attributes:
@@ -28,46 +45,23 @@ class Task(msgspec.Struct, frozen=True):
         foresight: the oracles include it.
     """
 
-    cell: CellName
-    policy: str | None
     choice: str
     scenario: Scenario
     timeline_pieces: int
     kernel: Literal["auto", "numpy", "numba"]
     foresight: bool = True
 
-    @property
-    def key(self) -> RunKey:
-        """Identifies it within the sweep."""
-        return self.cell, self.policy
-
-    @property
-    def text(self) -> str:
-        """Name of the task in messages."""
-        return f"{self.cell.text} / {self.policy or 'oracles'}"
-
 
 RunKey = tuple[CellName, str | None]
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Outcome(_OfCell, frozen=True, kw_only=True, omit_defaults=True):
     """Outcome of a task: a result, oracles, or one line that says what went wrong."""
 
-    cell: CellName
     policy: str | None = None
     result: Result | None = None
     oracles: Oracles | None = None
     error: str | None = None
-
-    @property
-    def key(self) -> RunKey:
-        """Key of the task."""
-        return self.cell, self.policy
-
-    @property
-    def text(self) -> str:
-        """Name of the task in messages."""
-        return f"{self.cell.text} / {self.policy or 'oracles'}"
 
 
 def execute(task: Task) -> Outcome:

@@ -12,7 +12,7 @@ from harness.record import Record, check_labels
 from harness.traffic import Traffic
 from simulated_ranks import run_ranks
 
-from adaptive_spec.adapters.tensorrt_llm import capability, ladder, requests, rules, steps
+from adaptive_spec.adapters.tensorrt_llm import capability, context, ladder, rules, steps
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
 from adaptive_spec.engines.driver import PendingSteps
@@ -102,9 +102,8 @@ def test_dummies_taken_for_requests(
     trt = import_stand_in()
     run_ranks(trt, [1, 2], iterations=100, attention_dp=True)
     assert all("0" not in context.request_ids for context, _ in record.planned.values())
-    for module in (steps, requests):
+    for module in (steps, context):
         monkeypatch.setattr(module, "is_real", lambda request: True)
-    monkeypatch.setattr("adaptive_spec.adapters.tensorrt_llm.context.is_real", lambda request: True)
     run_ranks(trt, [1, 2], iterations=100, attention_dp=True)
     assert any("0" in context.request_ids for context, _ in record.planned.values())
 

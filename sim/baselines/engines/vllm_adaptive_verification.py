@@ -235,8 +235,8 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         """Build estimator and cost tables."""
         super().begin(capability)
         self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens)
-        if self._profile is not None:
-            self._tables = profiled_curves(self._profile, capability)
+        if self._times.profile is not None:
+            self._tables = profiled_curves(self._times.profile, capability)
 
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """Return the estimator's acceptance."""

@@ -31,7 +31,7 @@ class StartUpProfile:
 
     def __init__(self, path: str | None) -> None:
         load_kernels()
-        self._profile = None if path is None else load_profile(path)
+        self.profile = None if path is None else load_profile(path)
         self._capability: Capability | None = None
         self._cost: CostModel | None = None
         self._untimed = UntimedDepths(_ATTEMPTS)
@@ -40,23 +40,27 @@ class StartUpProfile:
         """Set the engine's capability before the first plan. Further calls do nothing."""
         if self._capability is None:
             self._capability = capability
-            self._cost = CostModel(capability, self._profile)
+            self._cost = CostModel(capability, self.profile)
 
     @property
     def ready(self) -> bool:
         """Whether the model can predict step times."""
         return self._cost is not None and self._cost.ready
 
-    def unmeasured(self, context: StepContext) -> int | None:
+    def unmeasured(self, context: StepContext, room: float = _ROOM) -> int | None:
         """Return the next K to run to measure this load; None if its step times are known.
 
         Returns None in steps with prompts, which would measure the prompts.
+
+        Args:
+            context: of the step.
+            room: least fraction of requests with room for a K that is tried.
         """
-        if self._cost is None or self._profile is not None:
+        if self._cost is None or self.profile is not None:
             return None
         if context.batch_size == 0 or context.prefill_tokens:
             return None
-        least = _ROOM * context.batch_size
+        least = room * context.batch_size
 
         def has_room(k: int) -> bool:
             return bool(np.count_nonzero(context.draft_possible >= k) >= least)
@@ -82,6 +86,16 @@ class StartUpProfile:
         if off_without_drafter:
             draft[0] = 0.0
         seconds: FloatArray = verify + draft
+        return seconds
+
+    def full_draft_seconds(self, context: StepContext) -> FloatArray:
+        """Return [B * Kmax + 1] non-decreasing seconds by verified drafts, drafting to Kmax."""
+        assert self._cost is not None
+        verify = self._cost.verify_seconds(
+            context.batch_size, int(context.context_tokens.sum()), context.prefill_tokens
+        )
+        drafting = self._cost.draft_seconds(context.batch_size)[-1]
+        seconds: FloatArray = np.maximum.accumulate(verify) + drafting
         return seconds
 
     def ragged_seconds(

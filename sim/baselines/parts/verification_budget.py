@@ -14,17 +14,14 @@ runs, because the originals need the signal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import SlotArray, floats
-from adaptive_spec.policies.kernels import load_kernels
-from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
-from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
+from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
@@ -37,7 +34,6 @@ from adaptive_spec.step import (
 )
 
 _MEASURING_PERIOD = 4
-_MEASURING_ATTEMPTS = 12
 
 
 class BudgetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,14 +56,12 @@ class BudgetedVerification(StatelessPolicy, ABC):
     """Age of the budget's confidences (rounds)."""
 
     def __init__(self, profile: str | None) -> None:
-        load_kernels()
-        self._profile: CostProfile | None = None if profile is None else load_profile(Path(profile))
+        self._times = StartUpProfile(profile)
         self._capability: Capability | None = None
-        self._untimed = UntimedDepths(_MEASURING_ATTEMPTS)
 
     def begin(self, capability: Capability) -> None:
         """Prepare for the engine; called once, before the first decision with confidences."""
-        self._cost = CostModel(capability, self._profile)
+        self._times.start(capability)
         kmax = capability.max_draft_tokens
         # New requests are expected to accept all drafts.
         self._old: list[SlotArray[np.float64]] = [floats(1.0, kmax) for _ in range(self.lag)]
@@ -81,12 +75,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
 
     def seconds(self, context: StepContext) -> FloatArray:
         """Return [B * Kmax + 1] non-decreasing step times by verified drafts, with drafting."""
-        batch = context.batch_size
-        verify = self._cost.verify_seconds(
-            batch, int(context.context_tokens.sum()), context.prefill_tokens
-        )
-        seconds: FloatArray = np.maximum.accumulate(verify) + self._cost.draft_seconds(batch)[-1]
-        return seconds
+        return self._times.full_draft_seconds(context)
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan the number of drafts by old confidences, and their choice by live ones."""
@@ -104,8 +93,10 @@ class BudgetedVerification(StatelessPolicy, ABC):
         """Return [B] the drafts to verify, and the reason."""
         available = context.draft_available
         old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
-        measured = self._measuring(context)
-        if not self._cost.ready:
+        measured = None
+        if context.step % _MEASURING_PERIOD == 0:
+            measured = self._times.unmeasured(context, room=0.0)
+        if not self._times.ready:
             return available, "no step measured yet"
         if measured is not None:
             return np.minimum(available, measured), "measuring"
@@ -121,7 +112,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
     def observe(self, step: FinishedStep) -> None:
         """Learn the step's duration and accepted drafts."""
         if self._capability is not None:
-            self._cost.learn(step.outcome)
+            self._times.learn(step.outcome)
             self.learn(step)
 
     def forget(self, slots: IntArray) -> None:
@@ -155,14 +146,6 @@ class BudgetedVerification(StatelessPolicy, ABC):
             live, older = array[slots], live
             array[slots] = older
         return live
-
-    def _measuring(self, context: StepContext) -> int | None:
-        """Return a K whose step time is not known; replaces profiling at start-up."""
-        if self._profile is not None or not context.batch_size or context.step % _MEASURING_PERIOD:
-            return None
-        if context.prefill_tokens:  # such a step would measure its prompts
-            return None
-        return self._untimed.offer(self._cost, context)
 
 
 def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:

@@ -20,7 +20,7 @@ from adaptive_spec.sim.acceptance.hazard import (
     load_hazard_model,
     stationary,
 )
-from adaptive_spec.sim.acceptance.models import model_names, shipped_model
+from adaptive_spec.sim.acceptance.models import SHIPPED, shipped_model
 from benchmarks.hazard_fit.fit import between_request_variance
 
 from .fake_records import emitted_by_record, step_correlation
@@ -63,14 +63,14 @@ def test_a_constant_hazard_outside_nought_to_one_is_refused(hazard):
         constant_model(hazard)
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_models_are_correlated_from_step_to_step(name):
     made = generate(shipped_model(name), depth=8, seed=0)
     found = step_correlation(made, 1)
     assert found.after_all > found.after_none + 0.01
 
 
-@pytest.mark.parametrize("name", [*model_names(), "constant:0.4"])
+@pytest.mark.parametrize("name", [*SHIPPED, "constant:0.4"])
 def test_a_replay_of_a_model_emits_every_token_at_any_k(name):
     made = generate(shipped_model(name), depth=8, seed=0, records=60)
     for k in (0, 1, 8):

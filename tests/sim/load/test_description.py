@@ -78,8 +78,8 @@ def test_described_tenants_have_loads_lengths_tasks_and_targets(acceptance, tmp_
     )
     load = parse_load(text, acceptance, seed=0)
     requests = taken(load)
-    chat = [each for each in requests if each.tenant == "chat"]
-    batch = [each for each in requests if each.tenant == "batch"]
+    chat = [each for each in requests if each.id.startswith("chat/")]
+    batch = [each for each in requests if each.id.startswith("batch/")]
 
     assert isinstance(load, TenantMix)
     assert len(batch) == 2

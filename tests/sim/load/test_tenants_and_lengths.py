@@ -52,7 +52,7 @@ def test_a_tenant_sets_name_task_target_and_temperature():
     mix = TenantMix([named("chat", at([0.0]), task="prose", tpot_ms=50, temperature=0.9)])
     request = mix.take()
 
-    assert (request.id, request.tenant, request.task) == ("chat/0", "chat", "prose")
+    assert (request.id, request.task) == ("chat/0", "prose")
     assert (request.tpot_target, request.temperature) == (0.05, 0.9)
 
 
@@ -77,7 +77,7 @@ def test_open_and_closed_tenants_share_a_server_and_mixes_nest(acceptance):
     mix = TenantMix([named("outer", inner)])
     assert mix.closed
     first = mix.take()
-    assert (first.id, first.tenant) == ("outer/closed/0", "outer")
+    assert first.id == "outer/closed/0"
 
     assert mix.take().arrival == 1.0
     mix.finished(first, 1.5)
