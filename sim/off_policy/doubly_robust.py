@@ -21,10 +21,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.sim.off_policy.intervals import Linearised, ratio
+from adaptive_spec.sim.off_policy.intervals import Estimate, Linearised, ratio
 from adaptive_spec.sim.off_policy.logged_steps import DrawKind
 from adaptive_spec.sim.off_policy.step_model import StepTimeRegression
 from adaptive_spec.step import FloatArray, IntArray
+
+_FEWEST_SAMPLES = 30.0
+_FEWEST_BLOCKS = 5.0
+"""Effective number of blocks by weight."""
+_LEAST_SUPPORT = 0.95
 
 
 class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,75 +58,110 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
     second_error: float
 
 
-class Estimates(NamedTuple):
-    """Tokens per second of one policy on the recorded steps.
+class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
+    """Value of a policy on the recorded steps. Estimates are tokens per second.
 
     Attributes:
-        logged: of the policy that ran, linearised in the same way.
+        policy: as it was asked for.
         doubly_robust: None where no recorded decision is the policy's.
-        model: predictions without any correction.
-        support: mean weight; 1 if the log could have run all that the policy would.
-        samples: effective number of weighted requests, or of steps where one K was drawn (Kish).
-        by_block: effective number of blocks by weight; few if a few draws carry the estimate.
+        gain: doubly robust over what ran, from the same steps.
+        model: predicted, without any correction by weights.
+        support: mean weight, about the share of the policy's decisions that the log could have
+            run: 1 if all.
+        effective_samples: independent samples that the weighted ones are worth (Kish): requests, or
+            steps where one K was drawn.
         matched: share of requests and steps that ran the policy's K.
+        wants_deeper: share of steps at whose end it wanted deeper drafts than were made; what
+            those would have brought is not in the trace.
+        problem: why the weighted estimates cannot be relied on; empty if they can.
     """
 
-    logged: Linearised
-    doubly_robust: Linearised | None
-    model: Linearised
-    support: Linearised
-    samples: float
-    by_block: float
+    policy: str
+    doubly_robust: Estimate | None
+    gain: Estimate | None
+    model: Estimate
+    support: Estimate
+    effective_samples: float
     matched: float
+    wants_deeper: float
+    problem: str = ""
 
 
-def estimate(
-    terms: list[StepTerms],
-    shifts: FloatArray,
-    time: StepTimeRegression,
-    kind: DrawKind,
-    block: IntArray,
-) -> Estimates:
-    """The estimates of one policy.
+class Estimator(NamedTuple):
+    """What the estimates of all policies on a trace share.
 
-    Args:
-        terms: one per step.
-        shifts: [steps, F] how the features of step time would have differed: with the policy's K
-            and depth (request), or its depth (batch).
-        time: the fitted step times.
+    Attributes:
         kind: what was drawn.
+        time: the fitted step times.
         block: [steps] number of each step's block.
+        confidence: of the intervals.
     """
-    table = np.array([msgspec.structs.astuple(term) for term in terms], dtype=np.float64)
-    column: dict[str, FloatArray] = dict(zip(StepTerms.__struct_fields__, table.T, strict=True))
-    prompts = time.prompt_seconds(column["prefill_tokens"])
-    prompts_by_token = ratio(prompts, column["tokens"])
-    measured, predicted = column["seconds"] - prompts, column["model_seconds"] - prompts
 
-    def rate(tokens: FloatArray, seconds: FloatArray, unsure: float = 0.0) -> Linearised:
-        return ratio(tokens, seconds, unsure).with_added(prompts_by_token)
+    kind: DrawKind
+    time: StepTimeRegression
+    block: IntArray
+    confidence: float
 
-    robust = None
-    weights, squares = column["weights"], column["squares"]
-    per_draw = 1.0 if kind is DrawKind.REQUEST else column["requests"]
-    if column["matched"].any():
-        if kind is DrawKind.REQUEST:
-            seconds = measured + shifts @ time.coefficients()
-        else:
-            seconds = predicted + weights / column["requests"] * column["second_error"]
-        total = shifts.sum(axis=0)
-        unsure = max(float(total @ time.covariance() @ total), 0.0)
-        robust = rate(column["model_tokens"] + column["weighted_errors"], seconds, unsure)
-    by_block: FloatArray = np.bincount(block, weights=weights).astype(np.float64)
-    return Estimates(
-        logged=rate(column["tokens"], measured),
-        doubly_robust=robust,
-        model=rate(column["model_tokens"], predicted),
-        support=ratio(weights, column["requests"]),
-        samples=_effective(weights / per_draw, float((squares / per_draw).sum())),
-        by_block=_effective(by_block, float(by_block @ by_block)),
-        matched=float(column["matched"].sum() / column["requests"].sum()),
-    )
+    def value(
+        self, policy: str, terms: list[StepTerms], shifts: FloatArray, wants_deeper: float
+    ) -> PolicyValue:
+        """Return the estimates of one policy.
+
+        Args:
+            policy: its name.
+            terms: one per step.
+            shifts: [steps, F] how the features of step time would have differed: with the policy's
+                K and depth (request), or its depth (batch).
+            wants_deeper: see `PolicyValue`.
+        """
+        table = np.array([msgspec.structs.astuple(term) for term in terms], dtype=np.float64)
+        column: dict[str, FloatArray] = dict(zip(StepTerms.__struct_fields__, table.T, strict=True))
+        prompts = self.time.prompt_seconds(column["prefill_tokens"])
+        prompts_by_token = ratio(prompts, column["tokens"])
+        measured, predicted = column["seconds"] - prompts, column["model_seconds"] - prompts
+
+        def rate(tokens: FloatArray, seconds: FloatArray, unsure: float = 0.0) -> Linearised:
+            return ratio(tokens, seconds, unsure).with_added(prompts_by_token)
+
+        robust = gain = None
+        weights, squares = column["weights"], column["squares"]
+        per_draw = 1.0 if self.kind is DrawKind.REQUEST else column["requests"]
+        if column["matched"].any():
+            if self.kind is DrawKind.REQUEST:
+                seconds = measured + shifts @ self.time.coefficients()
+            else:
+                seconds = predicted + weights / column["requests"] * column["second_error"]
+            total = shifts.sum(axis=0)
+            unsure = max(float(total @ self.time.covariance() @ total), 0.0)
+            found = rate(column["model_tokens"] + column["weighted_errors"], seconds, unsure)
+            robust = self._interval(found)
+            gain = self._interval(found.over(rate(column["tokens"], measured)))
+        support = self._interval(ratio(weights, column["requests"]))
+        samples = _effective(weights / per_draw, float((squares / per_draw).sum()))
+        by_block: FloatArray = np.bincount(self.block, weights=weights).astype(np.float64)
+        problem = ""
+        if robust is None:
+            problem = "no recorded decision is one it would have made"
+        elif support.high < _LEAST_SUPPORT:
+            problem = f"only {support.value:.0%} of its decisions had a chance to be recorded"
+        elif samples < _FEWEST_SAMPLES:
+            problem = f"the matching decisions are worth {samples:.0f} samples: record for longer"
+        elif _effective(by_block, float(by_block @ by_block)) < _FEWEST_BLOCKS:
+            problem = "a few unlikely decisions carry the estimate: record with more even odds of K"
+        return PolicyValue(
+            policy=policy,
+            doubly_robust=robust,
+            gain=gain,
+            model=self._interval(rate(column["model_tokens"], predicted)),
+            support=support,
+            effective_samples=samples,
+            matched=float(column["matched"].sum() / column["requests"].sum()),
+            wants_deeper=wants_deeper,
+            problem=problem,
+        )
+
+    def _interval(self, estimated: Linearised) -> Estimate:
+        return estimated.interval(self.block, self.confidence)
 
 
 def _effective(weights: FloatArray, squares: float) -> float:

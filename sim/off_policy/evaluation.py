@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,8 +12,8 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError, PolicyError
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.off_policy.doubly_robust import Estimates, StepTerms, estimate
-from adaptive_spec.sim.off_policy.intervals import Estimate, Linearised, block_of_step, ratio
+from adaptive_spec.sim.off_policy.doubly_robust import Estimator, PolicyValue, StepTerms
+from adaptive_spec.sim.off_policy.intervals import Estimate, block_of_step, ratio
 from adaptive_spec.sim.off_policy.logged_steps import (
     DrawKind,
     LoggedStep,
@@ -22,42 +21,11 @@ from adaptive_spec.sim.off_policy.logged_steps import (
     context_before_draw,
     kind_of_draw,
 )
-from adaptive_spec.sim.off_policy.step_model import StepModel, StepTimeRegression, expected_tokens
+from adaptive_spec.sim.off_policy.step_model import StepModel, expected_tokens
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.step import FloatArray, IntArray, SpecPlan
 
 _FEWEST_STEPS = 60
-_FEWEST_SAMPLES = 30.0
-_FEWEST_BLOCKS = 5.0
-_LEAST_SUPPORT = 0.95
-
-
-class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
-    """Value of a policy on the recorded steps. Estimates are tokens per second.
-
-    Attributes:
-        policy: as it was asked for.
-        doubly_robust: see `doubly_robust`; None where nothing matched.
-        gain: doubly robust over what ran, from the same steps.
-        model: predicted, without any correction by weights.
-        support: mean weight, about the share of the policy's decisions that the log could have
-            run: 1 if all.
-        effective_samples: independent samples that the weighted ones are worth.
-        matched: share of requests and steps that ran the policy's K.
-        wants_deeper: share of steps at whose end it wanted deeper drafts than were made; what
-            those would have brought is not in the trace.
-        problem: why the weighted estimates cannot be relied on; empty if they can.
-    """
-
-    policy: str
-    doubly_robust: Estimate | None
-    gain: Estimate | None
-    model: Estimate
-    support: Estimate
-    effective_samples: float
-    matched: float
-    wants_deeper: float
-    problem: str = ""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,14 +96,14 @@ def evaluate(
     tokens, seconds = np.array(ran, dtype=np.float64).T
     recorded = ratio(tokens, seconds).interval
     block = block_of_step(len(ran), present / logged.requests * len(ran) / logged.length)
-    summary = _Summary(kind, block, confidence)
+    estimator = Estimator(kind, model.time, block, confidence)
     return Evaluation(
         steps=logged.length,
         used=len(ran),
         draw=kind,
         blocks=int(block[-1]) + 1,
         logged=recorded(block, confidence),
-        policies=[summary.value(policy, model.time) for policy in replayed],
+        policies=[policy.value(estimator) for policy in replayed],
     )
 
 
@@ -152,46 +120,6 @@ def _is_usable(step: LoggedStep) -> bool:
     if step.propensity is None or not (0.0 < step.outcome.seconds < 60.0):
         return False
     return not bool(np.isnan(step.propensity).any())
-
-
-class _Summary(NamedTuple):
-    """Settings that the estimates of all policies on a trace share."""
-
-    kind: DrawKind
-    block: IntArray
-    confidence: float
-
-    def value(self, policy: Replayed, time: StepTimeRegression) -> PolicyValue:
-        """Return the estimates of a policy from its terms."""
-        found = estimate(policy.terms, np.array(policy.shifts), time, self.kind, self.block)
-        robust = found.doubly_robust
-        support = self._interval(found.support)
-        return PolicyValue(
-            policy=policy.name,
-            doubly_robust=None if robust is None else self._interval(robust),
-            gain=None if robust is None else self._interval(robust.over(found.logged)),
-            model=self._interval(found.model),
-            support=support,
-            effective_samples=found.samples,
-            matched=found.matched,
-            wants_deeper=policy.deeper / len(policy.terms),
-            problem=_problem(found, support),
-        )
-
-    def _interval(self, estimated: Linearised) -> Estimate:
-        return estimated.interval(self.block, self.confidence)
-
-
-def _problem(found: Estimates, support: Estimate) -> str:
-    if found.doubly_robust is None:
-        return "no recorded decision is one it would have made"
-    if support.high < _LEAST_SUPPORT:
-        return f"only {support.value:.0%} of its decisions had a chance to be recorded"
-    if found.samples < _FEWEST_SAMPLES:
-        return f"the matching decisions are worth {found.samples:.0f} samples: record for longer"
-    if found.by_block < _FEWEST_BLOCKS:
-        return "a few unlikely decisions carry the estimate: record with more even odds of K"
-    return ""
 
 
 class Replayed:
@@ -229,6 +157,11 @@ class Replayed:
             raise PolicyError(f"policy {self.name!r} at step {context.step} of the trace: {fault}")
         if counts:
             self.terms.append(self._compared(step, plan, model, survival))
+
+    def value(self, estimator: Estimator) -> PolicyValue:
+        """Return the policy's value over the steps that counted."""
+        deeper = self.deeper / len(self.terms)
+        return estimator.value(self.name, self.terms, np.array(self.shifts), deeper)
 
     def _compared(
         self, step: LoggedStep, plan: SpecPlan, model: StepModel, survival: FloatArray
