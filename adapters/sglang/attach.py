@@ -18,9 +18,8 @@ from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.engines.support import Support, start_line
+from adaptive_spec.engines.support import Support, controller_for, start_line
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.operation.output_file import unwritable
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -114,26 +113,17 @@ def _build(
 
     Raises PolicyError or ConfigError, one line, if the policy cannot be built.
     """
-    config = settings.config
-    if support.shadow:
-        config = msgspec.structs.replace(config, mode="shadow")
     tap = controller = None
     if agreement.decides and support.capability is not None:
         tap = _confidence(scheduler, settings, source.features)
-        controller = Controller.from_config(
-            config,
-            support.capability,
-            only_watch=", ".join(support.shadow),
-            missing=source.missing,
-            logger=LOG,
-        )
+        controller = controller_for(support, settings.config, LOG, missing=source.missing)
     driver = StepDriver(
         scheduler,
         params,
         agreement,
         controller,
         dwell=settings.dwell,
-        watching=config.mode != "on",
+        watching=settings.config.mode != "on" or bool(support.shadow),
         only_watch=", ".join(support.shadow),
         confidence=tap,
         thinks=facts.PLANNING_AHEAD in source.features
@@ -144,11 +134,8 @@ def _build(
         attached.metrics = _metrics(scheduler, controller)
         attached.start_line = start_line(
             support,
-            controller.capability,
-            mode=controller.mode,
-            policy=controller.policy.name,
+            controller,
             details=(f"ranks={agreement.size}", f"dwell={settings.dwell}", f"hooks={hooks}"),
-            remarks=unwritable(controller.config),
         )
     return attached
 

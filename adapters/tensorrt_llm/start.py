@@ -7,15 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.capability import detect
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch
-from adaptive_spec.controller.controller import Controller
-from adaptive_spec.engines.support import start_line
-from adaptive_spec.operation.output_file import unwritable
+from adaptive_spec.engines.support import controller_for, start_line
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
 
@@ -42,10 +38,7 @@ def attach(
         if agreement.speaks:
             LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
         return None
-    config = switch.config
-    if support.shadow:
-        config = msgspec.structs.replace(config, mode="shadow")
-    controller = Controller.from_config(config, support.capability, logger=LOG)
+    controller = controller_for(support, switch.config, LOG)
     if agreement.speaks:
         remarks = ["source-checked, never executed by us on a GPU"]
         largest = int(executor.max_batch_size)
@@ -55,17 +48,12 @@ def attach(
                 f"K = 0 in batches of {zero} and more, as configured (draft_len_schedule, "
                 "max_concurrency)"
             )
-        if config.control_file:
+        if switch.config.control_file:
             remarks.append("`control_file` is not read with TensorRT-LLM")
         LOG.info(
             "%s",
             start_line(
-                support,
-                support.capability,
-                mode=controller.mode,
-                policy=controller.policy.name,
-                details=[f"ranks={agreement.describe()}"],
-                remarks=(*remarks, *unwritable(controller.config)),
+                support, controller, details=[f"ranks={agreement.describe()}"], remarks=remarks
             ),
         )
     driver = StepDriver(

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import (
     Support,
@@ -24,8 +22,6 @@ from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import support
-from adaptive_spec.operation.output_file import unwritable
-from adaptive_spec.step import Capability
 
 ATTRIBUTE = "adaptive_spec"
 """Name under which the gate leaves our configuration on `SchedulerConfig`."""
@@ -113,18 +109,12 @@ def attach(scheduler: Any) -> StepDriver:
     config: Config = getattr(vllm_config.scheduler_config, ATTRIBUTE)
     graph_ladder.give_back_schedule(scheduler)
     found = detect(vllm_config)
-    assert found.capability is not None, found.inert
-    effective = msgspec.structs.replace(config, mode="shadow") if found.shadow else config
-    controller = Controller.from_config(
-        effective,
-        found.capability,
-        only_watch=", ".join(found.shadow),
-        missing=found.missing,
-        identity=_identity(vllm_config, found.capability),
-        logger=LOG,
+    identity = _identity(vllm_config, found)
+    controller = support.controller_for(
+        found, config, LOG, missing=found.missing, identity=identity
     )
     control.install()
-    if found.capability.cold_off:
+    if controller.capability.cold_off:
         drafter_state.install()
     lookup, second_source = _second_source(vllm_config, controller, found)
     advice = advice_on_kmax(vllm_config, found)
@@ -156,10 +146,10 @@ def _second_source(
         return None, f"no ({error})"
 
 
-def _identity(vllm_config: Any, capability: Capability) -> dict[str, str] | None:
+def _identity(vllm_config: Any, found: Support) -> dict[str, str] | None:
     """Return the server and model that learned state belongs to; None if vLLM hides them."""
     try:
-        return identity_of(vllm_config, capability)
+        return identity_of(vllm_config, found.capability)
     except Exception as error:
         LOG.warning("adaptive_spec: no identity: %s: %s", type(error).__name__, error)
         return None
@@ -171,13 +161,11 @@ def start_line(
     """Return the start line: what is steered, how, and what a larger Kmax would give."""
     return support.start_line(
         found,
-        controller.capability,
-        mode=controller.mode,
-        policy=controller.policy.name,
+        controller,
         details=(
             f"runner={found.runner}",
             f"graphs={found.graphs}",
             *([f"second_source={second_source}"] if second_source else []),
         ),
-        remarks=(*([advice] if advice else []), *unwritable(controller.config)),
+        remarks=[advice] if advice else [],
     )

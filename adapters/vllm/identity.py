@@ -10,7 +10,7 @@ import adaptive_spec
 from adaptive_spec.step import Capability
 
 
-def identity_of(vllm_config: Any, capability: Capability) -> dict[str, str]:
+def identity_of(vllm_config: Any, capability: Capability | None) -> dict[str, str]:
     """Names and values, for `adaptive_spec.operation.saved_state`. Read in EngineCore."""
     import vllm
     from vllm.platforms import current_platform

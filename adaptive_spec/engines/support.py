@@ -1,11 +1,15 @@
-"""Control that an engine's configuration allows, and the line about it at start-up."""
+"""Control that an engine's configuration allows, the controller for it, and the start line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from adaptive_spec.config import Config
+from adaptive_spec.controller.controller import Controller
+from adaptive_spec.operation.output_file import unwritable
 from adaptive_spec.step import Capability
 
 
@@ -29,12 +33,42 @@ class Support(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+def controller_for(
+    support: Support,
+    config: Config,
+    logger: logging.Logger,
+    *,
+    missing: Mapping[str, str] | None = None,
+    identity: Mapping[str, str] | None = None,
+) -> Controller:
+    """Build the controller that a configuration asks for, as far as the engine's setup allows.
+
+    Args:
+        support: has a capability; what it says of shadow mode overrides the configuration.
+        config: of the operator.
+        logger: of the engine.
+        missing: see `Controller`.
+        identity: see `Controller`.
+
+    Raises PolicyError or ConfigError, one line, for the operator.
+    """
+    assert support.capability is not None, support.inert
+    if support.shadow:
+        config = msgspec.structs.replace(config, mode="shadow")
+    return Controller.from_config(
+        config,
+        support.capability,
+        only_watch=", ".join(support.shadow),
+        missing=missing,
+        identity=identity,
+        logger=logger,
+    )
+
+
 def start_line(
     support: Support,
-    capability: Capability,
+    controller: Controller,
     *,
-    mode: str,
-    policy: str,
     details: Iterable[str],
     remarks: Iterable[str] = (),
 ) -> str:
@@ -42,15 +76,14 @@ def start_line(
 
     Args:
         support: control that the configuration allows.
-        capability: control options that the controller uses.
-        mode: ``on`` or ``shadow``.
-        policy: name of the policy.
+        controller: of the engine.
         details: the engine's own ``name=value`` pairs.
-        remarks: further parts of the line, at its end.
+        remarks: further parts of the line; outputs that cannot be written follow them.
     """
+    capability = controller.capability
     pairs = (
-        f"mode={mode}",
-        f"policy={policy}",
+        f"mode={controller.mode}",
+        f"policy={controller.policy.name}",
         f"method={support.method}",
         f"Kmax={capability.max_draft_tokens}",
         f"capability={capability.level.name}",
@@ -63,4 +96,4 @@ def start_line(
         parts.append(f"watching only (shadow), not tested with: {', '.join(support.shadow)}")
     if support.notes:
         parts.append(f"note: {', '.join(support.notes)}")
-    return "; ".join((*parts, *remarks))
+    return "; ".join((*parts, *remarks, *unwritable(controller.config)))
