@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.operation.live_figures import LiveFigures
+from adaptive_spec.operation.metrics import LiveFigures
 
 _DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 _REFRESH_SECONDS = 1.0

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.operation.live_figures import LiveFigures
+from adaptive_spec.operation.metrics import LiveFigures
 from adaptive_spec.operation.output_file import OwnedFile, Retry, remove_leftovers
 
 GATHERED = "PROMETHEUS_MULTIPROC_DIR"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from adaptive_spec.config import Config
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
-from adaptive_spec.operation.control_file import ControlFile
-from adaptive_spec.operation.run_time_switch import SwitchRequest, changed_config
+from adaptive_spec.operation.run_time_switch import ControlFile, SwitchRequest, changed_config
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.policy import Policy, configured_policy, refuse_biased, refuse_unrunnable
 from adaptive_spec.step import Capability

@@ -31,7 +31,6 @@ from adaptive_spec.sim.advice.worlds import (
     HALVES,
     Change,
     Outcome,
-    changed,
     changes,
     halves,
     recorded_world,
@@ -180,7 +179,7 @@ class _Predictor:
         self._changes = changes(observed)
         for change in self._changes:
             for half in HALVES:
-                self._worlds[f"{half}: {change.name}"] = changed(self._worlds[half], change)
+                self._worlds[f"{half}: {change.name}"] = change.of(self._worlds[half])
         self._none, self._warm = setups.no_speculation(), setups.warm_zero()
         self._static = [setups.static(k, seen.engine) for k in range(1, seen.kmax + 1)]
         self._ours = setups.ours(seen.kmax, seen.engine)

@@ -139,16 +139,13 @@ class Change:
 
     Attributes:
         name: what changes, for people.
-        change: of a world; None: the world stays and the load doubles.
+        of: return the world after the change.
+        load: factor of the load.
     """
 
     name: str
-    change: Callable[[World], World] | None
-
-    @property
-    def load(self) -> int:
-        """Factor of the load."""
-        return 2 if self.change is None else 1
+    of: Callable[[World], World]
+    load: int = 1
 
 
 def changes(observed: Observed) -> list[Change]:
@@ -157,22 +154,19 @@ def changes(observed: Observed) -> list[Change]:
     first = float((data.accepted > 0).mean())
     fewer = float((_thinned(data, 0).accepted > 0).mean())
     found = [
-        Change("load x 2", None),
+        Change("load x 2", lambda world: world, load=2),
         Change(f"first drafts accepted {first:.0%} -> {fewer:.0%}", _with_fewer_accepted),
     ]
     names = [name for name in dict.fromkeys(data.labels) if name]
     if len(names) > 1:
-        least = min(names, key=lambda name: _mean_accepted(data, _labelled(data, name)))
+        least = min(names, key=lambda name: take(data, _labelled(data, name)).accepted.mean())
         mixed = f"twice the requests labelled {least}"
-        found.append(Change(mixed, lambda world: _doubled(world, _labelled_in(world, least))))
+        found.append(
+            Change(mixed, lambda world: _doubled(world, _labelled(world.acceptance, least)))
+        )
     elif data.records > 1:
         found.append(Change("twice the requests that are hard to draft for", _doubled_hard))
     return found
-
-
-def changed(world: World, change: Change) -> World:
-    """Return the world after a change; a change of the load leaves it as it is."""
-    return world if change.change is None else change.change(world)
 
 
 def _thinned(data: AcceptanceData, seed: int) -> AcceptanceData:
@@ -194,14 +188,6 @@ def _doubled_hard(world: World) -> World:
 
 def _labelled(data: AcceptanceData, label: str) -> IntArray:
     return np.flatnonzero(np.array([name == label for name in data.labels]))
-
-
-def _labelled_in(world: World, label: str) -> IntArray:
-    return _labelled(world.acceptance, label)
-
-
-def _mean_accepted(data: AcceptanceData, records: IntArray) -> float:
-    return float(take(data, records).accepted.mean())
 
 
 def _doubled(world: World, records: IntArray) -> World:

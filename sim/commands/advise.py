@@ -12,6 +12,7 @@ from adaptive_spec.sim.commands.printing import (
     print_json,
     progress_bar,
     standard_output,
+    write_file,
 )
 
 Engine = Literal["vllm", "sglang", "trtllm"]
@@ -113,7 +114,7 @@ def advise(
         said = memory_cost(model, draft_model, observed.pool_tokens, observed.mean_context)
         found = msgspec.structs.replace(found, memory=said)
     if html is not None:
-        _write(html, advice_page(found))
+        write_file(html, advice_page(found).encode())
     if json:
         print_json(found)
     else:
@@ -139,12 +140,3 @@ def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:
             "here and name it as an argument"
         )
     return [Path(name) for name in sorted(found)]
-
-
-def _write(path: Path, page: str) -> None:
-    from adaptive_spec.errors import DataError
-
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json, standard_output, table
+from adaptive_spec.sim.commands.printing import print_json, standard_output, table, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def fit(
         seed=seed,
         name=name or out.stem,
     )
-    _write(out, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    write_file(out, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
     if json:
         value = {
             "output": str(out),
@@ -77,17 +77,6 @@ def _writable(out: Path) -> None:
     if out.is_dir() or not out.parent.is_dir():
         what = "is a folder" if out.is_dir() else f"there is no folder {out.parent}"
         raise DataError(f"--out {out}: {what}; name a file to write")
-
-
-def _write(out: Path, content: bytes) -> None:
-    from adaptive_spec.errors import DataError
-
-    part = out.with_name(out.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(out)
-    except OSError as error:
-        raise DataError(f"--out {out}: {error.strerror or error}") from error
 
 
 def _print_tables(model: RegressionModel, out: Path) -> None:

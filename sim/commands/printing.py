@@ -10,6 +10,8 @@ LINE_SECONDS = 10.0
 """Time between two lines of progress in a log."""
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
@@ -20,6 +22,18 @@ def print_json(value: Any) -> None:
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all. Raises DataError."""
+    from adaptive_spec.errors import DataError
+
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def ratio(value: float | None, spread: float | None = None, *, digits: int = 2) -> str:

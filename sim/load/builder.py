@@ -75,9 +75,8 @@ class Builder:
             return _with_options(text, self._file(parsed.path), parsed.options)
         description = self._described(parsed.path)
         inside = replace(self, folder=parsed.path.parent, level=self.level + 1)
-        stream = inside.open(description)
-        if stream is not None:
-            return _with_options(text, stream, parsed.options)
+        if description.rate is not None:
+            return _with_options(text, inside._rate(description.rate), parsed.options)
         if parsed.options != LoadOptions():
             raise ConfigError(
                 f"load {text!r}: options are for open loads; write them to the loads in the file"
@@ -90,15 +89,9 @@ class Builder:
             return TenantMix([(each, self._tenant(each)) for each in description.tenants])
         if description.concurrency is not None:
             return self._concurrency(description.concurrency)
-        stream = self.open(description)
-        assert stream is not None
+        assert description.rate is not None
+        stream = self._rate(description.rate)
         return OpenLoad(stream.requests, endless=stream.endless)
-
-    def open(self, description: Description) -> Open | None:
-        """Its requests, if they come whatever the engine does; None otherwise."""
-        if description.rate is not None:
-            return self._rate(description.rate)
-        return None
 
     def _rate(self, rate: Rate) -> Open:
         inside = self._with_laws(rate.prompt_tokens, rate.output_tokens)

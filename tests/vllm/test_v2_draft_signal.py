@@ -15,7 +15,8 @@ from v2_engines import V2Engines
 from v2_signals import Shown, certainty, run_kernel
 
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
-from adaptive_spec.adapters.vllm.draft_signal.v2_tap import Round, V2Tap, shows_certainty
+from adaptive_spec.adapters.vllm.draft_signal.tap import Round
+from adaptive_spec.adapters.vllm.draft_signal.v2_tap import V2Tap, shows_certainty
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
 
 FIXED = {"policy": "static", "options": {"k": KMAX}, "fail_open": {"max_decision_ms": 60_000}}

@@ -1,6 +1,7 @@
 """What the drafter says of its own drafts, read in the worker and carried to the scheduler.
 
     values      maximum probability and entropy by request and position
+    tap         what watches a drafter: rounds under way, faults of ours
     model_tap   draft_model, eagle, eagle3, mtp: from the drafter's logits
     v2_tap      the same on model runner V2, by its certainty_kernel
     lookup_tap  n-gram and suffix: from how much text matched

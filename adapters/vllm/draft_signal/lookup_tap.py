@@ -11,28 +11,23 @@ Both draft on the host; nothing waits for a device.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
+from adaptive_spec.adapters.vllm.draft_signal.tap import Tap
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
 from adaptive_spec.step import IntArray
 
-_LOG = logging.getLogger("vllm.adaptive_spec")
 
+class LookupTap(Tap):
+    """Watches the n-gram or suffix proposer of one V1 model runner. There is no entropy."""
 
-class LookupTap:
-    """Watches the n-gram or suffix proposer of one V1 model runner.
-
-    Attributes:
-        wanted: whether to read the next round; there is no entropy.
-    """
+    evidence = "how much text matches"
 
     def __init__(self, runner: Any) -> None:
-        self.wanted = Wanted.ENTROPY_TOO
-        self._broken = False
+        super().__init__()
         self._runner = runner
         self._depth = int(runner.num_spec_tokens)
         self._round: dict[str, Sequence[float]] = {}
@@ -58,49 +53,40 @@ class LookupTap:
 
         def speculate(request_id: str, *args: Any, **kwargs: Any) -> Any:
             draft = own(request_id, *args, **kwargs)
-            if self.wanted and not self._broken:
-                try:
-                    if draft.token_ids:
-                        self._round[request_id] = list(draft.probs)
-                except Exception as error:
-                    self._give_up(error)
+            if self.wanted:
+                self.read(self._read_suffix, request_id, draft)
             return draft
 
         cache.speculate = speculate
+
+    def _read_suffix(self, request_id: str, draft: Any) -> None:
+        if draft.token_ids:
+            self._round[request_id] = list(draft.probs)
 
     def _watch_ngram(self, drafter: Any) -> None:
         own = drafter.propose
 
         def propose(*args: Any, **kwargs: Any) -> Any:
             drafts = own(*args, **kwargs)
-            if self.wanted and not self._broken:
-                try:
-                    _, _, lengths, tokens = args
-                    self._round = self._matches(drafts, lengths, tokens, drafter.max_n)
-                except Exception as error:
-                    self._give_up(error)
+            if self.wanted:
+                self.read(self._read_ngram, drafts, args, drafter.max_n)
             return drafts
 
         drafter.propose = propose
 
-    def _give_up(self, error: Exception) -> None:
-        self._broken, self._round = True, {}
-        _LOG.warning(
-            "adaptive_spec: how much text matches is not read any more: %s: %s",
-            type(error).__name__,
-            error,
-        )
+    def drop(self) -> None:
+        """Forget the round."""
+        self._round = {}
 
-    def _matches(
-        self, drafts: Any, lengths: IntArray, tokens: IntArray, longest: int
-    ) -> dict[str, Sequence[float]]:
+    def _read_ngram(self, drafts: Any, arguments: tuple[Any, ...], longest: int) -> None:
+        _, _, lengths, tokens = arguments
         names = self._runner.input_batch.req_ids
         found: dict[str, Sequence[float]] = {}
         for row, draft in enumerate(drafts):
             if draft:
                 length = match_length(tokens[row, : lengths[row]], longest)
-                found[names[row]] = _as_confidence(length, len(draft))
-        return found
+                found[names[row]] = [length / (length + 1.0)] * len(draft)
+        self._round = found
 
 
 def match_length(tokens: IntArray, longest: int) -> int:
@@ -113,7 +99,3 @@ def match_length(tokens: IntArray, longest: int) -> int:
         ends = ends[ends >= length]
         ends = ends[tokens[ends - length] == tokens[total - 1 - length]]
     return length
-
-
-def _as_confidence(length: int, drafted: int) -> list[float]:
-    return [length / (length + 1.0)] * drafted

@@ -9,40 +9,31 @@ On a GPU the values are copied to pinned memory on the stream on which vLLM copi
 before them. With synchronous scheduling, whoever waits for the tokens has waited for the values;
 with asynchronous scheduling a round that is not there yet is left out. No synchronisation is added.
 Not executed on a GPU.
-
-A fault of ours ends the reading, is said once, and leaves the round as it was.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from adaptive_spec.adapters.vllm.draft_signal.tap import Round, Tap, sent_to_host
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 
-_LOG = logging.getLogger("vllm.adaptive_spec")
 _ROUNDS_ON_THEIR_WAY = 3
 """With asynchronous scheduling two steps are under way, and one is being read."""
 _SLICE_ROWS = 32
 
 
-class ModelTap:
-    """Watches the drafter of one V1 model runner.
-
-    Attributes:
-        wanted: what to read of the next round; one that is not read costs a comparison a pass.
-    """
+class ModelTap(Tap):
+    """Watches the drafter of one V1 model runner."""
 
     def __init__(self, runner: Any) -> None:
-        self.wanted = Wanted.ENTROPY_TOO
-        self._broken = False
+        super().__init__()
         self._runner = runner
         self._logits: Any = None
         self._passes: list[Any] = []
-        self._round: _Round | None = None
+        self._round: Round | None = None
         self._buffers: deque[Any] = deque()
         drafter = runner.drafter
         self._watch_logits(drafter.model)
@@ -52,7 +43,7 @@ class ModelTap:
     def take(self) -> Callable[[], DraftSignals | None] | None:
         """The last round, once: what reads its values when they are wanted; None without one."""
         held, self._round = self._round, None
-        return held
+        return None if held is None else held.signals
 
     def _watch_logits(self, model: Any) -> None:
         own = model.compute_logits
@@ -70,12 +61,8 @@ class ModelTap:
         def sample(*args: Any, **kwargs: Any) -> Any:
             made = own(*args, **kwargs)
             logits, self._logits = self._logits, None
-            if logits is not None and not self._broken:
-                try:
-                    only = self.wanted == Wanted.CONFIDENCE
-                    self._passes.append(_in_slices(logits, made[1], only_confidence=only))
-                except Exception as error:
-                    self._give_up(error)
+            if logits is not None:
+                self.read(self._read_pass, logits, made[1])
             return made
 
         drafter._sample_draft_tokens = sample
@@ -87,21 +74,18 @@ class ModelTap:
             self._passes, self._round = [], None
             drafts = own(*args, **kwargs)
             if self._passes:
-                try:
-                    self._keep(drafts)
-                except Exception as error:
-                    self._give_up(error)
+                self.read(self._keep, drafts)
             return drafts
 
         drafter.propose = propose
 
-    def _give_up(self, error: Exception) -> None:
-        self._broken, self._round, self._passes = True, None, []
-        _LOG.warning(
-            "adaptive_spec: the drafter's confidence is not read any more: %s: %s",
-            type(error).__name__,
-            error,
-        )
+    def _read_pass(self, logits: Any, distribution: Any) -> None:
+        only = self.wanted == Wanted.CONFIDENCE
+        self._passes.append(_in_slices(logits, distribution, only_confidence=only))
+
+    def drop(self) -> None:
+        """Forget the round."""
+        self._round, self._passes = None, []
 
     def _keep(self, drafts: Any) -> None:
         """Put the passes of a round together, [2, R, D], and send them to the host."""
@@ -111,17 +95,11 @@ class ModelTap:
         values = torch.stack(self._passes, dim=-1).reshape(2, rows, depth)
         names = tuple(self._runner.input_batch.req_ids[:rows])
         if not values.is_cuda:
-            self._round = _Round(names, values, None)
+            self._round = Round(names, values, None)
             return
         host = self._buffer(rows, depth, values.dtype)
         stream = self._runner.draft_token_ids_copy_stream or torch.cuda.current_stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            host.copy_(values, non_blocking=True)
-            values.record_stream(stream)
-            ready = torch.cuda.Event()
-            ready.record()
-        self._round = _Round(names, host, ready)
+        self._round = sent_to_host(names, values, stream, host)
 
     def _buffer(self, rows: int, depth: int, dtype: Any) -> Any:
         """Pinned memory, [2, rows, depth]. Used in turn: several rounds may be on their way."""
@@ -134,22 +112,6 @@ class ModelTap:
         self._buffers.rotate()
         # Contiguous: a strided copy from the device would go through pageable memory, and wait.
         return self._buffers[0][: 2 * rows * depth].view(2, rows, depth)
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """Values of one round, on the host or on their way there."""
-
-    names: tuple[str, ...]
-    values: Any
-    ready: Any
-
-    def __call__(self) -> DraftSignals | None:
-        """None if they are not there yet: they are not waited for."""
-        if self.ready is not None and not self.ready.query():
-            return None
-        confidence, entropy = self.values.double().numpy()
-        return DraftSignals(self.names, confidence, entropy)
 
 
 def _in_slices(logits: Any, distribution: Any, *, only_confidence: bool = False) -> Any:

@@ -21,29 +21,20 @@ not know that. Not executed on a GPU; the kernel compiles for one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
+from adaptive_spec.adapters.vllm.draft_signal.tap import Round, Tap, sent_to_host
+from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals
 
-_LOG = logging.getLogger("vllm.adaptive_spec")
 
-
-class V2Tap:
-    """Watches the speculator of one V2 model runner.
-
-    Attributes:
-        wanted: whether to copy the next round; entropy comes along. Passes that run eagerly are not
-            read at all without it.
-    """
+class V2Tap(Tap):
+    """Watches the speculator of one V2 model runner. Entropy always comes along."""
 
     def __init__(self, runner: Any) -> None:
         import torch
 
-        self.wanted = Wanted.ENTROPY_TOO
-        self._broken = False
+        super().__init__()
         self._round: Round | None = None
         self._awaiting: Round | None = None
         self._stream: Any = None
@@ -76,21 +67,19 @@ class V2Tap:
             temperature: of all requests.
         """
         del confidence_probs
-        if self._broken:
-            return
-        try:
-            if not self.wanted and not _captures(logits):
-                return
-            # More rows than requests: a drafter of several positions a pass, which isn't followed.
-            if draft_step.dim() or len(logits) > self._shown.shape[1]:
-                return
-            from adaptive_spec.adapters.vllm.draft_signal.certainty_kernel import write_certainty
+        self.read(self._write, logits, idx_mapping, draft_step, temperature)
 
-            write_certainty(
-                self._shown, logits, idx_mapping, temperature, draft_step, sampled=self._sampled
-            )
-        except Exception as error:
-            self._give_up(error)
+    def _write(self, logits: Any, idx_mapping: Any, draft_step: Any, temperature: Any) -> None:
+        if not self.wanted and not _captures(logits):
+            return
+        # More rows than requests: a drafter of several positions a pass, which isn't followed.
+        if draft_step.dim() or len(logits) > self._shown.shape[1]:
+            return
+        from adaptive_spec.adapters.vllm.draft_signal.certainty_kernel import write_certainty
+
+        write_certainty(
+            self._shown, logits, idx_mapping, temperature, draft_step, sampled=self._sampled
+        )
 
     def step(self, idx_mapping: Any, num_sampled: Any, num_rejected: Any) -> None:
         """Called by vLLM with what was accepted: the scheduler learns from it."""
@@ -115,11 +104,8 @@ class V2Tap:
 
         def propose(input_batch: Any, *args: Any, **kwargs: Any) -> Any:
             drafts = own(input_batch, *args, **kwargs)
-            if self.wanted and not self._broken and not kwargs.get("dummy_run"):
-                try:
-                    self._keep(input_batch, kwargs.get("num_speculative_tokens"))
-                except Exception as error:
-                    self._give_up(error)
+            if self.wanted and not kwargs.get("dummy_run"):
+                self.read(self._keep, input_batch, kwargs.get("num_speculative_tokens"))
             return drafts
 
         speculator.propose = propose
@@ -140,44 +126,11 @@ class V2Tap:
 
         if self._stream is None:
             self._stream = torch.cuda.Stream(values.device)
-        self._stream.wait_stream(torch.cuda.current_stream(values.device))
-        with torch.cuda.stream(self._stream):
-            host = values.to("cpu", non_blocking=True)  # pinned memory, from PyTorch's cache
-            values.record_stream(self._stream)
-            ready = torch.cuda.Event()
-            ready.record()
-        self._round = Round(names, host, ready)
+        self._round = sent_to_host(names, values, self._stream)
 
-    def _give_up(self, error: Exception) -> None:
-        self._broken, self._round, self._awaiting = True, None, None
-        _LOG.warning(
-            "adaptive_spec: the drafter's confidence is not read any more: %s: %s",
-            type(error).__name__,
-            error,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Values of one round, [2, R, D], on the host or on their way there."""
-
-    names: tuple[str, ...]
-    values: Any
-    ready: Any
-
-    def signals(self) -> DraftSignals | None:
-        """Read the values for a step that is not planned yet."""
-        return self._read(verified=False)
-
-    def verified_signals(self) -> DraftSignals | None:
-        """For the step whose results they go with; None if they are not there even now."""
-        return self._read(verified=True)
-
-    def _read(self, *, verified: bool) -> DraftSignals | None:
-        if self.ready is not None and not self.ready.query():
-            return None
-        confidence, entropy = self.values.double().numpy()
-        return DraftSignals(self.names, confidence, entropy, verified=verified)
+    def drop(self) -> None:
+        """Forget the rounds."""
+        self._round = self._awaiting = None
 
 
 def _captures(logits: Any) -> bool:

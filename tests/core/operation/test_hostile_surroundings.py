@@ -17,9 +17,8 @@ import pytest
 from adaptive_spec import Config, ConfigError, Controller, Mode
 from adaptive_spec.config import Trace
 from adaptive_spec.operation import output_file, saved_state
-from adaptive_spec.operation.control_file import ControlFile
 from adaptive_spec.operation.output_file import OwnedFile, replace_file
-from adaptive_spec.operation.run_time_switch import SwitchRequest
+from adaptive_spec.operation.run_time_switch import ControlFile, SwitchRequest
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy

@@ -86,7 +86,7 @@ def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
     code = (
         "import json, sys\n"
-        "from adaptive_spec.operation.live_figures import LiveFigures\n"
+        "from adaptive_spec.operation.metrics import LiveFigures\n"
         "statuses = json.load(sys.stdin)\n"
         "live = LiveFigures(statuses[0], model_name='bench', engine='0')\n"
         "for status in statuses:\n"

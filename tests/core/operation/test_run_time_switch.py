@@ -15,8 +15,7 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level, Mode, available_policies
 from adaptive_spec.config import FailOpen
 from adaptive_spec.errors import ConfigError, PolicyError
-from adaptive_spec.operation.control_file import ControlFile
-from adaptive_spec.operation.run_time_switch import parse_switch
+from adaptive_spec.operation.run_time_switch import ControlFile, parse_switch
 from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.step import StepContext, StepOutcome
 

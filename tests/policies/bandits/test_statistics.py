@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.bandits.hazards import HazardCounts
-from adaptive_spec.policies.bandits.ridge import RidgeRegressions
+from adaptive_spec.policies.bandits.linucb import RidgeRegressions
 
 KMAX = 5
 steps = st.lists(
