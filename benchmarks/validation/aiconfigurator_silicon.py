@@ -20,8 +20,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
-from adaptive_spec.sim.hardware.roofline import roofline_profile
-from adaptive_spec.sim.hardware.speculation import TENSORRT_LLM, VLLM_SYNC
+from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM_SYNC, roofline_profile
 from benchmarks.validation.row import Row, compared
 from benchmarks.validation.table_files import read_table
 

@@ -37,8 +37,7 @@ from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.hardware.roofline import roofline_profile
-from adaptive_spec.sim.hardware.speculation import VLLM_SYNC
+from adaptive_spec.sim.hardware.roofline import VLLM_SYNC, roofline_profile
 from adaptive_spec.sim.load.base import ClosedLoad
 from benchmarks.validation.arms import Arms, one_per_record
 from benchmarks.validation.row import Check, Row, cells_within, compared, mean_within

@@ -17,8 +17,7 @@ from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
-from adaptive_spec.sim.hardware.roofline import roofline_profile
-from adaptive_spec.sim.hardware.speculation import EngineOverhead
+from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile
 from adaptive_spec.sim.load.base import OpenLoad
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Percentiles

@@ -8,8 +8,7 @@ from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.engine.kv_pool import KvPool
 from adaptive_spec.sim.engine.measurements import Measurements
-from adaptive_spec.sim.engine.prompt_queue import PromptQueue
-from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.engine.prompt_queue import PromptQueue, Running
 from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.load.request import ANY_RECORD, Request
 from adaptive_spec.step import IntArray

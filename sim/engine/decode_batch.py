@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.engine.prompt_queue import Running
 from adaptive_spec.step import FloatArray, IntArray
 
 

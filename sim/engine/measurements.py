@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.sim.engine.running import Running
+from adaptive_spec.sim.engine.prompt_queue import Running
 from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
 from adaptive_spec.sim.results.segments import Segments
 from adaptive_spec.step import FloatArray, Mode

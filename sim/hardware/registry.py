@@ -11,8 +11,7 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.gpus import GPUS, gpu_facts
 from adaptive_spec.sim.hardware.models import MODELS, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
-from adaptive_spec.sim.hardware.roofline import roofline_profile
-from adaptive_spec.sim.hardware.speculation import ENGINES, VLLM, EngineOverhead
+from adaptive_spec.sim.hardware.roofline import ENGINES, VLLM, EngineOverhead, roofline_profile
 from adaptive_spec.validation import nearest
 
 _ROOFLINE = "roofline:GPU:MODEL[:tpN][:fp8][:ENGINE]"

@@ -12,8 +12,7 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.gpus import gpu_facts
 from adaptive_spec.sim.hardware.models import model_facts
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
-from adaptive_spec.sim.hardware.roofline import roofline_profile
-from adaptive_spec.sim.hardware.speculation import EngineOverhead
+from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile
 
 A100 = gpu_facts("a100")
 LLAMA = model_facts("llama-3.1-8b")
