@@ -6,11 +6,11 @@ Layout, in the order a server meets it::
     settings     what the environment asks for
     versions, facts    which SGLang this is, and whether it still is what we know
     installation, hooks   where the hooks go and that SGLang applied them, and what they do
-    own_schedule, steered_params    SGLang's own K, and our answer to its question what K is
+    steered_params  SGLang's own K, and our answer to its question what K is
     ngram_algorithm, ngram_worker   NGRAM with a K that changes, as a registered algorithm
     attach, capability    once the scheduler is built: what may be decided, and by whom
     steps        one step: plan before, outcome after
-    context, outcome, requests, switch_limit, agreement    what a step needs
-    confidence, metrics, housekeeping, runtime_switch    opt-in signal, figures, logs, mode switch
+    context, outcome, agreement    what a step needs
+    confidence, housekeeping, runtime_switch    opt-in signal, logs, mode switch
     doctor       what `adaptive-spec doctor` prints
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 from typing import Any
 
 import msgspec
@@ -13,13 +14,13 @@ from adaptive_spec.adapters.sglang.agreement import Agreement
 from adaptive_spec.adapters.sglang.capability import detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
-from adaptive_spec.adapters.sglang.metrics import Metrics, metrics_for
 from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.support import Support, controller_for, start_line
 from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.operation.metrics import LiveFigures
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -194,3 +195,40 @@ def _metrics(scheduler: Any, controller: Controller) -> Metrics | None:
     except Exception as error:  # figures are no reason to go without the rest
         LOG.warning("adaptive_spec: no metrics: %s: %s", type(error).__name__, error)
         return None
+
+
+_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+_REFRESH_SECONDS = 1.0
+
+
+class Metrics:
+    """Copy of a controller's status in Prometheus, refreshed about once a second.
+
+    SGLang gathers the figures of all its processes from files, by a variable that it sets before
+    the scheduler is built. `prometheus_client` looks at that variable when it is imported, so
+    nothing imports it before.
+    """
+
+    def __init__(self, controller: Controller, *, model_name: str, engine: str) -> None:
+        self._controller = controller
+        self._next = 0.0
+        self._figures = LiveFigures(controller.status(), model_name=model_name, engine=engine)
+
+    def refresh(self, now: float) -> None:
+        """Refresh the figures if the last refresh is long enough ago."""
+        if 0 <= self._next - now <= _REFRESH_SECONDS:
+            return
+        self._next = now + _REFRESH_SECONDS
+        self._figures.refresh(self._controller.status())
+
+
+def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:
+    """Return figures for this scheduler's server, None if SGLang serves none."""
+    server_args = scheduler.server_args
+    if not getattr(server_args, "enable_metrics", False) or not os.environ.get(_DIRECTORY):
+        return None
+    return Metrics(
+        controller,
+        model_name=str(getattr(server_args, "served_model_name", "") or ""),
+        engine=str(getattr(scheduler, "dp_rank", None) or 0),
+    )

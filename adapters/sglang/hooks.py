@@ -15,10 +15,9 @@ from typing import Any
 
 from adaptive_spec.adapters.sglang.attach import Attached, attach
 from adaptive_spec.adapters.sglang.capability import unsupported_here
-from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
 from adaptive_spec.adapters.sglang.runtime_switch import set_internal_state
 from adaptive_spec.adapters.sglang.settings import Settings, Source
-from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.adapters.sglang.steered_params import FixedSchedule, SteeredParams
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 

@@ -16,8 +16,7 @@ import numpy as np
 from adaptive_spec.adapters.sglang.capability import unsupported_here
 from adaptive_spec.adapters.sglang.housekeeping import OUR_SOURCE
 from adaptive_spec.adapters.sglang.outcome import FOUND
-from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule
-from adaptive_spec.adapters.sglang.steered_params import SteeredParams
+from adaptive_spec.adapters.sglang.steered_params import FixedSchedule, SteeredParams
 from adaptive_spec.step import IntArray
 
 _LOG = logging.getLogger("sglang.adaptive_spec")

@@ -19,7 +19,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE, WATCHING, Agreement
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
@@ -30,10 +30,8 @@ from adaptive_spec.adapters.sglang.outcome import (
     RunningStep,
     build_outcome,
 )
-from adaptive_spec.adapters.sglang.planned_ahead import PlannedAhead
 from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
-from adaptive_spec.adapters.sglang.switch_limit import SwitchLimit
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import driver
 from adaptive_spec.engines.driver import Ahead
@@ -43,6 +41,87 @@ from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+
+BURST = 8
+"""Changes that may follow each other at once after a quiet time."""
+
+
+class SwitchLimit:
+    """Limit of one change of K in `dwell` steps on average.
+
+    Every change makes SGLang swap its runtime state, rebuild its chain buffers and write a log
+    line. A limit on the rate, with a burst, keeps that small without stretching a look at a deeper
+    K, which is one step up and one step back.
+
+    Args:
+        dwell: steps per change; 1 allows a change at every step.
+    """
+
+    def __init__(self, dwell: int) -> None:
+        self._dwell = dwell
+        self._burst = BURST * dwell
+        self._saved = self._burst
+        self._k: int | None = None
+        self.changes = 0
+        self.held = 0
+
+    def ran(self, k: int) -> None:
+        """Note a K that ran in this step without our choice."""
+        self._saved = min(self._saved + 1, self._burst)
+        self._k = k
+
+    def settle(self, k: int, runnable: Collection[int]) -> int:
+        """Return the K to run; called once per step, unless `ran` was called.
+
+        Args:
+            k: the one that is wanted.
+            runnable: what may run with this many requests; a K that isn't in it is never kept.
+        """
+        self._saved = min(self._saved + 1, self._burst)
+        if self._k is None or k == self._k:
+            self._k = k
+        elif self._saved >= self._dwell or self._k not in runnable:
+            self._saved = max(self._saved - self._dwell, 0)
+            self.changes += 1
+            self._k = k
+        else:
+            self.held += 1
+        return self._k
+
+
+COVERED = 0.75
+"""Least share of requests that the planned and the present batch have in common."""
+
+
+class PlannedAhead(NamedTuple):
+    """A plan for the next decode step, made while the device works, and what it was made for.
+
+    The plan knows neither what the running step accepts nor which requests come or go meanwhile.
+    One K serves all requests of a batch, so the plan holds while the batch stays nearly the same.
+    Requests that the plan does not cover are counted, and not learned from, in this one step.
+
+    Attributes:
+        context: state that the plan was made from.
+        plan: the plan.
+        names: requests of the context.
+    """
+
+    context: StepContext
+    plan: SpecPlan
+    names: frozenset[str]
+
+    def fits(self, names: Collection[str | None], own_k: int) -> bool:
+        """Return whether the plan holds for a batch of these requests.
+
+        Args:
+            names: requests of the batch.
+            own_k: K of SGLang's own schedule now, which a plan in shadow mode must have.
+        """
+        common = len(self.names.intersection(names))
+        most = max(len(names), len(self.names))
+        own = self.plan.acts or self.context.engine_k == own_k
+        return own and common >= COVERED * most
+
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.adapters.sglang.housekeeping import Quiet, trim
-from adaptive_spec.adapters.sglang.own_schedule import FixedSchedule, ladder_below
-from adaptive_spec.adapters.sglang.switch_limit import BURST, SwitchLimit
+from adaptive_spec.adapters.sglang.steered_params import FixedSchedule, ladder_below
+from adaptive_spec.adapters.sglang.steps import BURST, SwitchLimit
 from adaptive_spec.policy_helpers import nearest_allowed
 
 
