@@ -15,7 +15,7 @@ Layout, in the order a server meets it::
     requests, kv_blocks    constants of a request, KV blocks
     drafter_state   OFF-cold: the drafter's pass left out, and who can't be drafted for afterwards
     control, endpoint    the run-time switch, in EngineCore and over HTTP
-    metrics, figures_page    figures for Prometheus, written and shown
+    metrics      figures for Prometheus, written and shown
     rules, doctor        what `adaptive-spec doctor` prints
 """
 

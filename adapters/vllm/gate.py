@@ -18,8 +18,8 @@ from adaptive_spec.adapters.vllm import KEY, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import ALONE, BASE, LADDER, SOURCE, VARLEN
-from adaptive_spec.adapters.vllm.figures_page import show_figures
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.metrics import show_figures
 from adaptive_spec.adapters.vllm.spans import annotate_spans
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL

@@ -5,8 +5,9 @@ The API server serves that page, and decides in another process than this one:
 * Several API servers, or ``PROMETHEUS_MULTIPROC_DIR`` set by the operator: vLLM gathers figures
   from files that all its processes write. Ordinary objects of `prometheus_client` arrive there.
 * One API server: it shows its own process's figures only. About once a second this process writes
-  its status to a file named after the server, which a collector in the API server reads at each
-  scrape (`figures_page`).
+  its status to a file named after the server. The configuration gate registers a collector in the
+  process that makes the configuration, which is the API server (`EngineFigures`): it reads what the
+  engines last wrote whenever the page is asked for.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.operation.metrics import LiveFigures
+from adaptive_spec.operation.metrics import LiveFigures, families
 from adaptive_spec.operation.output_file import OwnedFile, Retry, remove_leftovers
 
 GATHERED = "PROMETHEUS_MULTIPROC_DIR"
@@ -82,3 +85,46 @@ def model_name(vllm_config: Any) -> str:
     """The name under which vLLM's own figures show the model."""
     served = vllm_config.model_config.served_model_name
     return str(served[0] if isinstance(served, list) else served)
+
+
+_LOG = logging.getLogger("vllm.adaptive_spec")
+
+
+def show_figures(vllm_config: Any) -> None:
+    """Register a collector for the engines of this configuration. Never raises."""
+    try:
+        from prometheus_client import REGISTRY
+
+        REGISTRY.register(EngineFigures(vllm_config))
+    except Exception as error:
+        _LOG.warning("adaptive_spec: no figures on /metrics: %s: %s", type(error).__name__, error)
+
+
+class EngineFigures:
+    """A collector of `prometheus_client`: one scrape reads one small file per engine."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        self._engines = {
+            (model_name(vllm_config), str(index)): status_path(vllm_config.instance_id, index)
+            for index in range(vllm_config.parallel_config.data_parallel_size)
+        }
+
+    def describe(self) -> list[Any]:
+        """Return no names, so that registration reads no file."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """The families, of the engines that have written already."""
+        if os.environ.get(GATHERED):  # vLLM gathers from files, ours among them
+            return iter(())
+        found = []
+        for labels, path in self._engines.items():
+            try:
+                found.append((labels, decode_json(read_small_file(path))))
+            except (OSError, ValueError):
+                continue
+        try:
+            return iter(list(families(found)))
+        except Exception as error:  # vLLM's figures stand on the same page
+            _LOG.warning("adaptive_spec: figures: %s: %s", type(error).__name__, error)
+            return iter(())

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
-from adaptive_spec.adapters.vllm.figures_page import EngineFigures
-from adaptive_spec.adapters.vllm.metrics import Metrics, status_path
+from adaptive_spec.adapters.vllm.metrics import EngineFigures, Metrics, status_path
 
 
 @pytest.fixture(autouse=True)
