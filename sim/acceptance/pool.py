@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +25,15 @@ def take(data: AcceptanceData, records: IntArray) -> AcceptanceData:
     lengths = data.lengths[records]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     positions = np.repeat(data.offsets[records] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return AcceptanceData(
-        name=data.name,
-        source=data.source,
+    return replace(
+        data,
         accepted=data.accepted[positions],
         offsets=offsets,
         prompt_tokens=data.prompt_tokens[records],
         labels=tuple(data.labels[record] for record in records.tolist()),
-        depth=data.depth,
         proposed=None if data.proposed is None else data.proposed[positions],
         tree_sizes=None if data.tree_sizes is None else data.tree_sizes[positions],
         confidence=None if data.confidence is None else data.confidence[positions],
-        temperature=data.temperature,
-        drafter_list=data.drafter_list,
         record_temperature=(
             None if data.record_temperature is None else data.record_temperature[records]
         ),

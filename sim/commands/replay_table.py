@@ -37,7 +37,9 @@ def print_table(
     by_policy = [results[first : first + seeds] for first in range(0, len(results), seeds)]
     columns = list(_COLUMNS)
     if results[0].goodput_req_s is not None:
-        columns.append(_Column("good req/s", lambda runs: number(_mean(runs, _goodput))))
+        columns.append(
+            _Column("good req/s", lambda runs: number(_mean(runs, attrgetter("goodput_req_s"))))
+        )
     shown = _fitting(columns, by_policy, console.width)
     printed = table(title, "policy", *(column.name for column in shown), least=_LEAST)
     for runs in by_policy:
@@ -174,10 +176,6 @@ def _pair(runs: list[Result], name: str) -> str:
     p50 = _mean(runs, attrgetter(f"{name}.p50"))
     p99 = _mean(runs, attrgetter(f"{name}.p99"))
     return f"{number(p50)} {number(p99)}"
-
-
-def _goodput(result: Result) -> float | None:
-    return result.goodput_req_s
 
 
 def _off(result: Result) -> float:

@@ -14,6 +14,9 @@ from adaptive_spec.sim.load.arrivals import Piece, piecewise
 from adaptive_spec.sim.load.description import Tenant
 from adaptive_spec.sim.load.request import ANY_RECORD, Request
 
+_FOREVER = 1e12
+"""Seconds that no run lasts."""
+
 
 class Load(Protocol):
     """A source of requests in order of arrival."""
@@ -64,46 +67,6 @@ class OpenLoad:
 
     def finished(self, request: Request, now: float) -> None:
         """Ignore the end of a request."""
-
-
-class ClosedLoad:
-    """A fixed number of clients, each sending its next request when its last one has ended.
-
-    Args:
-        requests: the requests, in the order they are sent; their arrival times are not used.
-            The load ends with them.
-        concurrency: number of clients, >= 1.
-        endless: the requests never end.
-
-    Raises ConfigError if there is no client.
-    """
-
-    closed = True
-
-    def __init__(
-        self, requests: Iterator[Request], concurrency: int, *, endless: bool = False
-    ) -> None:
-        if concurrency < 1:
-            raise ConfigError(f"a closed load needs at least one client, got {concurrency}")
-        self.endless = endless
-        self._requests = requests
-        self._next = next(requests, None)
-        self._due = deque([0.0] * concurrency)
-
-    def next_arrival(self) -> float:
-        """Time of the next request of any client."""
-        return self._due[0] if self._due and self._next is not None else math.inf
-
-    def take(self) -> Request:
-        """The next request, arriving now."""
-        request = self._next
-        assert request is not None
-        self._next = next(self._requests, None)
-        return msgspec.structs.replace(request, arrival=self._due.popleft())
-
-    def finished(self, request: Request, now: float) -> None:
-        """Its client sends the next one at once."""
-        self._due.append(now)
 
 
 class VaryingClosedLoad:
@@ -195,6 +158,27 @@ class VaryingClosedLoad:
             while self._clients < self._wanted:
                 self._clients += 1
                 self._due.append(time)
+
+
+class ClosedLoad(VaryingClosedLoad):
+    """A fixed number of clients, each sending its next request when its last one has ended.
+
+    Args:
+        requests: the requests, in the order they are sent; their arrival times are not used.
+            The load ends with them.
+        concurrency: number of clients, >= 1.
+        endless: the requests never end.
+
+    Raises ConfigError if there is no client.
+    """
+
+    def __init__(
+        self, requests: Iterator[Request], concurrency: int, *, endless: bool = False
+    ) -> None:
+        if concurrency < 1:
+            raise ConfigError(f"a closed load needs at least one client, got {concurrency}")
+        always = Piece(seconds=_FOREVER, at=concurrency)
+        super().__init__(requests, (always,), repeat=True, endless=endless)
 
 
 def _changes(pieces: Iterator[Piece]) -> Iterator[tuple[float, int]]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,6 +20,9 @@ NO_SPECULATION, BEST_STATIC, FORESIGHT = "no speculation", "best fixed K", "fore
 REFERENCES = (BEST_STATIC, NO_SPECULATION, FORESIGHT)
 
 Metric = Callable[[Row], float | None]
+throughput: Metric = attrgetter("result.throughput_tok_s")
+tpot: Metric = attrgetter("result.tpot_ms.mean")
+"""Mean time per output token (milliseconds)."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +192,6 @@ def spread_of(values: Iterable[float | None]) -> Spread | None:
     if not known:
         return None
     return Spread(float(np.mean(known)), min(known), max(known), len(known))
-
-
-def throughput(row: Row) -> float | None:
-    """Tokens per second."""
-    return row.result.throughput_tok_s
-
-
-def tpot(row: Row) -> float | None:
-    """Mean time per output token, milliseconds."""
-    return row.result.tpot_ms.mean
 
 
 def of_best_static(row: Row) -> float | None:

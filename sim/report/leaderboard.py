@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import mean, median
 
 from adaptive_spec.sim.results.result import Regret
@@ -15,6 +16,9 @@ from adaptive_spec.sim.sweep.config import Group, SweepConfig
 from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
 
 EVERYTHING = "all cells"
+
+of_best_static: Callable[[Regret], float] = attrgetter("of_best_static")
+of_no_speculation: Callable[[Regret], float] = attrgetter("of_no_speculation")
 
 Place = tuple[str, str, str, str, str]
 """Acceptance set, drafter, hardware, engine, load."""
@@ -136,16 +140,6 @@ def by_place(rows: Iterable[Row], metric: Callable[[Regret], float]) -> dict[Pla
         if row.result.regret is not None:
             values.setdefault(place_of_row(row), []).append(metric(row.result.regret))
     return {place: mean(each) for place, each in values.items()}
-
-
-def of_best_static(regret: Regret) -> float:
-    """Score over that of the best fixed K."""
-    return regret.of_best_static
-
-
-def of_no_speculation(regret: Regret) -> float:
-    """Score over that of true no speculation."""
-    return regret.of_no_speculation
 
 
 def _condition(name: str, group: Group, rows: list[Row], config: SweepConfig) -> Condition:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from adaptive_spec.sim.report.comparison import (
     Comparison,
     Family,
+    Metric,
     Setting,
     Spread,
     of_best_static,
     throughput,
 )
 from adaptive_spec.sim.report.leaderboard import Condition, Standing
-from adaptive_spec.sim.sweep.results import Row
+
+_mean_k: Metric = attrgetter("result.mean_k")
+_accepted: Metric = attrgetter("result.accepted_per_step")
 
 LEVEL = 0.005
 """Ratios nearer than this are called level: less than seeds usually differ."""
@@ -197,14 +201,6 @@ def _leader(comparison: Comparison, setting: Setting, load: str) -> str:
     if len(level) > 1:
         return f"{len(level)} level"
     return f"{level[0]} ({100 * lead:.1f} %)" if level and lead else "".join(level) or "–"
-
-
-def _mean_k(row: Row) -> float | None:
-    return row.result.mean_k
-
-
-def _accepted(row: Row) -> float | None:
-    return row.result.accepted_per_step
 
 
 def _half_range(spread: Spread, digits: int) -> str:

@@ -68,8 +68,7 @@ class AdaEdlPolicy(LiveStoppingPolicy):
     needs_entropy = True
 
     def __init__(self, options: AdaEdlOptions, *, seed: int = 0) -> None:
-        del seed
-        super().__init__(options.max_drafts)
+        super().__init__(options, seed=seed)
         self._options = options
         self._accepted = floats(0.0)
         self._threshold = floats(options.threshold)

@@ -68,8 +68,7 @@ class DiscoPolicy(LiveStoppingPolicy):
     needs_entropy = True
 
     def __init__(self, options: DiscoOptions, *, seed: int = 0) -> None:
-        del seed
-        super().__init__(options.max_drafts)
+        super().__init__(options, seed=seed)
         self._options = options
         self.weights: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
         self._frozen = self.weights

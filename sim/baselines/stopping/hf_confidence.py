@@ -75,8 +75,7 @@ class HfConfidencePolicy(LiveStoppingPolicy):
     needs_confidence = True
 
     def __init__(self, options: HfConfidenceOptions, *, seed: int = 0) -> None:
-        del seed
-        super().__init__(options.max_drafts)
+        super().__init__(options, seed=seed)
         self._options = options
         self.threshold = self._frozen = options.threshold
         self._shown: FloatArray = np.zeros(0)

@@ -61,8 +61,9 @@ class LiveStoppingPolicy(StatelessPolicy, ABC):
     needs_confidence = False
     needs_entropy = False
 
-    def __init__(self, max_drafts: int | None) -> None:
-        self._max_drafts = max_drafts
+    def __init__(self, options: StoppingOptions, *, seed: int = 0) -> None:
+        del seed
+        self._max_drafts = options.max_drafts
 
     @abstractmethod
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:

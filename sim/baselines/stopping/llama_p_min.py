@@ -52,8 +52,7 @@ class LlamaPMinPolicy(LiveStoppingPolicy):
     needs_confidence = True
 
     def __init__(self, options: LlamaPMinOptions, *, seed: int = 0) -> None:
-        del seed
-        super().__init__(options.max_drafts)
+        super().__init__(options, seed=seed)
         self._p_min = options.p_min
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:

@@ -62,8 +62,7 @@ class SpecDecPlusPlusPolicy(LiveStoppingPolicy):
     needs_confidence = True
 
     def __init__(self, options: SpecDecPlusPlusOptions, *, seed: int = 0) -> None:
-        del seed
-        super().__init__(options.max_drafts)
+        super().__init__(options, seed=seed)
         self._options = options
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:

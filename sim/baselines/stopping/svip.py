@@ -50,8 +50,7 @@ class SvipPolicy(LiveStoppingPolicy):
     needs_entropy = True
 
     def __init__(self, options: SvipOptions, *, seed: int = 0) -> None:
-        del seed
-        super().__init__(options.max_drafts)
+        super().__init__(options, seed=seed)
         self._c, self._h = options.c, options.h
 
     def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
