@@ -16,9 +16,9 @@ as step times are known, probes are rare and measure step times.
 drafter has come back: Wald's sequential probability ratio test (Sequential Analysis, 1947) of the
 hazard that brings a worthwhile gain against the one that only breaks even. It ends after a handful
 of first drafts when the answer is clear, good or bad. In between it goes on; after `most_samples`
-the observed rate decides; for a drafter without a state, which a wrong yes costs little, a rate that
-is likely above break-even is enough. Rates near break-even are also collected over probes, because a gain of a
-few per cent is worth finding but not worth hundreds of drafts each time.
+the observed rate decides; for a drafter without a state, which a wrong yes costs little, a rate
+that is likely above break-even is enough. Rates near break-even are also collected over probes,
+because a gain of a few per cent is worth finding but not worth hundreds of drafts each time.
 """
 
 from __future__ import annotations
