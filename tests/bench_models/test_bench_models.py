@@ -224,12 +224,3 @@ def test_sampling_fix_expands_as_documented() -> None:
     ends = torch.tensor([2, 5, 6], dtype=torch.int32)
     expanded = expand(torch.tensor([0.5, 0.0, 0.8]), ends, 6, replace_from=0, replace_to=1)
     assert torch.equal(expanded, torch.tensor([0.5, 0.5, 1.0, 1.0, 1.0, 0.8]))
-
-
-def test_loop_start_and_steps() -> None:
-    measure = bench("measure_acceptance")
-    prompt = list(range(100, 112))
-    assert measure.loop_start(prompt, list(range(20))) == 20
-    assert measure.loop_start(prompt, [*range(5), *prompt]) == 5
-    bursts = [[1], [2, 3, 4], [5], [6, 7, 8, 9, 10, 11, 12], [13, 14]]
-    assert [step.accepted for step in measure.steps_of_request([0], bursts)] == [2, 0, 6]
