@@ -12,7 +12,6 @@ pytest.importorskip("torch", reason="making the models needs torch")
 pytest.importorskip("transformers", reason="comparing logits needs transformers")
 import torch
 
-from benchmarks.bench_pair.llama_expansion import Expansion, LlamaShape
 from benchmarks.bench_pair.llama_shapes import SIZES, write_all
 from benchmarks.bench_pair.names import VOCABULARY_SIZE, WEIGHTS
 from benchmarks.bench_pair.prompts import load_prompts
@@ -131,17 +130,3 @@ def padding_layer(found: dict[str, Any]) -> int:
         for number in sorted(numbers)
         if not found[f"model.layers.{number}.mlp.down_proj.weight"].any()
     )
-
-
-def test_what_is_there_is_not_made_again(folders: dict[str, Path]) -> None:
-    out = folders["target"].parent
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    assert write_all(out, "tiny", "cpu") == folders
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
-
-
-def test_a_shape_that_is_too_small_is_refused() -> None:
-    config = json.loads((WEIGHTS / "target" / "config.json").read_text())
-    narrow = LlamaShape(128, 4, 4, 2, 64, 256, 2048)
-    with pytest.raises(ValueError, match="does not fit"):
-        Expansion({}, config, narrow, "cpu")
