@@ -25,7 +25,7 @@ def run(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "state"), [(1, False), (4, True), (32, False)], ids=["1", "4, stale state", "32"]
+    ("concurrency", "state"), [(1, False), (4, True), (32, False)], ids=["1", "4, stale", "32"]
 )
 def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: bool) -> None:
     off = run("off", concurrency, 0.05, state=state)
