@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import hashlib
 import itertools
 import json
 import math
@@ -27,9 +28,9 @@ from statistics import mean
 from typing import NamedTuple
 
 import msgspec
-from goodput_check import GSM8K, INSTRUCTCODER, KMAX, fingerprint, oracle
 
 from adaptive_spec.policies.kernels import select_kernel
+from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
@@ -37,6 +38,11 @@ from adaptive_spec.sim.scenario import Scenario, simulate
 
 MADE = Path(__file__).resolve().parents[1] / "out" / "free_drafters"
 """Folder of the acceptance files made from the public records; never committed."""
+ORACLES = MADE.with_name("oracles")
+"""Folder of the fixed K's results, by scenario and behaviour of the simulator."""
+KMAX = 6
+GSM8K = "unlicensed/acceptance_specdecodebench_llama31_8b_gsm8k.jsonl.gz"
+INSTRUCTCODER = "unlicensed/acceptance_specdecodebench_llama31_8b_instructcoder.jsonl.gz"
 COUNTERS = "unlicensed/acceptance_vllm012_per_position_counters.csv"
 MODELS = dict.fromkeys(("canitedit", "defects4j", "human-eval"), "L31-8B-I") | {
     "mtbench": "Qwen3-32B"
@@ -127,6 +133,38 @@ def scenario(cell: Cell, clients: int, seed: int) -> Scenario:
         tokens=TOKENS[clients],
         hide_confidence=True,
     )
+
+
+def fingerprint() -> str:
+    """Digest of what a fixed K does in a short run: changes when the simulator does."""
+    short = Scenario(
+        load="closed:4",
+        acceptance=("model:mixed",),
+        drafter="eagle",
+        hardware="h100-llama-8b",
+        tokens=4_000,
+        warmup_tokens=500,
+    )
+    results = [simulate(short, parse_policy(text)) for text in ("off", "static:k=4")]
+    figures = [(result.throughput_tok_s, result.steps, result.tokens) for result in results]
+    return hashlib.blake2b(msgspec.json.encode(figures), digest_size=8).hexdigest()
+
+
+def oracle(cell: Scenario, mark: str) -> list[float]:
+    """[Kmax + 1] throughput of each fixed K, from the cache if it is there."""
+    text = msgspec.json.encode((mark, cell))
+    file = ORACLES / f"{hashlib.blake2b(text, digest_size=12).hexdigest()}.json"
+    if file.exists():
+        return msgspec.json.decode(file.read_bytes(), type=list[float])
+    found = [
+        cell.run(StaticPolicy(StaticOptions(k=k)), f"static:k={k}").throughput_tok_s
+        for k in range(KMAX + 1)
+    ]
+    ORACLES.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    part.write_bytes(msgspec.json.encode(found))
+    part.replace(file)
+    return found
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -34,7 +34,13 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
-NO_ENGINE = ("tests/chaos", "tests/losslessness", "tests/sim/advice", "tests/sim/off_policy")
+NO_ENGINE = (
+    "tests/bench_validation",
+    "tests/chaos",
+    "tests/losslessness",
+    "tests/policies",
+    "tests/sim",
+)
 """What has `long` tests that need no engine."""
 
 BUILT_IN_SCHEMAS = {

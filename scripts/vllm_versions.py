@@ -68,10 +68,12 @@ def run(version: str, markers: str) -> int:
     folders = [ROOT, overlay(version), *([unpacked(*ALSO[version])] if version in ALSO else [])]
     path = os.pathsep.join((*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])))
     pytest = [python_of("vllm"), *"-m pytest -q --timeout=900 --durations=10".split()]
+    # What vLLM keeps of a model class is of one version: two of them would renew it in turn.
+    cache = {"VLLM_CACHE_ROOT": str(environments_folder() / "wheels" / f"cache-{version}")}
     return subprocess.run(
         [*pytest, "-m", markers, "tests/vllm"],
         cwd=ROOT,
-        env={**ENVIRONMENT, **os.environ, "PYTHONPATH": path},
+        env={**ENVIRONMENT, **cache, **os.environ, "PYTHONPATH": path},
         check=False,
     ).returncode
 

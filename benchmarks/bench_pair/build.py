@@ -28,8 +28,6 @@ SOURCES = {
     "target_big": ("target",),
     "draft_poor": ("draft",),
     "mtp": ("target", "mtp"),
-    "mtp_big": ("target", "mtp"),
-    "eagle3_big": ("eagle3", "target"),
 }
 """Folders of `weights` from which a model is computed; any other is a copy of its own."""
 

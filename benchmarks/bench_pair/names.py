@@ -12,13 +12,7 @@ PROMPTS = HERE / "prompts.json"
 KINDS = ("code", "prose", "json", "log", "random")
 """The kinds of text, from which both the corpus and the prompts are drawn."""
 
-TRAINED_MODELS = ("target", "draft", "eagle", "mtp", "eagle3")
-"""Models whose weights are committed."""
-
-MODELS = (
-    *("target", "target_big", "draft", "draft_poor", "eagle"),
-    *("mtp", "mtp_big", "eagle3", "eagle3_big"),
-)
+MODELS = ("target", "target_big", "draft", "draft_poor", "eagle", "mtp", "eagle3")
 """Models that `build` materialises."""
 
 VOCABULARY_SIZE = 2048

@@ -1,4 +1,4 @@
-"""Models derived from the trained ones: a wider, deeper target, its heads, a poor draft.
+"""Models derived from the trained ones: a wider, deeper target, one with MTP, a poor draft.
 
 All work on plain dictionaries of tensors, named as in a Hugging Face Llama checkpoint.
 """
@@ -18,8 +18,6 @@ INITIAL_DEVIATION = 0.02
 EXPANSION_SEED = 0
 NOISE_SEED = 1
 NOISE_SHARE = 0.5
-AUXILIARY_LAYERS = "eagle_aux_hidden_state_layer_ids"
-"""Where an EAGLE-3 head's configuration has the layers of the target after which it reads."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,7 @@ def derive(name: str, sources: list[Tensors], config: Config) -> tuple[Tensors, 
         return add_noise(first, NOISE_SHARE, NOISE_SEED), config
     if name == "target_big":
         return expand(first, config, BIG, EXPANSION_SEED)
-    if name == "eagle3_big":
-        layers = {key.split(".")[2] for key in sources[1] if key.startswith("model.layers.")}
-        places = spread(len(layers), BIG.layers)
-        read = [places[layer - 1] + 1 for layer in config[AUXILIARY_LAYERS]]
-        wide = widened(config, BIG) | {AUXILIARY_LAYERS: read}
-        return expand_head(first, config, BIG, EXPANSION_SEED), wide
-    module = sources[1]
-    if name == "mtp_big":
-        module = expand_head(module, config, BIG, EXPANSION_SEED)
-        first, config = expand(first, config, BIG, EXPANSION_SEED)
-    return with_mtp_module(first, config, module)
+    return with_mtp_module(first, config, sources[1])
 
 
 def spread(count: int, places: int) -> list[int]:
@@ -134,46 +122,6 @@ def expand(tensors: Tensors, config: Config, shape: Shape, seed: int) -> tuple[T
         expanded |= {f"model.layers.{layer}.{name}": tensor for name, tensor in made.items()}
     dtype = embeddings.dtype
     return {name: tensor.to(dtype) for name, tensor in expanded.items()}, new_config
-
-
-def expand_head(tensors: Tensors, config: Config, shape: Shape, seed: int) -> Tensors:
-    """An MTP or EAGLE-3 head of a target that `expand` made bigger; it drafts the same tokens.
-
-    The padded part of every stream stays zero, as in the target, whatever is read beside it.
-    """
-    width = config["hidden_size"]
-    generator = torch.Generator().manual_seed(seed)
-    rows_of = {
-        "q_proj": shape.heads * config["head_dim"],
-        "k_proj": shape.key_value_heads * config["head_dim"],
-        "v_proj": shape.key_value_heads * config["head_dim"],
-        "gate_proj": shape.intermediate,
-        "up_proj": shape.intermediate,
-    }
-    columns_of = {
-        "o_proj": shape.heads * config["head_dim"],
-        "down_proj": shape.intermediate,
-    }
-    expanded = {}
-    for name, old in sorted(tensors.items()):
-        if old.ndim == 1:
-            expanded[name] = wider_norm(old, width, shape).to(old.dtype)
-            continue
-        kind = name.split(".")[-2]
-        if kind in columns_of:  # writes what heads or units computed
-            weight = torch.zeros(shape.hidden, columns_of[kind])
-            weight[:width, : old.size(1)] = old.float()
-        else:
-            streams = old.size(1) // width
-            weight = torch.zeros(rows_of.get(kind, shape.hidden), streams * shape.hidden)
-            if kind in rows_of:
-                weight.normal_(0.0, INITIAL_DEVIATION, generator=generator)
-                weight[: old.size(0)] = 0.0
-            for stream, part in enumerate(old.float().split(width, dim=1)):
-                start = stream * shape.hidden
-                weight[: old.size(0), start : start + width] = part
-        expanded[name] = weight.to(old.dtype)
-    return expanded
 
 
 def widened(config: Config, shape: Shape) -> Config:

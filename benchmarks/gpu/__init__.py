@@ -16,7 +16,7 @@ measured in turn, seconds apart, on the same card.
     in_core          what is read and set inside EngineCore
     steered          the policy that runs a K it is told
     results          results by key in a file that survives a kill
-    summary, page    one JSON of all results, and docs/gpu.md
+    summary, page    one JSON of all results, and a page
     profile          a hardware profile for the simulator
     simulated        the simulator against the sweep
     pack, unpack     vLLM for a GPU machine without a network

@@ -1,11 +1,9 @@
-"""The page of a run: docs/gpu.md, generated from one JSON.
+"""The page of a run, generated from its results.
 
-    python -m benchmarks.gpu.page OUT [--simulate [--traces FOLDER]] [--publish]
-    python -m benchmarks.gpu.page
+    python -m benchmarks.gpu.page OUT [--simulate [--traces FOLDER]]
 
-The first writes OUT/gpu.json and OUT/gpu.md from OUT/results.jsonl; `--simulate` fits the hardware
-profile and runs the simulator before, `--publish` writes benchmarks/results/gpu.json and
-docs/gpu.md as well. The second writes docs/gpu.md from benchmarks/results/gpu.json.
+writes OUT/gpu.json and OUT/gpu.md from OUT/results.jsonl; `--simulate` fits the hardware profile
+and runs the simulator before.
 """
 
 from __future__ import annotations
@@ -18,70 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from .bars import bars, confidence_cost
-from .fleet import ROOT
 from .results import Results
 from .summary import summarise
 
-JSON_FILE = ROOT / "benchmarks" / "results" / "gpu.json"
-PAGE = ROOT / "docs" / "gpu.md"
-NOTHING_YET = "Nothing of this project has been executed on a GPU yet."
-INTRODUCTION = """\
-# On a GPU
 
-`benchmarks/gpu` measures adaptive-spec with real vLLM servers on one NVIDIA GPU: no speculation,
-every static K, vLLM's own schedule tuned from those, vLLM's adaptive verification where it is
-allowed, and adaptive-spec.
-
-{state}
-
-## Run it yourself
-
-On a machine with a Hopper GPU of 80 GB or more, CUDA, CPython 3.11 or 3.12, and a network:
-
-```sh
-make gpu
-```
-
-This makes an environment with vLLM, makes the models on the GPU in seconds, runs all stages in
-about half an hour, and writes `out/gpu/gpu.md`. Interrupted, the same command goes on where it was.
-Nothing is downloaded but the environment: the models are the trained pair of
-`benchmarks/bench_pair`, expanded without changing their logits to the shapes of Llama-3.1-8B
-(target), Llama-3.2-1B (draft model) and one 8B layer (EAGLE head). A step costs what it costs with
-those models, and acceptance is that of real drafts of real text, different for code, prose, JSON,
-logs and random text. It is the acceptance of a small pair, so compare arms with each other, not
-with published speed-ups.
-
-Without a network on the GPU machine: `python -m benchmarks.gpu.pack OUT` on another machine packs
-vLLM and its dependencies into one file of 41 MiB, OUT/site.tar.xz; on the GPU machine
-`PACKED=site.tar.xz sh benchmarks/gpu/run.sh 1` unpacks it and runs the first of four parts, eight
-minutes each.
-
-| stage | what it measures |
-| --- | --- |
-| smoke | libraries; varlen against uniform graphs: capture, step times, full graphs; greedy text |
-| sweep | tokens per second of every arm, 1 to 256 clients of mixed kinds |
-| step_costs | decode steps by batch, K, depth and context; a hardware profile for the simulator |
-| overhead | step times with and without adaptive-spec, and the time of its own code |
-| confidence | what reading the confidence of drafts costs, and whether the host waits for it |
-| ramp | how K follows a load from 1 client to the most and back |
-| adaptive | vLLM's adaptive verification |
-| server | `vllm serve` with adaptive-spec, and one answer over HTTP |
-
-`python -m benchmarks.gpu.main --help` has the options. Arms take turns on the same card within
-seconds, so their ratios are paired; tables give the middle, lowest and highest ratio of the
-repeats.
-"""
-
-
-def render(summary: Mapping[str, Any] | None) -> str:
-    """The page of a summary; None: of nothing."""
-    if summary is None:
-        return INTRODUCTION.format(state=NOTHING_YET)
+def render(summary: Mapping[str, Any]) -> str:
+    """The page of a summary."""
     about = summary["about"]
     versions = summary.get("libraries", {}).get("versions", {})
     stack = ", ".join(f"{name} {version}" for name, version in versions.items())
-    state = f"What follows was executed on: **{about['gpu']}** ({stack})."
-    parts = [INTRODUCTION.format(state=state)]
+    parts = [
+        f"# On a GPU\n\nExecuted on **{about['gpu']}** ({stack}). Arms take turns on the same card "
+        "within seconds, so their\nratios are paired; tables give the middle, lowest and highest "
+        "ratio of the repeats.\n"
+    ]
     methods = sorted({row["method"] for row in summary.get("sweep", ())} | {about["method"]})
     for method in methods:
         parts.append(_bars(summary, method))
@@ -268,21 +216,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path, nargs="?", help="folder of a run")
+    parser.add_argument("out", type=Path, help="folder of a run")
     parser.add_argument("--simulate", action="store_true", help="fit the profile, simulate")
     parser.add_argument("--traces", type=Path, help="folder of the step traces")
-    parser.add_argument("--publish", action="store_true", help="also into the repository")
     options = parser.parse_args(arguments)
-    if options.out is None:
-        summary = json.loads(JSON_FILE.read_text("utf-8")) if JSON_FILE.exists() else None
-        PAGE.write_text(render(summary), encoding="utf-8")
-        return 0
     if options.simulate:
         simulate(options.out, options.traces or options.out / "traces")
-    summary = write_page(options.out)
-    if options.publish:
-        JSON_FILE.write_text(one_line_per_key(summary), encoding="utf-8")
-        PAGE.write_text(render(summary), encoding="utf-8")
+    write_page(options.out)
     return 0
 
 

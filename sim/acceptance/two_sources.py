@@ -3,7 +3,7 @@
 ``record:two_sources`` is all kinds of text, mixed; ``record:two_sources:KIND`` is one of them:
 prose, code, edit, quote, agent, json. Behind the name, ``+others`` gives the look-up the answers of
 other requests, too; ``+target`` judges the drafter's drafts by its own target instead of the text.
-How they were made, and what that means: docs/mechanisms.md, benchmarks/two_sources_records.py.
+What they mean: docs/mechanisms.md.
 """
 
 from __future__ import annotations

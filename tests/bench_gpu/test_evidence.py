@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.bars import bars, confidence_cost
-from benchmarks.gpu.greedy import agreement
-from benchmarks.gpu.in_core import cuda_calls, synchronisations
-from benchmarks.gpu.page import JSON_FILE, NOTHING_YET, PAGE, main, one_line_per_key, render
+from benchmarks.gpu.bars import bars
+from benchmarks.gpu.page import main
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.stages.step_costs import ragged_penalty, settings_for
-from benchmarks.gpu.summary import cells, paired, summarise
+from benchmarks.gpu.summary import summarise
 
 
 def cell(rate: float) -> dict[str, Any]:
@@ -129,71 +127,14 @@ def test_each_shortcoming_is_found(tmp_path: Path, changes: dict[str, Any], ques
     assert question in found
 
 
-def test_what_was_not_measured_is_not_judged(tmp_path: Path) -> None:
-    summary = written(tmp_path, {"about": {"gpu": "H100", "method": "eagle"}})
-    assert {bar.met for bar in bars(summary, "eagle")} == {None}
-    assert "not measured" in render(summary)
-
-
-def test_ratios_are_paired_by_repeat() -> None:
-    assert paired({0: 2.0, 1: 9.0}, {1: 3.0, 2: 5.0}) == {
-        "low": 3.0,
-        "middle": 3.0,
-        "high": 3.0,
-        "count": 1,
-    }
-    assert paired({0: 1.0}, {}) is None
-
-
-def test_a_stage_is_read_by_itself(tmp_path: Path) -> None:
-    found = written(tmp_path, results())
-    assert {row["arm"] for row in found["overhead"]} == {"none", "ours-off"}
-    assert cells(results(), "adaptive") == []
-    ours = next(row for row in found["sweep"] if row["arm"] == "ours")
-    assert ours["best_static"] == "static2"
-    assert ours["over_none"]["count"] == 2
-    assert ours["graphs_by_k"] == {"2": {"FULL": 18}}
-
-
-def test_a_failure_is_told_until_its_result_is_there(tmp_path: Path) -> None:
-    failed = {"failed/x": "EngineError: out of memory\nlog", "failed/y": "no", "y": 1}
-    summary = written(tmp_path, results(**failed))
-    assert list(summary["failed"]) == ["x"]
-    assert "EngineError: out of memory |" in render(summary)
-
-
-def test_confidence_costs_what_the_same_steps_take_more(tmp_path: Path) -> None:
-    cost = confidence_cost(written(tmp_path, results()), "eagle")
-    assert cost == {1: pytest.approx(1 / 0.9, abs=1e-4), 16: pytest.approx(1 / 0.9, abs=1e-4)}
-
-
 def test_the_page_names_the_gpu_and_every_arm(tmp_path: Path) -> None:
     written(tmp_path, results())
     assert main([str(tmp_path)]) == 0
     page = (tmp_path / "gpu.md").read_text()
     assert "**H100**" in page
-    assert NOTHING_YET not in page
     for arm in ("none", "static2", "static5", "schedule", "ours", "ours-off"):
         assert f"| 16 | {arm} |" in page
     assert json.loads((tmp_path / "gpu.json").read_text()) == summarise(tmp_path)
-
-
-def test_the_committed_page_is_the_committed_results() -> None:
-    if not JSON_FILE.exists():
-        assert not PAGE.exists(), "a page without results"
-        return
-    assert PAGE.read_text() == render(json.loads(JSON_FILE.read_text()))
-
-
-def test_without_results_the_page_says_so() -> None:
-    assert NOTHING_YET in render(None)
-
-
-def test_the_json_has_a_line_for_each_key() -> None:
-    document = {"a": {"b": [1, 2]}, "c": None}
-    text = one_line_per_key(document)
-    assert json.loads(text) == document
-    assert len(text.splitlines()) == len(document) + 2
 
 
 def test_the_ragged_penalty_compares_steps_of_the_same_depth() -> None:
@@ -220,33 +161,3 @@ def test_every_ragged_step_has_a_uniform_one_beside_it() -> None:
     ragged = {(each.k, each.depth) for each in settings if each.ragged}
     assert ragged
     assert ragged <= uniform
-
-
-def test_waits_are_told_from_other_calls() -> None:
-    class Average:
-        def __init__(self, key: str, count: int) -> None:
-            self.key, self.count = key, count
-
-    calls = cuda_calls(
-        [
-            Average("cudaStreamSynchronize", 3),
-            Average("cudaEventQuery", 5),
-            Average("cudaMemcpyAsync", 7),
-            Average("cudaMemcpy", 1),
-            Average("cudaEventSynchronize", 2),
-            Average("aten::copy_", 9),
-        ]
-    )
-    assert "aten::copy_" not in calls
-    assert synchronisations(calls) == 6
-
-
-def test_agreement_counts_tokens_up_to_the_first_difference() -> None:
-    wanted = [([1], [5, 6, 7]), ([2], [8, 9, 3])]
-    found = [([1], [5, 6, 7]), ([2], [8, 4, 3])]
-    assert agreement(wanted, found) == {
-        "answers": 2,
-        "identical": 1,
-        "tokens": 6,
-        "tokens_before_first_difference": 4,
-    }

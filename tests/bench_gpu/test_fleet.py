@@ -42,14 +42,6 @@ def process(tmp_path: Path) -> EngineProcess:
     return EngineProcess(tmp_path / "log", CPU_ENVIRONMENT)
 
 
-def test_an_error_is_answered_and_the_process_goes_on(process: EngineProcess) -> None:
-    for _ in range(2):
-        process.send({"do": "facts", "key": "none", "arguments": [], "named": {}})
-        with pytest.raises(EngineError, match="KeyError"):
-            process.receive(30.0)
-    process.stop()
-
-
 def test_a_process_that_is_killed_is_an_error_each_time(process: EngineProcess) -> None:
     os.kill(process._process.pid, signal.SIGKILL)
     for _ in range(2):
@@ -68,11 +60,6 @@ def test_a_process_that_hangs_is_ended(process: EngineProcess) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_process_ends_when_its_input_is_closed(process: EngineProcess) -> None:
-    process.stop()
-    assert process._process.poll() == 0
-
-
 def test_an_engine_that_cannot_start_costs_its_own_cells_only(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,21 +76,3 @@ def test_an_engine_that_cannot_start_costs_its_own_cells_only(
     bench.use("none")  # is not tried again
     fleet.close()
     assert "FAILED engine/none" in capsys.readouterr().out
-
-
-def test_no_cell_is_begun_when_the_time_is_up(machine: Machine, tmp_path: Path) -> None:
-    fleet = Fleet(machine, tmp_path / "logs")
-    bench = Bench(fleet, Results(tmp_path / "r"), EXTENT, machine, time.monotonic() - 1)
-    assert bench.over
-    assert not bench.missing(["anything"])
-    assert bench.cell("sweep", "none", bench.load(1, 0.8, 0), 0) is None
-
-
-def test_the_schedule_is_tuned_from_the_first_repeat(machine: Machine, tmp_path: Path) -> None:
-    results = Results(tmp_path / "r")
-    bench = Bench(Fleet(machine, tmp_path / "logs"), results, EXTENT, machine, 0.0)
-    assert bench.tuned() is None
-    results.add(bench.cell_key("sweep", "static2", 1, 0.8, 1), {"tokens_per_s": 9.0})
-    assert bench.tuned() is None
-    results.add(bench.cell_key("sweep", "static2", 1, 0.8, 0), {"tokens_per_s": 9.0})
-    assert bench.tuned() == [(1, machine.max_num_seqs, 2)]

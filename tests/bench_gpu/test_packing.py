@@ -14,12 +14,9 @@ import pytest
 
 from benchmarks.gpu.pack import (
     FATBIN_MAGIC,
-    HERE,
     LIMIT_MIB,
     ROOT,
     mebibytes,
-    requirements,
-    sections,
     travelling,
     zero_other_gpus,
 )
@@ -67,19 +64,6 @@ def test_only_code_of_other_gpus_is_zeroed() -> None:
     assert (image[:8], image[-8:]) == (b"before..", b"after...")
 
 
-def test_sections_of_a_real_library_are_found() -> None:
-    library = Path(sys.executable).resolve()
-    found = {name: (offset, size) for name, offset, size in sections(library.read_bytes())}
-    assert ".text" in found
-    assert all(offset <= library.stat().st_size for offset, _ in found.values())
-
-
-def test_requirements_are_read_without_comments() -> None:
-    assert requirements("# why\n\n a==1 \nb<2\n") == ["a==1", "b<2"]
-    names = requirements((HERE / "wheels.txt").read_text())
-    assert len(names) == len(set(names)) > 50
-
-
 def test_the_checkout_leaves_room_for_the_packed_site() -> None:
     files = travelling()
     assert ROOT / "benchmarks/gpu/run.sh" in files
@@ -112,18 +96,6 @@ def test_what_travelled_is_importable_and_registers_the_plugin(
     )
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).parents[1] == project
-
-
-def test_a_packed_site_is_unpacked_once(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text("VALUE = 1\n")
-    packed = tmp_path / "site.tar.xz"
-    with tarfile.open(packed, "w:xz") as archive:
-        archive.add(tmp_path / "module.py", "./module.py")
-    site = tmp_path / "site"
-    unpack(packed, site)
-    assert (site / "module.py").read_text() == "VALUE = 1\n"
-    packed.unlink()
-    unpack(packed, site)
 
 
 def test_half_a_packed_site_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:

@@ -62,8 +62,3 @@ def test_figures_are_of_the_steps_after_the_moment() -> None:
     assert found["step_ms_by_k"] == {1: [6, 10.0]}
     assert (found["drafted"], found["accepted"]) == (12, 12)
     assert found["mean_k"] == pytest.approx(12 / 14, abs=1e-4)
-
-
-def test_too_few_steps_are_no_figures() -> None:
-    assert recorded(stats(1, [1])).summary(0.0) == {"steps": 0}
-    assert recorded(stats(1, [1]), stats(1, [1])).summary(9.0) == {"steps": 0}

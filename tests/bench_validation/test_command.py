@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,6 @@ app.command()(validate)
 
 def run(*arguments: str, folder: Path):
     return CliRunner().invoke(app, ["--data", str(folder), *arguments])
-
-
-def test_json_has_a_verdict_with_rows_and_checks(tmp_path: Path) -> None:
-    result = run("--table", "v4", "--json", folder=tmp_path)
-    assert result.exit_code == 0
-    (verdict,) = json.loads(result.stdout)
-    assert verdict["table"] == "V4"
-    assert verdict["passed"] is True
-    assert verdict["checks"][0]["passed"] is True
-    assert {"label", "published", "simulated", "error", "counted", "bound", "note"} <= set(
-        verdict["rows"][0]
-    )
 
 
 def test_the_table_shows_the_rows_and_the_verdict(tmp_path: Path) -> None:

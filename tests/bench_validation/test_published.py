@@ -11,7 +11,6 @@ from benchmarks.validation import (
     eagle3_by_batch,
     leviathan,
     specdecode_bench,
-    step_correlation,
 )
 from benchmarks.validation.tables import Verdict, judged, reproduce
 
@@ -21,12 +20,6 @@ def test_leviathans_expected_speed_ups_come_out_of_the_engine_loop(data: Path) -
     assert verdict.passed
     assert len(verdict.rows) == 12
     assert all(row.counted for row in verdict.rows)
-
-
-def test_the_engine_loop_agrees_with_leviathans_formula() -> None:
-    for alpha, gamma, cost in ((0.5, 1, 0.0), (0.8, 4, 0.1)):
-        expected = leviathan.formula(alpha, gamma, cost)
-        assert leviathan.speed_up(alpha, gamma, cost, 10_000) == pytest.approx(expected, 0.03)
 
 
 def test_a_wrong_acceptance_misses_leviathans_table(
@@ -58,6 +51,7 @@ def test_fitted_hazards_and_host_time_solve_the_rows_fitted_on(
     assert all(abs(row.error) < 0.005 for row in fitted)
 
 
+@pytest.mark.long
 def test_k_by_batch_is_reproduced(data: Path) -> None:
     verdict = reproduce("V3", data)
     assert [check.found for check in verdict.checks if not check.passed] == []
@@ -70,6 +64,7 @@ def test_one_request_at_a_time_is_reproduced(data: Path) -> None:
     assert [row.counted for row in verdict.rows] == [True, False, True]
 
 
+@pytest.mark.long
 def test_specdecodebench_and_its_simulator_are_reproduced(data: Path) -> None:
     found = specdecode_bench.rows(data, (3,))
     assert all(row.within for row in found)
@@ -81,12 +76,6 @@ def test_correlation_of_held_out_requests_is_reproduced(data: Path) -> None:
     assert verdict.passed
     pair = [row for row in verdict.rows if "published" in row.label]
     assert all(abs(row.error) < 0.01 for row in pair)
-
-
-def test_independent_acceptance_has_no_correlation(data: Path) -> None:
-    del data
-    found = step_correlation.observed(step_correlation.made(2.0, 0.0))
-    assert found.after_all == pytest.approx(found.after_none, abs=0.05)
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:

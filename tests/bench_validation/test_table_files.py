@@ -34,12 +34,3 @@ def test_a_damaged_table_names_file_row_and_column(tmp_path):
         numbers(frame, path, "a", "b")
     with pytest.raises(DataError, match=r"table\.csv\.gz: no column 'c'; it has a, b"):
         read_table(path, ("c",))
-
-
-@pytest.mark.parametrize("content", [b"", b"a,b\n", b"\x1f\x8b broken"])
-def test_an_empty_or_broken_table_is_one_line(tmp_path, content):
-    path = tmp_path / "table.csv.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"table\.csv\.gz") as raised:
-        read_table(path, ("a",))
-    assert "\n" not in str(raised.value)

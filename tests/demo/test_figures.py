@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from fake_steps import cell
 
-from demo.act_two import rotated, work_for
 from demo.arms import parse_arm
 from demo.figures import Spread, rows, verdicts
 from demo.report import caption, markdown, rejections, save
@@ -68,14 +67,6 @@ def test_verdicts(seconds: tuple[float, float], word: str) -> None:
     assert f"is {word} the best of the others" in line
 
 
-def test_without_no_speculation_nothing_is_compared_to_it() -> None:
-    cells = [cell("static2", 10.0), cell("ours", 8.0)]
-    static, ours = rows(ARMS[1:], [4], cells)
-    assert static.over_none is None
-    assert ours.over_none is None
-    assert static.ours_over == pytest.approx(Spread(1.25, 1.25, 1.25))
-
-
 def test_saved_files(tmp_path: Path) -> None:
     cells = [cell("none", 10.0), cell("ours", 8.0, drafted=100, accepted=60)]
     table = rows([ARMS[0], ARMS[2]], [4], cells)
@@ -90,17 +81,3 @@ def test_saved_files(tmp_path: Path) -> None:
     assert saved["table"][1]["over_no_speculation"]["middle"] == pytest.approx(1.25)
     assert saved["cells"][0]["arm"] == "none"
     assert saved["seconds"] == {"act one": 60.0}
-
-
-def test_arm_order_rotates() -> None:
-    servers: list[object] = ["a", "b", "c"]
-    orders = [rotated(servers, by) for by in range(4)]  # type: ignore[arg-type]
-    assert [order[0] for order in orders] == ["a", "b", "c", "a"]
-    assert all(sorted(order) == servers for order in orders)  # type: ignore[type-var]
-
-
-def test_work_has_every_kind_of_prompt_equally_often() -> None:
-    for concurrency in range(1, 17):
-        work = work_for(concurrency)
-        assert work.requests % 5 == 0
-        assert work.requests >= concurrency

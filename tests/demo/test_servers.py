@@ -121,16 +121,6 @@ def test_a_server_that_ends_shows_the_end_of_its_log(
     assert len(raised.value.details.splitlines()) == servers.LOG_TAIL_LINES
 
 
-def test_a_server_that_is_not_ready_in_time(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_instead(monkeypatch, sys.executable, "-c", PARENT)
-    monkeypatch.setattr(servers, "START_SECONDS", 0.0)
-    with (
-        servers.servers_for([ARM], files, keep=False) as running,
-        pytest.raises(DemoError, match="isn't ready after 0 s"),
-    ):
-        asyncio.run(servers.wait_ready(running, lambda line: None))
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -166,10 +156,6 @@ def test_the_guard_leaves_what_was_dropped(group: int) -> None:
     assert exists(group)
 
 
-def test_ports_differ() -> None:
-    assert len(set(servers.free_ports(4))) == 4
-
-
 def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8000000 kB\nMemAvailable: 4194304 kB\n")
@@ -177,10 +163,3 @@ def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> Non
         servers.require_memory(4, meminfo)
     servers.require_memory(1, meminfo)
     servers.require_memory(4, tmp_path / "none")
-
-
-def test_a_starting_server_says_how_far_it_has_come(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    assert servers.progress(log) == "vLLM is being imported"
-    log.write_text("INFO Initializing a V1 LLM engine\nadaptive_spec: mode=on policy=goodput\n")
-    assert servers.progress(log) == "adaptive-spec is attached"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +8,8 @@ from rich.console import Console
 
 from demo.act_one import Phase, Watcher
 from demo.errors import DemoError
-from demo.status import Totals, mode_of, read_status, require_sound
-from demo.view import PhaseView, plain_line, sparkline
+from demo.status import Totals, require_sound
+from demo.view import PhaseView
 
 
 def status(steps: int, **changes: Any) -> dict[str, Any]:
@@ -45,18 +44,6 @@ def test_watcher_counts_within_phases() -> None:
     assert (first.mode, second.mode) == ("on", "off_warm")
 
 
-def test_a_status_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "status.json"
-    path.write_text('{"steps": 1')
-    assert read_status(path) is None
-
-
-def test_mode_is_that_of_most_steps_since() -> None:
-    assert mode_of(status(5), None) == "on"
-    later = status(20, steps_by_mode={"on": 10, "off_warm": 10})
-    assert mode_of(later, status(10)) == "off_warm"
-
-
 def test_a_run_that_was_not_ours_is_an_error() -> None:
     assert require_sound(status(100)) == []
     faults = {"fail_opens": {"plan took": 2}, "steps_by_mode": {"on": 98, "engine": 2}}
@@ -81,17 +68,6 @@ def a_phase() -> Phase:
         reason="planned",
         depth=2,
     )
-
-
-def test_plain_line() -> None:
-    assert plain_line(a_phase()) == (
-        "  concurrency  4:   50 tokens/s, mean K 2.00, D 2, accepted 50%, mode on, "
-        "K 0..6 in %: 25 0 75 0 0 0 0; last decision: planned"
-    )
-
-
-def test_what_occurred_at_all_is_visible() -> None:
-    assert sparkline(Totals(by_k=(1, 0, 999, 0, 0, 0, 0))) == "▁ · █ · · · ·"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

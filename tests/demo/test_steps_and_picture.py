@@ -8,7 +8,7 @@ from fake_steps import step
 
 from demo.act_one import Phase
 from demo.errors import DemoError
-from demo.steps import between, by_kind, grouped, is_learning, read_steps, summary
+from demo.steps import by_kind, summary
 
 
 def test_summary() -> None:
@@ -28,11 +28,6 @@ def test_summary() -> None:
     json.dumps(found)
 
 
-def test_summary_of_nothing() -> None:
-    assert summary([])["steps"] == 0
-    assert by_kind([]) == {}
-
-
 def test_kinds_are_told_apart() -> None:
     kinds = by_kind([step(1.0, [2, 4], [0, 4]), step(2.0, [0], [0], ids=["strange"])])
     assert kinds["code"]["mean_k"] == pytest.approx(2.0)
@@ -43,20 +38,6 @@ def test_kinds_are_told_apart() -> None:
         "tokens_per_step": 5.0,
     }
     assert kinds["other"]["request_steps"] == 1
-
-
-def test_reasons() -> None:
-    assert grouped("measuring K = 3") == "measuring K = K"
-    assert is_learning(step(1.0, [1], [1], reason="exploring one deeper"))
-    assert not is_learning(step(1.0, [1], [1]))
-
-
-def test_traces_are_read_in_order_of_time(tmp_path: Path) -> None:
-    lines = [json.dumps(step(now, [1], [1])) for now in (2.0, 1.0, 3.0)]
-    (tmp_path / "steps-1-000000.jsonl").write_text("\n".join(lines) + "\n")
-    steps = read_steps(tmp_path)
-    assert [one["now"] for one in steps] == [1.0, 2.0, 3.0]
-    assert [one["now"] for one in between(steps, 1.5, 2.5)] == [2.0]
 
 
 def test_picture(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class OneCopies:
         )
 
 
-@pytest.mark.parametrize("seed", [2, 6, 10])
+@pytest.mark.parametrize("seed", [2, 10])
 def test_a_probe_beside_copied_drafts_notices_that_passes_became_cheap(seed: int) -> None:
     old = WithoutPass(*DEAR_PASSES)
     new, then = old._replace(draft=ISSUE.draft), 800

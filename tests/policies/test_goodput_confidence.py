@@ -22,7 +22,7 @@ def scenario(concurrency: int, auc: float | None = 0.85, **engine: Any) -> Scena
         hardware="h100-llama-8b",
         engine=EngineOptions(max_draft_tokens=6, **engine),
         seed=1,
-        tokens=1500 * concurrency + 2000,
+        tokens=800 * concurrency + 2000,
         warmup_steps=300,
         confidence_auc=auc,
     )

@@ -24,24 +24,12 @@ def run(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
     return result.throughput_tok_s
 
 
-@pytest.mark.parametrize("state", [True, False], ids=["with a state", "without"])
-@pytest.mark.parametrize("concurrency", [1, 4, 32])
+@pytest.mark.parametrize(
+    ("concurrency", "state"), [(1, False), (4, True), (32, False)], ids=["1", "4, stale", "32"]
+)
 def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: bool) -> None:
     off = run("off", concurrency, 0.05, state=state)
     assert run("goodput", concurrency, 0.05, state=state) >= 0.995 * off
-
-
-@pytest.mark.parametrize("concurrency", [1, 16])
-def test_a_drafter_that_revives_is_used_again_within_30_seconds(concurrency: int) -> None:
-    policy = build_policy("goodput", {}, seed=1)
-    engine = server(closed_load(concurrency, output=150), policy, data=independent(0.03, 20_000))
-    dead = engine.run(max_seconds=30.0)
-    assert dead.mode_fraction["off_cold"] > 0.5
-    engine.accepted._accepted = independent(0.8, 20_000).accepted.astype(np.int64)
-    engine.run(max_seconds=60.0)
-    revived = engine.run(max_seconds=65.0)
-    assert revived.mode_fraction["on"] > 0.9
-    assert revived.mean_k > 1.0
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
@@ -50,16 +38,16 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
     policy = build_policy("goodput", {}, seed=1)
     alive, dead = (independent(hazard, 20_000).accepted.astype(np.int64) for hazard in (0.8, 0.0))
     engine = server(closed_load(concurrency, output=150), policy, data=independent(0.8, 20_000))
-    assert engine.run(max_seconds=30.0).mode_fraction["on"] > 0.9
+    assert engine.run(max_seconds=10.0).mode_fraction["on"] > 0.9
     engine.accepted._accepted = dead
-    engine.run(max_seconds=40.0)
-    later = engine.run(max_seconds=100.0)
+    engine.run(max_seconds=20.0)
+    later = engine.run(max_seconds=70.0)
     assert later.mode_fraction["off_cold"] > 0.95
     assert later.mean_k < 0.05, "probes are no longer rare"
     assert later.mean_k > 0.0, "nobody looks whether it is back"
     engine.accepted._accepted = alive
-    engine.run(max_seconds=160.0)
-    back = engine.run(max_seconds=170.0)
+    engine.run(max_seconds=100.0)
+    back = engine.run(max_seconds=105.0)
     assert back.mode_fraction["on"] > 0.9
     assert back.mean_k > 1.0
 
@@ -72,8 +60,8 @@ def test_near_break_even_knowing_each_request_gains() -> None:
         drafter="eagle",
         hardware="h100-llama-8b",
         seed=1,
-        tokens=1000 * 256,
-        warmup_tokens=1000 * 256,
+        tokens=600 * 256,
+        warmup_tokens=600 * 256,
     )
     reached, uniform = (
         simulate(setting, parse_policy(policy)).throughput_tok_s

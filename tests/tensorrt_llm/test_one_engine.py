@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import managers
-from harness.cases import shrink_chunks
 from harness.executor import BATCH, KMAX, one_engine_executor, run, spec_config_of
 from harness.record import Record, check_labels
 from harness.traffic import Traffic, wrong_outputs
@@ -442,51 +441,6 @@ def test_failed_forward_passes_cost_no_label_and_no_fault(
     assert not driver.controller.status()["fail_opens"]
     driver.forget_cancelled()
     check_adapter(record.steps(), live_requests=driver.controller.status()["live_requests"])
-
-
-def test_paused_and_recomputed_requests_are_labelled_rightly(
-    import_stand_in: Any, switched_on: Any, record: Record
-) -> None:
-    switched_on(policy=RANDOM, memory_guard=False)
-    trt = import_stand_in()
-    traffic = Traffic(trt, iterations=600, pause=0.1)
-    executor = run(one_engine_executor(trt, traffic, overlap=False))
-    assert wrong_outputs(traffic) == []
-    assert check_labels(record, executor.engine.truth) > 500
-    assert not executor._adaptive_spec.controller.status()["fail_opens"]
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_a_gate_that_closes_means_zero_and_no_fault(
-    import_stand_in: Any, switched_on: Any, record: Record, overlap: bool
-) -> None:
-    switched_on(policy=RANDOM, memory_guard=False)
-    trt = import_stand_in()
-    traffic = Traffic(trt, iterations=300)
-
-    traffic.each_iteration = lambda inner: setattr(
-        inner, "speculation_permanently_disabled", inner.iter_counter > 100
-    )
-    executor = run(one_engine_executor(trt, traffic, overlap=overlap))
-    assert {k for _, k in executor.engine.history[-50:]} == {0}
-    assert wrong_outputs(traffic) == []
-    assert check_labels(record, executor.engine.truth) > 300
-    assert not executor._adaptive_spec.controller.status()["fail_opens"]
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_prompt_chunks_that_shrink_after_k_is_set_spoil_no_label(
-    import_stand_in: Any, switched_on: Any, record: Record, overlap: bool
-) -> None:
-    switched_on(policy=RANDOM, memory_guard=False)
-    trt = import_stand_in()
-    traffic = Traffic(trt, iterations=600)
-    executor = one_engine_executor(trt, traffic, overlap=overlap)
-    shrink_chunks(executor)
-    run(executor)
-    assert wrong_outputs(traffic) == []
-    assert check_labels(record, executor.engine.truth) > 500
-    assert not executor._adaptive_spec.controller.status()["fail_opens"]
 
 
 def test_iterations_that_were_not_followed_spoil_no_label(

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
 import threading
 import urllib.parse
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 from scenarios import SCHEMA, prompts
-from server import API_KEY, Server, serving
+from server import API_KEY, AT_START, Server
 
 pytestmark = pytest.mark.http
 
-ROOT = Path(__file__).resolve().parents[2]
 CLIENTS, REQUESTS = 10, 160
 PATH = "/v1/adaptive_spec"
 TEXTS = prompts(16, 41)
 TOKENS = 48
-AT_START = {"mode": "on", "policy": "switchable_policies:RandomPolicy"}
 SWITCHES: tuple[dict[str, Any], ...] = (
     AT_START,
     {"mode": "on", "policy": "goodput"},
@@ -42,34 +37,6 @@ HINTS: tuple[dict[str, Any], ...] = (
     {"adaptive_spec_task": "summary", "adaptive_spec_tpot_ms": 40.5},
     {"adaptive_spec_tpot_ms": "soon"},  # ignored, and counted
 )
-
-
-@pytest.fixture
-def switched(
-    models: dict[str, Path],
-    unspeculated: dict[str, tuple[int, ...]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Server]:
-    """A server of its own, in which sampling on CPU is repaired (vllm#55005).
-
-    Without, a sampled request gives the greedy ones of its batch wrong tokens.
-    """
-    del unspeculated  # the engine for it must be gone before the server takes its memory
-    repair = tmp_path / "repair"
-    repair.mkdir()
-    lines = "from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply", "apply()", ""
-    (repair / "sitecustomize.py").write_text("\n".join(lines))
-    path = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(repair), str(ROOT), path])))
-    adaptive = {
-        "policy": AT_START["policy"],
-        "fail_open": {"max_decision_ms": 60_000},
-        "kernel": "numpy",
-        "memory_guard": True,
-    }
-    with serving(models, tmp_path, adaptive) as server:
-        yield server
 
 
 class Clients:

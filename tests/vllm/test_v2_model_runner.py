@@ -134,7 +134,7 @@ def test_a_warm_time_leaves_acceptance_as_it_was(
 ) -> None:
     """vllm-metal#716: a drafter that ingested nothing at K = 0 was wrong from then on."""
     method, options = configuration
-    jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 40}) for n, text in enumerate(prompts(3, 5))]
+    jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 26}) for n, text in enumerate(prompts(3, 5))]
     roomy = options | {"num_gpu_blocks_override": 24}
     rates = []
     for policy in (FixedPolicy(KMAX), WarmForAWhile(KMAX, 4, 10)):

@@ -85,9 +85,9 @@ def test_steps_are_of_four_kinds(mode, reason, kind):
     assert group(mode, reason) == kind
 
 
-def ran(hazard: float, pass_seconds: float, clients: int = 4, **options: Any) -> Engine:
+def ran(hazard: float, pass_seconds: float, *, tokens: int = 6000, **options: Any) -> Engine:
     engine = server(
-        closed_load(clients),
+        closed_load(4),
         data=independent(hazard, 5000, depth=4),
         hardware=PlainHardware(token=3e-4),
         drafter=PlainDrafter(pass_=pass_seconds),
@@ -95,13 +95,13 @@ def ran(hazard: float, pass_seconds: float, clients: int = 4, **options: Any) ->
         counts=True,
         **options,
     )
-    engine.run(max_tokens=20_000)
+    engine.run(max_tokens=tokens)
     return engine
 
 
 def test_goodput_explains_the_k_that_runs_with_what_it_has_learned(tmp_path):
     engine = ran(0.7, 0.5e-3, trace_directory=str(tmp_path))
-    for tokens in range(20_000, 21_000, 20):  # at the end of its output a request has no next draft
+    for tokens in range(6000, 7000, 20):  # at the end of its output a request has no next draft
         engine.run(max_tokens=tokens)
         status = engine.controller.status()
         numbers = status["explanation"]
@@ -129,7 +129,7 @@ def test_goodput_that_is_off_says_what_the_best_k_would_give():
 
 
 def test_history_keeps_ten_minutes_of_seconds():
-    engine = ran(0.7, 0.5e-3)
+    engine = ran(0.7, 0.5e-3, tokens=1000)
     history, status = History(), engine.controller.status()
     for second in range(1, 1001):
         assert history.due(1.01 * second)

@@ -24,11 +24,6 @@ BRANCHED = [-1, 0, 0, 1, 1, 2]
 """Parents of the nodes of two trees."""
 
 
-def test_it_is_the_stand_in() -> None:
-    assert "stand-in" in (sgl_kernel.__doc__ or "")
-    assert not hasattr(torch.ops.sgl_kernel, "convert_weight_packed")
-
-
 def links(parents: list[int], requests: int = 1) -> tuple[Any, Any, Any, Any]:
     """Numbers, first children, siblings and positions of a tree, by way of its mask."""
     nodes = len(parents)
@@ -47,14 +42,6 @@ def links(parents: list[int], requests: int = 1) -> tuple[Any, Any, Any, Any]:
         nodes,
     )
     return index, child, sibling, positions.view(requests, nodes)
-
-
-def test_links_follow_from_a_mask() -> None:
-    index, child, sibling, positions = links(BRANCHED, requests=2)
-    assert child[1].tolist() == [1, 3, 5, -1, -1, -1]
-    assert sibling[1].tolist() == [-1, 2, -1, 4, -1, -1]
-    assert positions.tolist() == [[7, 8, 8, 9, 9, 9], [8, 9, 9, 10, 10, 10]]
-    assert index.tolist() == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
 
 
 @pytest.mark.parametrize(
@@ -232,46 +219,3 @@ def test_extend_attention_with_a_tree() -> None:
     third = torch.tensor([*range(prefix), prefix, prefix + 2])  # not its sibling
     expected = attention_by_hand(query[5], *pool.sequence(1, third))
     assert torch.allclose(output[5], expected, atol=1e-5)
-
-
-def test_rows_are_copied_as_if_at_once() -> None:
-    table = torch.arange(12.0).view(6, 2)
-    sgl_kernel.copy_all_layer_kv_cache_cpu(
-        torch.tensor([table.data_ptr()]),
-        torch.tensor([8]),
-        torch.tensor([1, 2]),
-        torch.tensor([2, 4]),
-    )
-    assert table[:, 0].tolist() == [0, 4, 8, 6, 8, 10]
-
-
-def test_slots_are_written_and_read_request_after_request() -> None:
-    table = torch.zeros(3, 6, dtype=torch.int32)
-    rows, starts, ends = torch.tensor([2, 0, 1]), torch.tensor([1, 0, 3]), torch.tensor([3, 0, 6])
-    slots = torch.tensor([11, 12, 21, 22, 23])
-    sgl_kernel.assign_req_to_token_pool_cpu(rows, table, starts, ends, slots, 6)
-    assert table.tolist() == [[0] * 6, [0, 0, 0, 21, 22, 23], [0, 11, 12, 0, 0, 0]]
-    read = torch.zeros(5, dtype=torch.int64)
-    sgl_kernel.assign_extend_cache_locs_cpu(rows, table, starts, ends, read, 6)
-    assert read.tolist() == slots.tolist()
-
-
-def test_tokens_are_rotated_and_bonus_tokens_found() -> None:
-    tokens = torch.tensor([1, 2, 3, 4, 5])
-    sgl_kernel.rotate_input_ids_cpu(
-        tokens, torch.tensor([0, 3]), torch.tensor([3, 2]), torch.tensor([[8], [9]])
-    )
-    assert tokens.tolist() == [2, 3, 8, 5, 9]
-    bonus = torch.zeros(2, dtype=torch.int64)
-    sgl_kernel.fill_bonus_tokens_cpu(
-        torch.tensor([[5, 6, 7], [8, 9, 0]]), torch.tensor([3, 1]), bonus, 3
-    )
-    assert bonus.tolist() == [7, 8]
-
-
-def test_top_k_and_top_p() -> None:
-    rows = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
-    kept = renormalisation.top_k_renorm_prob(rows, torch.tensor([2, 1]))
-    assert torch.allclose(kept, torch.tensor([[0.625, 0.375, 0.0], [0.0, 0.0, 1.0]]))
-    kept = renormalisation.top_p_renorm_prob(rows, torch.tensor([0.5, 0.7]))
-    assert torch.allclose(kept, torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.0, 0.75]]))

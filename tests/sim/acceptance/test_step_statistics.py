@@ -7,7 +7,6 @@ from adaptive_spec.sim.acceptance.data import (
     mean_accepted,
     steps_of,
 )
-from benchmarks.hazard_fit.fit import between_request_variance
 
 from .fake_records import data_of
 
@@ -42,9 +41,3 @@ def test_hazards_are_those_of_steps_that_reached_the_position():
     found, reached = hazards(accepted, 3)
     assert reached.tolist() == [5, 3, 2]
     assert found.tolist() == pytest.approx([3 / 5, 2 / 3, 1 / 2])
-
-
-def test_between_request_variance_weighs_by_length():
-    # Shares of positions that accept: 1, 1 of 2; mean 2/3.
-    found = between_request_variance(data_of([1], [1, 0]))
-    assert found == pytest.approx(((1 - 2 / 3) ** 2 + 2 * (0.5 - 2 / 3) ** 2) / 3)

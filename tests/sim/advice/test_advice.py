@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.advice import setups, worlds
 from adaptive_spec.sim.advice.advice import advise as predict
 from adaptive_spec.sim.advice.memory import memory_cost
 from adaptive_spec.sim.advice.values import Advice, Fleet
@@ -59,6 +61,14 @@ def advised(folder: Path, **options: Any) -> Advice:
     return predict(traces, resamplings=2, tokens=200, jobs=1, **options)[0]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_warm_up() -> Iterator[None]:
+    """Simulations of which verdicts hold after a third of the warm-up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worlds, "_WARM_UP_STEPS", 100)
+        yield
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Advice:
     """Advice for a server on which drafting pays."""
@@ -77,7 +87,7 @@ def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(found):
             data=independent(0.8, 5000, depth=2),
             hardware=HARDWARE,
             max_draft_tokens=2,
-        ).run(max_tokens=8000, warmup_steps=100)
+        ).run(max_tokens=4000, warmup_steps=100)
         assert two.by_load[place] == pytest.approx(real.throughput_tok_s, rel=0.05)
     assert found.verdict.worth == "yes"
     assert found.leave_out_from is None
@@ -113,23 +123,23 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
         return folder
 
     traces = [record(4), record(8)]
-    found = predict(traces, resamplings=2, tokens=400, jobs=1)[0]
+    found = predict(traces, resamplings=2, tokens=200, jobs=1)[0]
     assert found.verdict.worth == "no"
     assert found.verdict.recommended == ["none"]
     assert "at most" in found.verdict.sentence
     assert any("2 deep" in answer for _, answer in found.verdict.answers)
     # Alone, a request gains by drafts that are there anyway: whether by drafting is open.
-    alone = predict([record(1), traces[0]], resamplings=2, tokens=400, jobs=1)[0]
+    alone = predict([record(1), traces[0]], resamplings=2, tokens=200, jobs=1)[0]
     assert alone.verdict.worth == "cannot tell"
     assert any("2 deep" in answer for _, answer in alone.verdict.answers)
     engine = server(closed_load(4), "goodput", **pipeline)
     engine.run(max_tokens=4000)
-    settled = engine.run(max_tokens=8000)
+    settled = engine.run(max_tokens=4000)
     assert settled.mean_k < 0.1
     assert settled.mode_fraction["off_warm"] > 0.9
     k0, k2 = (
         server(closed_load(4), "static", policy_options={"k": k}, **pipeline)
-        .run(max_tokens=8000)
+        .run(max_tokens=4000)
         .throughput_tok_s
         for k in (0, 2)
     )
@@ -229,12 +239,20 @@ def test_a_fleet_turns_the_gain_into_gpus_and_money(found):
     assert f"{saved * 2.0 * 730:,.0f} a month" in dict(verdict.answers)["GPU time"]
 
 
-def test_the_engine_decides_whose_lines_are_printed(tmp_path):
-    folder = recorded(tmp_path, hazard=0.8, pass_seconds=0.7e-3)
-    for engine, line in (("sglang", "SGLANG_PLUGINS"), ("trtllm", "TLLM_ADAPTIVE_SPEC")):
-        found = advised(folder, engine=engine)
-        ours = next(each for each in found.predictions if each.name == "goodput")
-        assert line in ours.lines[0]
+SPEEDS = {1: {0: 100.0, 1: 120.0, 2: 140.0}, 4: {0: 400.0, 1: 390.0, 2: 380.0}}
+
+
+@pytest.mark.parametrize(
+    ("engine", "ours", "own"),
+    [
+        ("vllm", "--additional-config", '"num_speculative_tokens_per_batch_size": [[1, 2, 2], '),
+        ("sglang", "SGLANG_PLUGINS", "--speculative-adaptive-config"),
+        ("trtllm", "TLLM_ADAPTIVE_SPEC", "draft_len_schedule: {2: 2}"),
+    ],
+)
+def test_the_engine_decides_whose_lines_are_printed(engine, ours, own):
+    assert ours in "".join(setups.ours(2, engine).lines)
+    assert all(own in "".join(each.lines) for each in setups.native(engine, SPEEDS, SPEEDS))
 
 
 def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(found):

@@ -239,11 +239,6 @@ def simulated(
     return result
 
 
-def accepted_share(result: Result) -> float:
-    """Accepted drafts over verified ones."""
-    return result.accepted_per_step / result.mean_k
-
-
 def stays_causal(policy: Policy, level: Level, ladder: tuple[int, ...] = ()) -> None:
     """What is said at a draft position never decides whether a shallower one is verified.
 

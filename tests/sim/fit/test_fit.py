@@ -240,6 +240,7 @@ def test_calibration_is_told_for_each_position() -> None:
 # ---------------------------------------------------------------- the shipped model
 
 
+@pytest.mark.long
 def test_the_shipped_model_is_what_our_own_records_give(data: Path) -> None:
     sources = sorted((data / "own").glob("*.npz"))
     shipped, fitted = default_model(), fit_sources(sources, name="default")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.hazard_fit.halves import halves
+from benchmarks.validation.halves import halves
 from tests.sim.acceptance.fake_records import data_of
 
 

@@ -1,1 +1,0 @@
-"""How the committed tokenizer, prompts and weights were made; not needed to use them."""

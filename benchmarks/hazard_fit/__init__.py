@@ -1,1 +1,0 @@
-"""Fits hazard models (`adaptive_spec.sim.acceptance.hazard`) to recorded acceptance."""
