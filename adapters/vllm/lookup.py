@@ -121,13 +121,20 @@ class LookUp:
         self._said: set[str] = set()
         self._paused_until = 0.0
 
-    def find(self, requests: Sequence[Any], most: IntArray, under_way: IntArray) -> LookedUp | None:
+    def find(
+        self, requests: Sequence[Any], most: IntArray, under_way: IntArray, kmax: int
+    ) -> LookedUp | None:
         """Look up drafts that follow the newest tokens of these requests.
+
+        A tree returns the path with the largest sum of probabilities. So it is asked for Kmax
+        drafts even where fewer may be verified: for one draft alone, a match of one token with a
+        likely next token would win over a long match.
 
         Args:
             requests: [B] vLLM's request objects.
             most: [B] drafts of each that may be verified; 0 looks nothing up.
             under_way: [B] most tokens that the steps under way can emit.
+            kmax: drafts that a step may verify for any request.
 
         Returns None while look-ups are not allowed, or paused because they failed or took too long.
         """
@@ -150,11 +157,11 @@ class LookUp:
                 draft = self._trees.speculate(
                     request.request_id,
                     request.all_token_ids[-_DEPTH:],
-                    max_spec_tokens=room + ahead,
+                    max_spec_tokens=kmax + ahead,
                     max_spec_offset=ahead,  # else it drafts no more tokens than have matched
                     min_token_prob=_LEAST_PROBABILITY,
                 )
-                tokens.append(draft.token_ids)
+                tokens.append(draft.token_ids[: room + ahead])
                 match.append(self._matched(request, draft.match_len) if draft.token_ids else 0)
                 made, late = made + 1, time.thread_time() - began > _MOST_SECONDS
         except Exception as error:  # whatever a tree raises, a step runs without look-ups
