@@ -14,7 +14,7 @@ import numpy as np
 from adaptive_spec.errors import DataError
 
 from .arms import NONE, STATIC, TABLE, parse_arm, table_name, warm
-from .device import DEVICES, Charge, Device, Work
+from .device import Charge, Device, Work
 from .runs import Run, RunKey
 from .setup import ROOT
 from .sweep import MOST_CLIENTS, SECTIONS, Section, device_of
@@ -214,7 +214,7 @@ def figures(run: Run, device: Device, load: Load, tokens: float) -> Figures:
 
 
 def tables(
-    sections: Iterable[Section], runs: Mapping[RunKey, Run]
+    sections: Iterable[Section], runs: Mapping[RunKey, Run], devices: Mapping[str, Device]
 ) -> dict[tuple[str, str, str], str]:
     """vLLM's table by (section, method, device), tuned on the static arms where all are at hand."""
     found = {}
@@ -228,7 +228,7 @@ def tables(
                 keys = [section.key(method, arm, name, load) for arm in arms]
                 if not all(key in runs for key in keys):
                     break
-                rates = [_steady(runs[key], DEVICES[name]) for key in keys]
+                rates = [_steady(runs[key], devices[name]) for key in keys]
                 at = rates.index(max(rates))
                 best[int(load.name)] = 0 if arms[at] == NONE else int(arms[at][1:])
             else:
@@ -244,7 +244,7 @@ def cells(
     Raises DataError if an arm of adaptive-spec failed in a run.
     """
     sections = list(sections)
-    tuned = tables(sections, runs)
+    tuned = tables(sections, runs, devices)
     found = []
     for section in sections:
         for method, name in ((m, d) for m in section.methods for d in section.devices):

@@ -161,8 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file = RunFile(out / "runs.jsonl")
         models = str(given.models or out / "models")
         build(Path(models), MODELS)
-        failures = _run(sections, file, models, own, given)
-        found = cells(sections, {run.key: run for run in file.read()}, DEVICES | own)
+        devices = DEVICES | own
+        failures = _run(sections, file, models, devices, given)
+        found = cells(sections, {run.key: run for run in file.read()}, devices)
     except AdaptiveSpecError as error:
         print(f"virtual_device: {error}", file=sys.stderr)
         return 1
@@ -179,14 +180,14 @@ def _run(
     sections: list[Section],
     file: RunFile,
     models: str,
-    own: dict[str, Device],
+    devices: dict[str, Device],
     given: argparse.Namespace,
 ) -> list[str]:
     """Run what is missing; vLLM's tables are tuned on what has been run before."""
     failures: list[str] = []
     for _ in range(2):
         runs: dict[RunKey, Run] = {run.key: run for run in file.read()}
-        wanted = groups(sections, models, file.keys, tables(sections, runs), own)
+        wanted = groups(sections, models, file.keys, tables(sections, runs, devices), devices)
         if not given.page_only and wanted and not failures:
             failures = work_off(wanted, file, given.out, given.workers)
     return failures

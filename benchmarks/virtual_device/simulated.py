@@ -117,33 +117,26 @@ def simulate(
     drafts_past_end: bool = False,
 ) -> list[tuple[Work, float]]:
     """Steps of the simulator, with their seconds; the texts over and over for `least_steps`."""
+    steps: list[tuple[Work, float]] = []
 
     def requests() -> Iterator[Request]:
         for number in itertools.count():
-            prompt, answer = texts[number % len(texts)]
-            # Only the first requests of a load are cut short.
-            tokens = len(answer) if number < len(texts) or number % len(texts) >= clients else 64
+            if number >= len(texts) and len(steps) >= least_steps:
+                return
             record = number % len(texts)
+            prompt, answer = texts[record]
+            # Only the first requests of a load are cut short.
+            whole = number >= len(texts) and record < clients
             yield Request(
                 id=str(number),
                 arrival=0.0,
                 prompt_tokens=len(prompt),
-                output_tokens=tokens,
+                output_tokens=64 if whole else len(answer),
                 record=record,
             )
 
-    steps: list[tuple[Work, float]] = []
-    asked = requests()
-    count = len(texts)
-
-    def limited() -> Iterator[Request]:
-        for sent in itertools.count():
-            if sent >= count and len(steps) >= least_steps:
-                return
-            yield next(asked)
-
     engine = Engine(
-        ClosedLoad(limited(), clients),
+        ClosedLoad(requests(), clients),
         data,
         drafter(DRAFTERS[method]),
         hardware(device.hardware),

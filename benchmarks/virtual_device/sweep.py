@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -222,7 +222,7 @@ def groups(
     models: str,
     done: set[RunKey],
     tables: dict[tuple[str, str, str], str],
-    own_devices: dict[str, Device],
+    devices: Mapping[str, Device],
 ) -> list[Group]:
     """Engine processes that are still to run, in the order of the sections.
 
@@ -232,10 +232,9 @@ def groups(
         done: runs that are at hand.
         tables: (section, method, device) -> the arm of vLLM's table, where the static arms are
             at hand.
-        own_devices: beside `DEVICES`, by name.
+        devices: by name.
     """
     found: dict[bytes, Group] = {}
-    devices = DEVICES | own_devices
     for section in sections:
         for method, name in ((m, d) for m in section.methods for d in section.devices):
             arms = list(section.arms)
