@@ -5,6 +5,7 @@ Also the files that hold them, and the rows of the simulator.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -109,11 +110,21 @@ class SimulatedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def published(path: Path = RESULTS) -> list[Cell]:
-    """Read the cells of docs/measured.md, in the order of its sections."""
+    """Read the cells of docs/measured.md, in the order of its rows."""
     found = msgspec.json.decode(path.read_bytes(), type=list[Cell])
-    names = list(SECTIONS)
-    known = [cell for cell in found if cell.section in names]
-    return sorted(known, key=lambda cell: names.index(cell.section))
+    return sorted((cell for cell in found if cell.section in SECTIONS), key=_place)
+
+
+def _place(cell: Cell) -> tuple[int, ...]:
+    section, key = SECTIONS[cell.section], cell.key
+    names = [*section.devices, cell.device]
+    rows = (
+        list(SECTIONS).index(section.name),
+        section.methods.index(key.method),
+        names.index(cell.device),
+        section.kinds.index(key.kind),
+    )
+    return (*rows, *map(int, re.findall(r"\d+", key.load)), key.seed)
 
 
 def publish(path: Path, found: Iterable[Cell]) -> None:
@@ -122,7 +133,7 @@ def publish(path: Path, found: Iterable[Cell]) -> None:
         (cell.section, cell.key, cell.device): cell
         for cell in [*(published(path) if path.exists() else ()), *found]
     }
-    write_lines(path, list(cells.values()))
+    write_lines(path, sorted(cells.values(), key=_place))
 
 
 def simulated(path: Path = SIMULATED) -> list[SimulatedRow]:
