@@ -105,7 +105,7 @@ class VllmEngine:
             for name in list(trees.cached_requests):
                 trees.evict_cached_response(name)
         if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
-            own._trees, own._known, own._asked, own._prompts = own._make(), {}, {}, {}
+            own.forget_all()
 
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since the engine's start; empty without it."""

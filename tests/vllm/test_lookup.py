@@ -96,6 +96,19 @@ def test_an_answer_that_is_given_again_matches_together_with_its_prompt() -> Non
     assert match_of("differs", prompt, [9, *answer[:2]]) == 2
 
 
+def test_an_answer_stays_with_the_tokens_of_its_last_step() -> None:
+    lookup = LookUp(SecondSource(other_requests=True), lambda event: None)
+    first = Request("first", [1, 2], [3, 4])
+    lookup.take_up([first])
+    first.all_token_ids += [5, 6]  # the last step's, with which the request ends
+    lookup.forget(["first"])
+    other = Request("other", [1, 2], [3, 4])
+    lookup.take_up([other])
+    found = lookup.find([other], np.array([KMAX]), np.array([0]), KMAX)
+    assert found is not None
+    assert found.tokens == [[5, 6]]
+
+
 def test_near_the_end_of_a_request_a_long_match_still_wins() -> None:
     lookup = LookUp(SecondSource(), lambda event: None)
     often, seldom, other = [1, 2, 3, 4, 5, 6], [1, 2, 3, 7], [9, 3, 8]
