@@ -246,7 +246,8 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         k = own
         if plan.acts:
             runnable = self._params.runnable(size)
-            k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable)
+            room = nearest_allowed(self._builder.most_room, runnable)
+            k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable, room)
         else:
             self.limit.ran(own)
         running.context, running.k = context, k
@@ -274,7 +275,9 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             shared_seconds=self._prompts.shared_seconds,
         )
         plan = controller.plan(context)
-        self._asked = plan.draft_depth
+        depth = plan.draft_depth
+        if not self._builder.most_room - 1 <= depth < self._asked:
+            self._asked = depth  # else all requests are about to end, and others will follow
         return context, plan
 
     def _own_k(self, batch_size: int) -> int:

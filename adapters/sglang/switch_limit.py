@@ -33,16 +33,22 @@ class SwitchLimit:
         self._saved = min(self._saved + 1, self._burst)
         self._k = k
 
-    def settle(self, k: int, runnable: Collection[int]) -> int:
+    def settle(self, k: int, runnable: Collection[int], room: int) -> int:
         """Return the K to run; called once per step, unless `ran` was called.
+
+        Where all requests are about to end, a smaller K is taken only if the way back can follow at
+        once: the requests that come next want the larger one again.
 
         Args:
             k: the one that is wanted.
             runnable: what may run with this many requests; a K that isn't in it is never kept.
+            room: most drafts that a request has a use for before its end.
         """
         self._saved = min(self._saved + 1, self._burst)
         if self._k is None or k == self._k:
             self._k = k
+        elif room <= k < self._k and self._saved < 2 * self._dwell and self._k in runnable:
+            self.held += 1
         elif self._saved >= self._dwell or self._k not in runnable:
             self._saved = max(self._saved - self._dwell, 0)
             self.changes += 1
