@@ -86,7 +86,10 @@ class Section:
             for seed in self.seeds:
                 how = dict(kind=kind, temperature=self.temperature, seed=seed)
                 for clients, requests in self.clients.items():
-                    yield Load(name=str(clients), pieces=((clients, requests),), **how)
+                    # A run is known by the name of its load.
+                    usual = REQUESTS[clients] == requests
+                    name = str(clients) if usual else f"{clients} ({requests} requests)"
+                    yield Load(name=name, pieces=((clients, requests),), **how)
                 for load in self.others:
                     yield msgspec.structs.replace(load, **how)
 
