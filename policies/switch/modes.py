@@ -116,7 +116,7 @@ class ModeMachine:
         self._can_stop = 0 in capability.uniform_values or capability.level > 0
         self._lifetime = RequestLifetime()
         self._schedule = ProbeSchedule()
-        self._test = ProbeTest()
+        self._test = ProbeTest(free=not self._has_state)
         self._prospect = Prospect(0.3, 0.1, 0.4)
         self.mode = Mode.ON
         self.probing = False

@@ -16,8 +16,9 @@ as step times are known, probes are rare and measure step times.
 drafter has come back: Wald's sequential probability ratio test (Sequential Analysis, 1947) of the
 hazard that brings a worthwhile gain against the one that only breaks even. It ends after a handful
 of first drafts when the answer is clear, good or bad. In between it goes on; after `most_samples`
-the observed rate decides. Rates near break-even are also collected over probes, because a gain of a
-few per cent is worth finding but not worth hundreds of drafts each time.
+the observed rate decides; for a drafter without a state, which a wrong yes costs little, a rate
+that is likely above break-even is enough. Rates near break-even are also collected over probes,
+because a gain of a few per cent is worth finding but not worth hundreds of drafts each time.
 """
 
 from __future__ import annotations
@@ -35,16 +36,22 @@ _ACCEPT, _REJECT = _CORRELATION * math.log(50.0), -math.log(12.0)
 _LEAST_TO_MEASURE = 32
 """Drafts verified where only step times are in question."""
 _NEVER, _ALWAYS = 1e-3, 1.0 - 1e-3
+# A wrong yes costs a drafter with a state the passes of a trial, and another one hardly anything.
+_SURE, _LIKELY = 2.5, 1.0
+"""Standard errors above break-even at which the rate says yes: with a state, and without."""
 
 
 class ProbeTest:
     """Sequential test of the first drafts that probes verify.
 
     Args:
+        free: the drafter has no state, so that a wrong yes costs little: a rate that is likely
+            above break-even goes on, and is enough in the end.
         most_samples: first drafts after which the rate decides.
     """
 
-    def __init__(self, most_samples: int = 256) -> None:
+    def __init__(self, *, free: bool = False, most_samples: int = 256) -> None:
+        self._free = free
         self._most = most_samples
         self._break_even = self._worthwhile = 0.5
         self.samples = self.accepted = 0
@@ -85,9 +92,12 @@ class ProbeTest:
         ratio += failed * math.log((1.0 - high) / (1.0 - low))
         if ratio >= _ACCEPT:
             return True
-        if ratio <= _REJECT or self.samples >= self._most:
-            return self._pays_in_the_long_run()
-        return None
+        going_on = ratio > _REJECT or (
+            self._free and self._above_break_even(self.accepted, self.samples, _LIKELY)
+        )
+        if going_on and self.samples < self._most:
+            return None
+        return self._pays_in_the_long_run()
 
     def reset(self) -> None:
         """Forget earlier probes."""
@@ -99,9 +109,15 @@ class ProbeTest:
         samples = self.pooled_samples
         if samples < self._most:
             return False
-        rate = self._pooled_accepted / samples
-        deviation = math.sqrt(max(rate * (1.0 - rate), 1e-3) / samples)
-        return rate - 2.5 * deviation > self._break_even
+        sure = _LIKELY if self._free else _SURE
+        return self._above_break_even(self._pooled_accepted, samples, sure)
+
+    def _above_break_even(self, accepted: float, samples: float, errors: float) -> bool:
+        """Whether a rate is so many standard errors above the break-even."""
+        rate = accepted / samples
+        return (
+            rate - errors * math.sqrt(max(rate * (1.0 - rate), 1e-3) / samples) > self._break_even
+        )
 
 
 _SETTLING_SECONDS = 60.0

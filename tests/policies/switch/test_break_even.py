@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.switch.break_even import prospect
+from adaptive_spec.policies.switch.probes import ProbeTest
 
 
 def best_gain(hazard, batch, verify, draft, off, deeper):
@@ -46,3 +47,26 @@ def test_dear_drafts_are_hopeless_and_cheap_ones_are_not() -> None:
     assert dear.hopeless
     assert not cheap.hopeless
     assert cheap.break_even == pytest.approx(0.01)
+
+
+def test_a_free_drafter_with_a_small_gain_is_found_in_a_few_probes() -> None:
+    """As of a suffix drafter at 64 clients: break-even .57, seen .67, and .8 for a large gain."""
+    deeper = np.array([0.9, 0.9, 0.9])
+    verify, draft = 1.0 + 0.05 * np.arange(33), np.zeros(5)
+    found = prospect(8, verify, draft, 1.0, deeper)
+    assert found.gain > 0.2
+    hazard = next(
+        h for h in np.linspace(0, 1, 201) if best_gain(h, 8, verify, draft, 1.0, deeper) > 0.12
+    )
+    random = np.random.default_rng(3)
+    probes = []
+    for _ in range(100):
+        test, answer, count = ProbeTest(free=True), None, 0
+        while not answer:
+            if answer is False or not count:
+                test.begin(found)
+                count += 1
+            test.add(4, int(random.binomial(4, hazard)))
+            answer = test.verdict()
+        probes.append(count)
+    assert np.mean(probes) < 3
