@@ -161,14 +161,17 @@ def _rows(cells: Sequence[Cell], columns: Sequence[Column]) -> str:
 
 
 def _sampled(cells: Sequence[Cell]) -> str:
-    """Mean and standard deviation over the seeds."""
-    columns = (COLD_BEST, WARM_BEST, COLD_NONE, WARM_NONE)
+    """Mean and standard deviation over the seeds; the best K is that of their mean."""
     lines = []
     for load in dict.fromkeys(cell.key.load for cell in cells):
         same = [cell for cell in cells if cell.key.load == load]
-        values = [[r for c in same if isinstance(r := ratio(c), float)] for _, ratio in columns]
-        lines.append([load, *(f"{mean(each):.3f} ± {stdev(each):.3f}" for each in values)])
-    return _table(["clients", *(head for head, _ in columns)], lines)
+        static = [arm for arm in STATIC if arm in same[0].arms]
+        best = max(static, key=lambda arm: mean(c.arms[arm].steady for c in same))
+        pairs = (best, NONE), (GOODPUT, best), (WARM, best), (WARM, NONE)
+        values = [[cell.over(*pair) for cell in same] for pair in pairs]
+        shown = [f"{mean(each):.3f} ± {stdev(each):.3f}" for each in values]
+        lines.append([load, f"{best}: {shown[0]}", *shown[1:]])
+    return _table(["clients", *(head for head, _ in RATIOS)], lines)
 
 
 def _two_sources(found: Sequence[Cell]) -> str:
