@@ -100,7 +100,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 
 def tables() -> dict[str, str]:
-    """Every table of the page by the name of its section; those of `main` by device."""
+    """Every table of the page by the name of its section; those of `main` by device.
+
+    A section that has not been run has none.
+    """
     found = published()
     main = [cell for cell in found if cell.section == "main"]
     shown = {"short": _short(main)}
@@ -108,7 +111,8 @@ def tables() -> dict[str, str]:
     for name in dict.fromkeys(cell.device for cell in main):
         shown[name] = _rows([cell for cell in main if cell.device == name], columns)
     for name, columns in TABLES.items():
-        shown[name] = _rows([cell for cell in found if cell.section == name], columns)
+        if cells := [cell for cell in found if cell.section == name]:
+            shown[name] = _rows(cells, columns)
     shown["sampled"] = _sampled([cell for cell in found if cell.section == "sampled"])
     shown["two-sources"] = _two_sources(found)
     shown["simulated"] = _simulated(simulated())
