@@ -41,9 +41,10 @@ demo-quick:
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
 
 bench:
-	@$(PYTHON) scripts/environments.py vllm sglang
+	@$(PYTHON) scripts/environments.py dev vllm sglang
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.virtual_device \
 		--results benchmarks/results/virtual_device.json
+	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
 
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu

@@ -32,12 +32,15 @@ from adaptive_spec.operation import metrics
 from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.virtual_device import page  # noqa: E402
 
 
 def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
+    measured = page.tables()
     return {
-        "README.md": {"results": results_table()},
+        "README.md": {"results": results_table(measured["short"])},
         "docs/architecture.md": {"evidence": compatibility.evidence()},
         "docs/will_it_work.md": {
             "features": feature_table(),
@@ -46,6 +49,7 @@ def tables() -> dict[str, dict[str, str]]:
             "vllm": compatibility.matrix(versions.VERSIONS),
         },
         "docs/configuration.md": {"config": config_table(Config)},
+        "docs/measured.md": measured,
         "docs/policies.md": {
             "baselines": baseline_table(),
             "goodput": config_table(GoodputOptions, "options."),
@@ -94,11 +98,9 @@ RESULTS = {
 """Rows of the table "In short" of docs/measured.md, and their names in README.md."""
 
 
-def results_table() -> str:
+def results_table(short: str) -> str:
     """Results of docs/measured.md for its first device, in per cent, for README.md."""
-    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
-    section = page.partition("## In short\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "]
+    rows = [line.strip("| ").split(" | ") for line in short.splitlines()]
     device = rows[0][1]
     lines = [
         f"| a real vLLM on the clock of a modelled {device} | mean | worst | loads |",

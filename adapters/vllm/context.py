@@ -177,7 +177,7 @@ class ContextBuilder:
         found = None
         if self._lookup is not None:
             found = self._lookup.find(
-                requests, room, computed + 1 - np.array(tokens, dtype=np.int64)
+                requests, room, computed + 1 - np.array(tokens, dtype=np.int64), kmax
             )
         shown = None if signals is None else signals.take(rows.ids)
         limit = None

@@ -108,8 +108,8 @@ class LookUp:
             SuffixDecodingCache, max_tree_depth=_DEPTH, max_cached_requests=most
         )
         self._trees = self._make()
-        self._known: dict[str, int] = {}
-        """Tokens of each request that its tree holds."""
+        self._known: dict[str, tuple[Any, int]] = {}
+        """Each request, and how many of its tokens its tree holds."""
         self._most_asked = most
         self._asked: dict[int, None] = {}
         """Hashes of prompts whose answers the trees hold, the oldest first."""
@@ -121,13 +121,20 @@ class LookUp:
         self._said: set[str] = set()
         self._paused_until = 0.0
 
-    def find(self, requests: Sequence[Any], most: IntArray, under_way: IntArray) -> LookedUp | None:
+    def find(
+        self, requests: Sequence[Any], most: IntArray, under_way: IntArray, kmax: int
+    ) -> LookedUp | None:
         """Look up drafts that follow the newest tokens of these requests.
+
+        A tree returns the path with the largest sum of probabilities. So it is asked for Kmax
+        drafts even where fewer may be verified: for one draft alone, a match of one token with a
+        likely next token would win over a long match.
 
         Args:
             requests: [B] vLLM's request objects.
             most: [B] drafts of each that may be verified; 0 looks nothing up.
             under_way: [B] most tokens that the steps under way can emit.
+            kmax: drafts that a step may verify for any request.
 
         Returns None while look-ups are not allowed, or paused because they failed or took too long.
         """
@@ -150,11 +157,11 @@ class LookUp:
                 draft = self._trees.speculate(
                     request.request_id,
                     request.all_token_ids[-_DEPTH:],
-                    max_spec_tokens=room + ahead,
+                    max_spec_tokens=kmax + ahead,
                     max_spec_offset=ahead,  # else it drafts no more tokens than have matched
                     min_token_prob=_LEAST_PROBABILITY,
                 )
-                tokens.append(draft.token_ids)
+                tokens.append(draft.token_ids[: room + ahead])
                 match.append(self._matched(request, draft.match_len) if draft.token_ids else 0)
                 made, late = made + 1, time.thread_time() - began > _MOST_SECONDS
         except Exception as error:  # whatever a tree raises, a step runs without look-ups
@@ -181,7 +188,8 @@ class LookUp:
         room = _PROMPT_TOKENS
         try:
             for request in requests:
-                name, held = request.request_id, self._known.get(request.request_id)
+                name = request.request_id
+                held = self._known[name][1] if name in self._known else None
                 if held is None:
                     if not self._may_copy(request):
                         continue
@@ -194,12 +202,16 @@ class LookUp:
                     self._trees.start_request(name, request.prompt_token_ids[-_PROMPT_TOKENS:])
                     if self._most_asked:
                         self._prompts[name] = hash(tuple(request.prompt_token_ids))
-                new = request.all_token_ids[held:]
-                if new:
-                    self._trees.add_active_response(name, list(new))
-                self._known[name] = held + len(new)
+                self._add_new(request, held)
         except Exception as error:  # fail open: no look-up
             self._give_up("lookup_failed", repr(error))
+
+    def _add_new(self, request: Any, held: int) -> None:
+        """Add the tokens of a request behind the first `held`."""
+        new = request.all_token_ids[held:]
+        if new:
+            self._trees.add_active_response(request.request_id, list(new))
+        self._known[request.request_id] = request, held + len(new)
 
     def _may_copy(self, request: Any) -> bool:
         """Whether nothing but the model has to be asked about a request's drafts."""
@@ -221,8 +233,10 @@ class LookUp:
         """Drop ended requests; their outputs stay if other requests may use them."""
         try:
             for name in names:
-                if self._known.pop(name, None) is not None:
+                if name in self._known:
+                    self._add_new(*self._known[name])  # of the last step
                     self._trees.stop_request(name)
+                    del self._known[name]
                 if (prompt := self._prompts.pop(name, None)) is not None:
                     self._asked.pop(prompt, None)
                     self._asked[prompt] = None
@@ -245,6 +259,10 @@ class LookUp:
                 "adaptive_spec: drafts are not looked up for %.0f s: %s", _PAUSE_SECONDS, why
             )
         self._paused_until = time.perf_counter() + _PAUSE_SECONDS
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Start from empty trees."""
         for known in (self._known, self._asked, self._prompts):
             known.clear()
         self._trees = self._make()

@@ -1,8 +1,13 @@
-"""The figures of a cell: an arm's tokens per second at a load on a device, over other arms'."""
+"""The figures of a cell: an arm's tokens per second at a load on a device, over other arms'.
+
+Also the files that hold them, and the rows of the simulator.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -10,10 +15,14 @@ import numpy as np
 from adaptive_spec.errors import DataError
 
 from .arms import NONE, STATIC, TABLE, parse_arm, table_name, warm
-from .device import DEVICES, Charge, Device, Work
+from .device import Charge, Device, Work
 from .runs import Run, RunKey
-from .sweep import MOST_CLIENTS, Section, device_of
+from .setup import ROOT
+from .sweep import MOST_CLIENTS, SECTIONS, Section, device_of
 from .traffic import Load
+
+RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
+SIMULATED = RESULTS.with_name("virtual_device_simulated.json")
 
 STEADY = 0.2, 0.9
 """Shares of a load's tokens between which a rate is measured: clients come before, leave after."""
@@ -31,9 +40,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         steady: the same in the steady part of the load.
         steps: of the engine.
         verified: drafts verified per request and step.
-        passes: of the drafter per step.
         off_cold: share of the steps without the drafter.
-        emitted: tokens per request and step.
         whole: tokens per second over all requests of the load.
     """
 
@@ -41,9 +48,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     steady: float
     steps: int
     verified: float
-    passes: float
     off_cold: float
-    emitted: float
     whole: float = 0.0
 
 
@@ -85,6 +90,60 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _static(self) -> list[str]:
         return [arm for arm in STATIC if arm in self.arms]
+
+
+class SimulatedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm at a load, simulated: tokens per second in the steady part, and steps."""
+
+    device: str
+    clients: int
+    arm: str
+    real: float
+    simulated: float
+    real_steps: int
+    simulated_steps: int
+
+    @property
+    def error(self) -> float:
+        """Relative error of the simulator."""
+        return self.simulated / self.real - 1.0
+
+
+def published(path: Path = RESULTS) -> list[Cell]:
+    """Read the cells of docs/measured.md, in the order of its rows."""
+    found = msgspec.json.decode(path.read_bytes(), type=list[Cell])
+    return sorted((cell for cell in found if cell.section in SECTIONS), key=_place)
+
+
+def _place(cell: Cell) -> tuple[int, ...]:
+    section, key = SECTIONS[cell.section], cell.key
+    names = [*section.devices, cell.device]
+    rows = (
+        list(SECTIONS).index(section.name),
+        section.methods.index(key.method),
+        names.index(cell.device),
+        section.kinds.index(key.kind),
+    )
+    return (*rows, *map(int, re.findall(r"\d+", key.load)), key.seed)
+
+
+def publish(path: Path, found: Iterable[Cell]) -> None:
+    """Put cells in the place of those of the same coordinates in a file."""
+    cells = {
+        (cell.section, cell.key, cell.device): cell
+        for cell in [*(published(path) if path.exists() else ()), *found]
+    }
+    write_lines(path, sorted(cells.values(), key=_place))
+
+
+def simulated(path: Path = SIMULATED) -> list[SimulatedRow]:
+    """Read what the module `simulated` has written."""
+    return msgspec.json.decode(path.read_bytes(), type=list[SimulatedRow])
+
+
+def write_lines(path: Path, rows: Sequence[Cell | SimulatedRow]) -> None:
+    """Write a list with a line for each row."""
+    path.write_bytes(b"[\n" + b",\n".join(map(msgspec.json.encode, rows)) + b"\n]\n")
 
 
 def is_cold(arm: str) -> bool:
@@ -160,15 +219,13 @@ def figures(run: Run, device: Device, load: Load, tokens: float) -> Figures:
         steady=round(curve.steady, 3),
         steps=len(run.steps),
         verified=round(verified / requests, 3),
-        passes=round(sum(work.passes for work in run.steps) / len(run.steps), 3),
         off_cold=round(run.modes.get("off_cold", 0) / max(len(decoding), 1), 4),
-        emitted=round(sum(work.emitted for work in run.steps) / requests, 3),
         whole=round(asked / curve.met(asked), 3),
     )
 
 
 def tables(
-    sections: Iterable[Section], runs: Mapping[RunKey, Run]
+    sections: Iterable[Section], runs: Mapping[RunKey, Run], devices: Mapping[str, Device]
 ) -> dict[tuple[str, str, str], str]:
     """vLLM's table by (section, method, device), tuned on the static arms where all are at hand."""
     found = {}
@@ -182,7 +239,7 @@ def tables(
                 keys = [section.key(method, arm, name, load) for arm in arms]
                 if not all(key in runs for key in keys):
                     break
-                rates = [_steady(runs[key], DEVICES[name]) for key in keys]
+                rates = [_steady(runs[key], devices[name]) for key in keys]
                 at = rates.index(max(rates))
                 best[int(load.name)] = 0 if arms[at] == NONE else int(arms[at][1:])
             else:
@@ -198,7 +255,7 @@ def cells(
     Raises DataError if an arm of adaptive-spec failed in a run.
     """
     sections = list(sections)
-    tuned = tables(sections, runs)
+    tuned = tables(sections, runs, devices)
     found = []
     for section in sections:
         for method, name in ((m, d) for m in section.methods for d in section.devices):

@@ -1,10 +1,12 @@
 """The command line: engine processes, progress, time left.
 
-    python -m benchmarks.virtual_device            # hours on two cores; docs/measured.md
+    python -m benchmarks.virtual_device            # hours on two cores
     python -m benchmarks.virtual_device --quick    # some minutes, two drafters at three loads
 
 in the environment that vLLM is installed in. Every run is kept in OUT/runs.jsonl; the command goes
-on where it was stopped. `--device` takes a profile of ``adaptive-spec profile``.
+on where it was stopped. `--device` takes a profile of ``adaptive-spec profile``; `--results` puts
+the cells in the place of those of that file, which the tables of docs/measured.md are made from
+(`scripts/generated_docs.py`).
 """
 
 from __future__ import annotations
@@ -24,18 +26,15 @@ import msgspec
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from benchmarks.bench_pair.build import build
 
-from .cells import Cell, cells, tables
+from .cells import cells, publish, tables
 from .device import DEVICES, Device, device
-from .page import readme_table, terminal_table, write_page
+from .page import terminal_table, write_picture
 from .runs import Run, RunFile, RunKey
 from .setup import ROOT, environment, interpreter
-from .simulated_rows import SimulatedRow
 from .sweep import QUICK, SECTIONS, Group, Section, groups
 from .traffic import traced
 from .worker import Task
 
-RESULTS = ROOT / "benchmarks" / "results" / "virtual_device.json"
-SIMULATED = RESULTS.with_name("virtual_device_simulated.json")
 MODELS = ("target", "draft", "draft_poor", "eagle", "eagle3", "mtp")
 ARRIVALS, ARRIVALS_PER_SECOND = 1024, 80.0
 """Requests of a trace of arrivals; without speculation an H100 with an 8B model answers some 110
@@ -152,7 +151,7 @@ def run_group(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is missing, then print a table and write the page."""
+    """Run what is missing, then print a table."""
     given = _parser().parse_args(arguments)
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
@@ -162,8 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file = RunFile(out / "runs.jsonl")
         models = str(given.models or out / "models")
         build(Path(models), MODELS)
-        failures = _run(sections, file, models, own, given)
-        found = cells(sections, {run.key: run for run in file.read()}, DEVICES | own)
+        devices = DEVICES | own
+        failures = _run(sections, file, models, devices, given)
+        found = cells(sections, {run.key: run for run in file.read()}, devices)
     except AdaptiveSpecError as error:
         print(f"virtual_device: {error}", file=sys.stderr)
         return 1
@@ -171,10 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"virtual_device: {failure}", file=sys.stderr)
     print(terminal_table(found))
     if given.results is not None:
-        write_results(given.results, found)
-        shown = published()
-        write_page(ROOT / "docs" / "measured.md", shown, read_simulated())
-        print(readme_table(shown))
+        publish(given.results, found)
+        write_picture()
     return 1 if failures else 0
 
 
@@ -182,43 +180,17 @@ def _run(
     sections: list[Section],
     file: RunFile,
     models: str,
-    own: dict[str, Device],
+    devices: dict[str, Device],
     given: argparse.Namespace,
 ) -> list[str]:
     """Run what is missing; vLLM's tables are tuned on what has been run before."""
     failures: list[str] = []
     for _ in range(2):
         runs: dict[RunKey, Run] = {run.key: run for run in file.read()}
-        wanted = groups(sections, models, file.keys, tables(sections, runs), own)
+        wanted = groups(sections, models, file.keys, tables(sections, runs, devices), devices)
         if not given.page_only and wanted and not failures:
             failures = work_off(wanted, file, given.out, given.workers)
     return failures
-
-
-def write_results(path: Path, found: Sequence[Cell]) -> None:
-    """Write the cells, one line each."""
-    lines = b",\n".join(map(msgspec.json.encode, found))
-    path.write_bytes(b"[\n" + lines + b"\n]\n")
-
-
-def read_results(path: Path = RESULTS) -> list[Cell]:
-    """Read the cells that a page was made from."""
-    return msgspec.json.decode(path.read_bytes(), type=list[Cell])
-
-
-def published() -> list[Cell]:
-    """Read the cells of every result file; a section may have a file of its own."""
-    files = sorted(RESULTS.parent.glob(f"{RESULTS.stem}*.json"))
-    cells = (cell for path in files if path != SIMULATED for cell in read_results(path))
-    found = {(cell.section, cell.key, cell.device): cell for cell in cells}
-    return sorted(found.values(), key=lambda cell: list(SECTIONS).index(cell.section))
-
-
-def read_simulated(path: Path = SIMULATED) -> list[SimulatedRow]:
-    """Read what `simulated` has written; nothing where it has not."""
-    if not path.exists():
-        return []
-    return msgspec.json.decode(path.read_bytes(), type=list[SimulatedRow])
 
 
 def _sections(given: argparse.Namespace, own: dict[str, Device]) -> list[Section]:
@@ -252,6 +224,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=2, help="engine processes at a time")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "virtual_device")
     parser.add_argument("--models", type=Path, help="folder of the bench models")
-    parser.add_argument("--results", type=Path, help="write the cells there, and docs/measured.md")
+    parser.add_argument("--results", type=Path, help="put the cells into this file")
     parser.add_argument("--page-only", action="store_true", help="run nothing")
     return parser

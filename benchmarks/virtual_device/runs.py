@@ -43,7 +43,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         key: of what.
         steps: what each step ran, in order.
         sums: checksum of each request's tokens, in the order of requests.
-        texts: tokens of each request's prompt and answer, where they were asked for.
+        texts: tokens of each request's prompt and answer, of the arm without speculation.
         modes: steps by mode of speculation, for arms with our plugin.
         faults: failures of our plugin; must be 0.
         learned: steps that the policy had learned from before.

@@ -59,8 +59,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 def environment(engine: str) -> dict[str, str]:
     """Return the variables of a process that this engine runs in."""
-    if engine in (V1, V1_ASYNC):
+    if engine == V1:
         return _VLLM
+    if engine == V1_ASYNC:
+        # Scheduling ahead compiles a small kernel, which takes longer than it saves here.
+        return {**_VLLM, "TORCHDYNAMO_DISABLE": "1"}
     folders = [_INTERPRETER] if engine == V2 else _SGLANG_FOLDERS
     given = filter(None, [os.environ.get("PYTHONPATH")])
     path = os.pathsep.join([*(str(ROOT / folder) for folder in folders), *given])

@@ -132,6 +132,9 @@ class SglangEngine:
             work.emitted += len(tokens)
             yield Answer(int(request.rid), tokens, bool(request.finished()))
 
+    def drain(self) -> None:
+        """Nothing is under way between two turns of the plain loop."""
+
     def close(self) -> None:
         """End this process: SGLang's threads would keep it."""
         self._folder.cleanup()

@@ -2,11 +2,11 @@
 
     python -m benchmarks.virtual_device.simulated --runs out/virtual_device [--loads 1,16,64]
 
-Both serve the same requests in the same order and are charged by the same device. What the
-simulator accepts is what the drafter really says: from every position of the texts that vLLM has
-emitted the draft model drafts Kmax tokens, those are accepted that follow in the text, and their
-probabilities are the confidence. Nothing is fitted. Real throughputs
-come from the runs of the sweep.
+The runs are those of the section `main`. Simulator and vLLM serve the same requests in the same
+order and are charged by the same device. What the simulator accepts is what the drafter really
+says: from every position of the texts that vLLM has emitted the draft model drafts Kmax tokens,
+those are accepted that follow in the text, and their probabilities are the confidence. Nothing is
+fitted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from adaptive_spec.errors import DataError
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.registry import drafter
@@ -31,16 +32,13 @@ from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.load.request import Request
 
 from .arms import GOODPUT, KMAX, NONE, STATIC, warm
-from .cells import Curve
+from .cells import Curve, SimulatedRow, write_lines
 from .device import DEVICES, DRAFTERS, Device, Work
-from .main import ROOT, work_off
-from .runs import Run, RunFile, RunKey
-from .setup import V1, Setup
-from .simulated_rows import SimulatedRow
-from .sweep import MOST_CLIENTS, REQUESTS, Group
-from .traffic import Load
+from .runs import Run, RunFile
+from .setup import ROOT
+from .sweep import MOST_CLIENTS, SECTIONS
 from .vllm_engine import MODELS
-from .worker import LEARN_STEPS, Task
+from .worker import LEARN_STEPS
 
 METHOD = "draft_model"
 ARMS = (NONE, *STATIC, GOODPUT)
@@ -119,33 +117,26 @@ def simulate(
     drafts_past_end: bool = False,
 ) -> list[tuple[Work, float]]:
     """Steps of the simulator, with their seconds; the texts over and over for `least_steps`."""
+    steps: list[tuple[Work, float]] = []
 
     def requests() -> Iterator[Request]:
         for number in itertools.count():
-            prompt, answer = texts[number % len(texts)]
-            # Only the first requests of a load are cut short.
-            tokens = len(answer) if number < len(texts) or number % len(texts) >= clients else 64
+            if number >= len(texts) and len(steps) >= least_steps:
+                return
             record = number % len(texts)
+            prompt, answer = texts[record]
+            # Only the first requests of a load are cut short.
+            whole = number >= len(texts) and record < clients
             yield Request(
                 id=str(number),
                 arrival=0.0,
                 prompt_tokens=len(prompt),
-                output_tokens=tokens,
+                output_tokens=64 if whole else len(answer),
                 record=record,
             )
 
-    steps: list[tuple[Work, float]] = []
-    asked = requests()
-    count = len(texts)
-
-    def limited() -> Iterator[Request]:
-        for sent in itertools.count():
-            if sent >= count and len(steps) >= least_steps:
-                return
-            yield next(asked)
-
     engine = Engine(
-        ClosedLoad(limited(), clients),
+        ClosedLoad(requests(), clients),
         data,
         drafter(DRAFTERS[method]),
         hardware(device.hardware),
@@ -169,26 +160,18 @@ def simulate(
     return steps
 
 
-class _Timed:
-    """In the place of a charge: seconds that are known."""
-
-    def __init__(self, seconds: Sequence[float]) -> None:
-        self._left = iter(seconds)
-
-    def seconds(self, _: Work) -> float:
-        return next(self._left)
-
-
 def steady(steps: Sequence[tuple[Work, float]]) -> float:
     """Tokens per second in the steady part."""
-    charge: Any = _Timed([seconds for _, seconds in steps])
+    seconds = (each for _, each in steps)
+    charge: Any = SimpleNamespace(seconds=lambda _: next(seconds))
     return Curve([work for work, _ in steps], charge).steady
 
 
 def compare(
-    device: Device, clients: int, real: dict[str, Run], texts: Texts, models: Path
+    device: Device, clients: int, real: dict[str, Run], models: Path
 ) -> Iterator[SimulatedRow]:
     """Simulate every arm of a load that was run."""
+    texts = real[NONE].texts
     data = acceptance(texts, models)
     for arm in ARMS:
         run = real.get(warm(arm) if arm == GOODPUT else arm)
@@ -219,50 +202,27 @@ def _policy(arm: str) -> tuple[str, dict[str, Any]]:
 
 
 def main() -> int:
-    """Read the real runs, make the texts where they are missing, simulate, print."""
+    """Read the real runs, simulate, print."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, default=ROOT / "out" / "virtual_device")
-    parser.add_argument("--models", type=Path)
+    parser.add_argument("--models", type=Path, required=True, help="folder of the bench models")
     parser.add_argument("--loads", default="1,16,64")
     parser.add_argument("--devices", default="h100-8b,h100-moe")
     parser.add_argument("--json", type=Path, help="write the rows there")
     given = parser.parse_args()
-    models: Path = given.models or given.runs / "models"
-    loads = [int(load) for load in given.loads.split(",")]
-    file, texts_file = RunFile(given.runs / "runs.jsonl"), RunFile(given.runs / "texts.jsonl")
-    setup = Setup(models=str(models), engine=V1, method=NONE, device=DEVICES["h100-8b"])
-    tasks = [
-        Task(
-            key=RunKey(method=NONE, arm=NONE, load=str(clients)),
-            load=Load(name=str(clients), pieces=((clients, REQUESTS[clients]),)),
-            keeps_texts=True,
-        )
-        for clients in loads
-    ]
-    missing = [task for task in tasks if task.key not in texts_file.keys]
-    if missing:
-        for failure in work_off([Group(setup, missing)], texts_file, given.runs, workers=1):
-            print(failure, file=sys.stderr)
-            return 1
-    texts = {int(run.key.load): run.texts for run in texts_file.read()}
-    found: dict[tuple[str, int], dict[str, Run]] = {}
-    for run in file.read():
-        key = run.key
-        if (
-            key.method in (NONE, METHOD)
-            and key.engine == V1
-            and key.kind == "mixed"
-            and not (key.temperature or not key.load.isdigit())
-        ):
-            for device in [key.device] if key.device else given.devices.split(","):
-                found.setdefault((device, int(key.load)), {})[key.arm] = run
+    runs = {run.key: run for run in RunFile(given.runs / "runs.jsonl").read()}
+    main = SECTIONS["main"]
     rows = []
     print(f"{'device':10s} {'clients':>7s} {'arm':8s} {'real':>10s} {'simulated':>10s}  error")
-    for (name, clients), real in sorted(found.items()):
-        if clients not in loads or name not in given.devices.split(","):
+    for name, load in itertools.product(given.devices.split(","), main.loads()):
+        if load.name not in given.loads.split(","):
             continue
-        for row in compare(DEVICES[name], clients, real, texts[clients], models):
+        keys = {arm: main.key(METHOD, arm, name, load) for arm in (NONE, *STATIC, warm(GOODPUT))}
+        real = {arm: runs[key] for arm, key in keys.items() if key in runs}
+        if NONE not in real or not real[NONE].texts:
+            raise DataError(f"{given.runs}: no texts of {load.name} clients without speculation")
+        for row in compare(DEVICES[name], int(load.name), real, given.models):
             rows.append(row)
             print(
                 f"{row.device:10s} {row.clients:7d} {row.arm:8s} {row.real:10.1f} "
@@ -271,8 +231,7 @@ def main() -> int:
                 flush=True,
             )
     if given.json is not None:
-        lines = b",\n".join(map(msgspec.json.encode, rows))
-        given.json.write_bytes(b"[\n" + lines + b"\n]\n")
+        write_lines(given.json, rows)
     return 0
 
 

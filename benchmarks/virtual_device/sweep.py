@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -86,7 +86,10 @@ class Section:
             for seed in self.seeds:
                 how = dict(kind=kind, temperature=self.temperature, seed=seed)
                 for clients, requests in self.clients.items():
-                    yield Load(name=str(clients), pieces=((clients, requests),), **how)
+                    # A run is known by the name of its load.
+                    usual = REQUESTS[clients] == requests
+                    name = str(clients) if usual else f"{clients} ({requests} requests)"
+                    yield Load(name=name, pieces=((clients, requests),), **how)
                 for load in self.others:
                     yield msgspec.structs.replace(load, **how)
 
@@ -222,7 +225,7 @@ def groups(
     models: str,
     done: set[RunKey],
     tables: dict[tuple[str, str, str], str],
-    own_devices: dict[str, Device],
+    devices: Mapping[str, Device],
 ) -> list[Group]:
     """Engine processes that are still to run, in the order of the sections.
 
@@ -232,10 +235,9 @@ def groups(
         done: runs that are at hand.
         tables: (section, method, device) -> the arm of vLLM's table, where the static arms are
             at hand.
-        own_devices: beside `DEVICES`, by name.
+        devices: by name.
     """
     found: dict[bytes, Group] = {}
-    devices = DEVICES | own_devices
     for section in sections:
         for method, name in ((m, d) for m in section.methods for d in section.devices):
             arms = list(section.arms)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.trace_files import read_azure
 from benchmarks.bench_pair.prompts import load_prompts
-from demo.traffic import Job, endless_jobs
 
 from .arms import Arm
 from .clock import Recorder
+
+if TYPE_CHECKING:
+    from demo.traffic import Job
 
 MIXED = "mixed"
 PAUSE_SECONDS = 1.0
@@ -72,6 +74,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
         The first ones are shorter, so that they do not end together.
         """
+        from demo.traffic import Job, endless_jobs  # its HTTP client is not in every environment
+
         prompts = load_prompts()
         if self.kind != MIXED:
             prompts = {self.kind: prompts[self.kind]}
@@ -139,6 +143,10 @@ class Engine(Protocol):
         """Let the engine do one step, or take up one result."""
         ...
 
+    def drain(self) -> None:
+        """Take up what is still under way after the last answer has ended."""
+        ...
+
 
 def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
     """Have a load answered; the tokens of each answer, in the order of requests.
@@ -179,6 +187,7 @@ def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
             while sent < total and len(live) < load.clients_after(sent):
                 send()
         if not live:
+            engine.drain()
             return [answers[number] for number in sorted(answers)]
         for number, tokens, finished in engine.step():
             answers[number] += tokens

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.errors import ConfigError
 from demo.traffic import Job
 
 from .arms import KMAX, Arm, Table
@@ -52,14 +53,19 @@ class VllmEngine:
         from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
 
         apply()
+        ahead = setup.engine == V1_ASYNC
+        if ahead:
+            _schedule_ahead_on_cpu()
         self._setup = setup
         self.recorder = Recorder(VirtualClock(), setup.device.charge(setup.method))
         if setup.config is not None:
             _use_capability_of(setup.device)
         self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(setup)))
-        core: Any = self._engine.engine_core
-        self.scheduler: Any = core.engine_core.scheduler
-        runner = core.engine_core.model_executor.driver_worker.worker.model_runner
+        self._core: Any = self._engine.engine_core.engine_core
+        self.scheduler: Any = self._core.scheduler
+        if (self._core.batch_queue is not None) != ahead:
+            raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
+        runner = self._core.model_executor.driver_worker.worker.model_runner
         if setup.method != "none":
             self._count_passes(runner)
         self._wrap_scheduler()
@@ -99,7 +105,7 @@ class VllmEngine:
             for name in list(trees.cached_requests):
                 trees.evict_cached_response(name)
         if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
-            own._trees, own._known, own._asked, own._prompts = own._make(), {}, {}, {}
+            own.forget_all()
 
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since the engine's start; empty without it."""
@@ -130,6 +136,11 @@ class VllmEngine:
         """Let the engine do one step."""
         for output in self._engine.step():
             yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
+
+    def drain(self) -> None:
+        """Take up a step that was scheduled ahead, for requests that have all ended."""
+        while self._core.batch_queue:
+            self._engine.step()
 
     def close(self) -> None:
         """Shut down in order."""
@@ -230,6 +241,20 @@ def _use_capability_of(device: Device) -> None:
         return msgspec.structs.replace(found, capability=device.capability(found.capability))
 
     hooks.detect = detect_device
+
+
+def _schedule_ahead_on_cpu() -> None:
+    """Let vLLM schedule asynchronously on a CPU, where it turns that off."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    as_was = CpuPlatform.check_and_update_config
+
+    def check_and_update_config(vllm_config: Any) -> None:
+        wanted = vllm_config.scheduler_config.async_scheduling
+        as_was(vllm_config)
+        vllm_config.scheduler_config.async_scheduling = wanted
+
+    CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
 
 
 def _arguments(setup: Setup) -> dict[str, Any]:

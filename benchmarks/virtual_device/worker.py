@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .arms import parse_arm
+from .arms import NONE, parse_arm
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
@@ -32,13 +32,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         load: to be answered.
         warm: name of the arm under which the same policy answers the load once more; the first
             time it goes on for `LEARN_STEPS` steps at least. Empty: no second time.
-        keeps_texts: the run holds the tokens of prompts and answers.
     """
 
     key: RunKey
     load: Load
     warm: str = ""
-    keeps_texts: bool = False
 
     @property
     def keys(self) -> list[RunKey]:
@@ -53,7 +51,7 @@ def runs(engine: Engine, task: Task) -> Iterator[Run]:
     """Do a task."""
     engine.use(parse_arm(task.key.arm))
     least = LEARN_STEPS if task.warm else 0
-    first = _one(engine, task.key, task.load, least, keeps_texts=task.keeps_texts)
+    first = _one(engine, task.key, task.load, least)
     yield first
     if task.warm:
         yield _one(engine, task.keys[1], task.load, learned=len(first.steps))
@@ -65,14 +63,13 @@ def _one(
     load: Load,
     least_steps: int = 0,
     learned: int = 0,
-    keeps_texts: bool = False,
 ) -> Run:
     engine.forget_texts()
     before, began = engine.status(), time.monotonic()
     answers = serve(engine, load, least_steps)
     after = engine.status()
     texts: list[tuple[list[int], list[int]]] = []
-    if keeps_texts:
+    if key.arm == NONE:
         prompts = [job.prompt for job in itertools.islice(load.jobs(), len(answers))]
         texts = list(zip(engine.tokens_of(prompts), answers, strict=True))
     return Run(

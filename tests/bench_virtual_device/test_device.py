@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.step import Capability, Level
-from benchmarks.virtual_device.arms import parse_arm, table_name
-from benchmarks.virtual_device.cells import Curve
+from benchmarks.virtual_device.arms import NONE, STATIC, parse_arm, table_name
+from benchmarks.virtual_device.cells import Curve, tables
 from benchmarks.virtual_device.device import DEVICES, Device, Graphs, Work, device
+from benchmarks.virtual_device.runs import Run
+from benchmarks.virtual_device.sweep import QUICK, REQUESTS, SECTIONS
 from benchmarks.virtual_device.traffic import traced
 
 WORK = Work(requests=8, tokens=32, context=800, least_k=3, most_k=3, drafting=8, passes=3)
@@ -73,6 +77,30 @@ def test_a_hardware_profile_is_a_device() -> None:
         device("abacus")
     with pytest.raises(ConfigError, match="no drafter"):
         DEVICES["h100-8b"].charge("abacus")
+
+
+def test_the_table_is_tuned_on_a_device_of_the_user(tmp_path: Path) -> None:
+    profile = tmp_path / "mine.json"
+    profile.write_bytes(msgspec.json.encode(hardware_profile("h100-llama-8b")))
+    own = device(str(profile))
+    section = replace(
+        SECTIONS["main"], methods=("ngram",), clients={4: REQUESTS[4]}, devices=(own.name,)
+    )
+    (load,) = section.loads()
+    runs = {}
+    for arm in (NONE, *STATIC):
+        key = section.key("ngram", arm, own.name, load)
+        steps = [Work(requests=4, tokens=8, emitted=9 if arm == "k2" else 5)] * 50
+        runs[key] = Run(key=key, steps=steps, sums=[])
+    assert tables([section], runs, {own.name: own}) == {
+        ("main", "ngram", own.name): "table:1-256=2"
+    }
+
+
+def test_a_quick_run_does_not_pass_for_one_of_the_whole_sweep() -> None:
+    quick = {QUICK.key("ngram", "k1", "h100-8b", load) for load in QUICK.loads()}
+    main = SECTIONS["main"]
+    assert not quick & {main.key("ngram", "k1", "h100-8b", load) for load in main.loads()}
 
 
 def test_arms_are_read_as_they_are_written() -> None:

@@ -13,7 +13,7 @@ from benchmarks.virtual_device.cells import Curve
 from benchmarks.virtual_device.device import DEVICES
 from benchmarks.virtual_device.main import work_off
 from benchmarks.virtual_device.runs import Run, RunFile, RunKey
-from benchmarks.virtual_device.setup import Setup
+from benchmarks.virtual_device.setup import V1_ASYNC, Setup
 from benchmarks.virtual_device.sweep import Group
 from benchmarks.virtual_device.traffic import Load
 from benchmarks.virtual_device.worker import Task
@@ -57,9 +57,31 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             again = RunKey(method=method, arm="goodput", load=LOADS[0].name, device="again")
             tasks.append(Task(key=again, load=LOADS[0], warm="goodput-warm"))
         wanted.append(Group(setup, tasks))
+    wanted.append(scheduled_ahead(models))
     file = RunFile(folder / "runs.jsonl")
     assert work_off(wanted, file, folder, workers=2) == []
     return {(r.key.method, r.key.arm + r.key.device, r.key.load): r for r in file.read()}
+
+
+def scheduled_ahead(models: Path) -> Group:
+    """The same with asynchronous scheduling."""
+    setup = Setup(
+        models=str(models),
+        engine=V1_ASYNC,
+        method=METHODS[0],
+        device=DEVICE,
+        config={},
+        most_requests=32,
+    )
+    tasks = [
+        Task(
+            key=RunKey(engine=V1_ASYNC, method=METHODS[0], arm=arm, device=device, load="4"),
+            load=LOADS[0],
+            warm="goodput-warm" if arm == "goodput" else "",
+        )
+        for arm, device in (("k3", "-ahead"), ("k3", "-ahead-again"), ("goodput", "-ahead"))
+    ]
+    return Group(setup, tasks)
 
 
 def steady(run: Run) -> float:
@@ -100,6 +122,21 @@ def test_the_same_seed_runs_the_same_steps(runs: Runs) -> None:
     method, load = METHODS[0], LOADS[0].name
     for arm in ("goodput", "goodput-warm"):
         assert runs[method, arm, load].steps == runs[method, f"{arm}again", load].steps
+
+
+def test_an_asynchronous_engine_schedules_ahead(runs: Runs) -> None:
+    at_once, ahead = runs["draft_model", "k3", "4"], runs["draft_model", "k3-ahead", "4"]
+    # A request that ends is often in the next step already, where it emits nothing.
+    decoded, decoded_at_once = (
+        sum(work.requests for work in run.steps) for run in (ahead, at_once)
+    )
+    assert decoded > decoded_at_once
+    assert {work.passes for work in ahead.steps if work.requests} == {3}
+
+
+def test_a_step_scheduled_ahead_is_no_part_of_the_next_run(runs: Runs) -> None:
+    first, second = runs["draft_model", "k3-ahead", "4"], runs["draft_model", "k3-ahead-again", "4"]
+    assert first.steps == second.steps
 
 
 def test_passes_are_charged_as_they_ran(runs: Runs) -> None:

@@ -24,6 +24,7 @@ EXECUTED_ELSEWHERE = {
     r"adaptive-spec replay$": "tests/sim/test_replay_command.py",
     r"promtool check rules ": "tests/core/operation/test_alerts.py",
     r"twine check |python -m build": "tests/packaging/test_wheel.py",
+    r"adaptive-spec profile ": "tests/sim/hardware/test_from_trace.py",
     r"adaptive-spec (new-policy |replay --policy my_rule)": "tests/cli/test_first_hour.py",
 }
 """Test by pattern of the beginning of a command."""

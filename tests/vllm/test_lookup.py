@@ -39,13 +39,13 @@ def test_a_look_up_that_fails_is_left_out_counted_and_said_once(
     request = Request("a", [1, 2, 3, 4, 1, 2], [3])
     lookup.take_up([request])
     most, under_way = np.array([KMAX]), np.array([0])
-    found = lookup.find([request], most, under_way)
+    found = lookup.find([request], most, under_way, KMAX)
     assert found is not None
     assert found.tokens[0][:1] == [4]
     lookup._trees = None  # as broken as can be
-    assert lookup.find([request], most, under_way) is None
+    assert lookup.find([request], most, under_way, KMAX) is None
     assert events == ["lookup_failed"]
-    assert lookup.find([request], most, under_way) is None, "it is not asked again at once"
+    assert lookup.find([request], most, under_way, KMAX) is None, "it is not asked again at once"
     lookup.take_up([request])
     lookup.forget(["a"])
     assert events == ["lookup_failed"]
@@ -72,7 +72,7 @@ def test_a_large_batch_is_looked_up_as_far_as_the_time_goes(
     requests = [Request(str(row), [1, 2, 3, 4, 1, 2], [3]) for row in range(300)]
     lookup.take_up(requests)
     for _ in range(2):
-        found = lookup.find(requests, np.full(300, KMAX), np.zeros(300, dtype=np.int64))
+        found = lookup.find(requests, np.full(300, KMAX), np.zeros(300, dtype=np.int64), KMAX)
         count = 0 if found is None else int(np.count_nonzero(found.available))
         assert served <= count <= served + 1
     assert events == ([] if served else ["lookup_slow"])
@@ -85,7 +85,7 @@ def test_an_answer_that_is_given_again_matches_together_with_its_prompt() -> Non
     def match_of(name: str, prompt: list[int], output: list[int]) -> int:
         request = Request(name, prompt, output)
         lookup.take_up([request])
-        found = lookup.find([request], np.array([KMAX]), np.array([0]))
+        found = lookup.find([request], np.array([KMAX]), np.array([0]), KMAX)
         assert found is not None
         lookup.forget([name])
         return int(found.match[0])
@@ -94,6 +94,31 @@ def test_an_answer_that_is_given_again_matches_together_with_its_prompt() -> Non
     assert match_of("other", [*prompt[1:], 7], answer[:2]) == 2
     assert match_of("again", prompt, answer[:2]) == 22
     assert match_of("differs", prompt, [9, *answer[:2]]) == 2
+
+
+def test_an_answer_stays_with_the_tokens_of_its_last_step() -> None:
+    lookup = LookUp(SecondSource(other_requests=True), lambda event: None)
+    first = Request("first", [1, 2], [3, 4])
+    lookup.take_up([first])
+    first.all_token_ids += [5, 6]  # the last step's, with which the request ends
+    lookup.forget(["first"])
+    other = Request("other", [1, 2], [3, 4])
+    lookup.take_up([other])
+    found = lookup.find([other], np.array([KMAX]), np.array([0]), KMAX)
+    assert found is not None
+    assert found.tokens == [[5, 6]]
+
+
+def test_near_the_end_of_a_request_a_long_match_still_wins() -> None:
+    lookup = LookUp(SecondSource(), lambda event: None)
+    often, seldom, other = [1, 2, 3, 4, 5, 6], [1, 2, 3, 7], [9, 3, 8]
+    request = Request("a", [*often, *often, *seldom, *other * 12, 1, 2], [3])
+    lookup.take_up([request])
+    for room in (KMAX, 1):
+        found = lookup.find([request], np.array([room]), np.array([0]), KMAX)
+        assert found is not None
+        assert found.tokens[0][:1] == [4]
+        assert found.available[0] <= room
 
 
 def test_drafts_agree_up_to_the_first_wrong_one() -> None:
@@ -106,7 +131,7 @@ def test_a_look_up_goes_on_over_the_tokens_that_are_under_way() -> None:
     text = list(range(10, 30))
     request = Request("a", [*text, 10, 11], [12])
     lookup.take_up([request])
-    found = lookup.find([request], np.array([3]), np.array([4]))
+    found = lookup.find([request], np.array([3]), np.array([4]), KMAX)
     assert found is not None
     assert found.tokens == [[13, 14, 15, 16, 17, 18, 19]]
     assert found.available.tolist() == [3]
@@ -148,7 +173,7 @@ def test_prompts_are_taken_up_a_bounded_number_of_tokens_at_a_time() -> None:
     found = []
     for _ in range(3):
         lookup.take_up(requests)
-        now = lookup.find(requests, most, np.zeros_like(most))
+        now = lookup.find(requests, most, np.zeros_like(most), KMAX)
         assert now is not None
         found.append(np.count_nonzero(now.available))
     assert found == [1, 2, 3]
