@@ -175,7 +175,7 @@ def test_a_run_decides_what_vllm_decides(upstream: Any) -> None:
     checked: Policy = policy
     checked.plan(_context(0, capability, np.zeros(0, np.int64), np.zeros(0), np.zeros((0, KMAX))))
     policy._tables = (CostCurve(sizes, costs, 64), CostCurve(sizes, costs, 64))
-    policy._cost = SimpleNamespace(ready=True, changes=0, unsure=lambda context, worthwhile: None)
+    policy._times = SimpleNamespace(ready=True, unmeasured=lambda context, room: None)
     before = np.ones((SLOTS, KMAX))
     random = np.random.default_rng(4)
     budgets = []
