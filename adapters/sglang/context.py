@@ -29,8 +29,6 @@ class ContextBuilder:
         self._kmax = capability.max_draft_tokens
         self._table = table
         self.slot_of = table.slot_of
-        self.most_room = 0
-        """Drafts that the request with the most tokens to go in the last context has a use for."""
         self._kv_known = not any(
             getattr(scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")
         )
@@ -74,7 +72,6 @@ class ContextBuilder:
         slots, emitted, ahead = np.ascontiguousarray(rows.T)
         table = self._table
         left = table.most_output[slots] - emitted - ahead
-        self.most_room = int(left.max(initial=1)) - 1
         cap = np.minimum(table.draft_cap[slots], largest)
         free, total = self._kv_tokens()
         return StepContext(

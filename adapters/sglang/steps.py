@@ -70,22 +70,16 @@ class SwitchLimit:
         self._saved = min(self._saved + 1, self._burst)
         self._k = k
 
-    def settle(self, k: int, runnable: Collection[int], room: int) -> int:
+    def settle(self, k: int, runnable: Collection[int]) -> int:
         """Return the K to run; called once per step, unless `ran` was called.
-
-        Where all requests are about to end, a smaller K is taken only if the way back can follow at
-        once: the requests that come next want the larger one again.
 
         Args:
             k: the one that is wanted.
             runnable: what may run with this many requests; a K that isn't in it is never kept.
-            room: most drafts that a request has a use for before its end.
         """
         self._saved = min(self._saved + 1, self._burst)
         if self._k is None or k == self._k:
             self._k = k
-        elif room <= k < self._k and self._saved < 2 * self._dwell and self._k in runnable:
-            self.held += 1
         elif self._saved >= self._dwell or self._k not in runnable:
             self._saved = max(self._saved - self._dwell, 0)
             self.changes += 1
@@ -330,8 +324,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         k = own
         if plan.acts:
             runnable = self._params.runnable(size)
-            room = nearest_allowed(self._builder.most_room, runnable)
-            k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable, room)
+            k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable)
         else:
             self.limit.ran(own)
         running.context, running.k = context, k
@@ -359,9 +352,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             shared_seconds=self._prompts.shared_seconds,
         )
         plan = controller.plan(context)
-        depth = plan.draft_depth
-        if not self._builder.most_room - 1 <= depth < self._asked:
-            self._asked = depth  # else all requests are about to end, and others will follow
+        self._asked = plan.draft_depth
         return context, plan
 
     def _own_k(self, batch_size: int) -> int:

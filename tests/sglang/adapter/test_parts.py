@@ -23,7 +23,7 @@ def test_changes_of_k_stay_within_their_rate(wanted: list[int], dwell: int) -> N
     limit = SwitchLimit(dwell)
     ran = []
     for k in wanted:
-        ran.append(limit.settle(k, range(5), room=9))
+        ran.append(limit.settle(k, range(5)))
     changes = sum(a != b for a, b in itertools.pairwise(ran))
     assert changes == limit.changes <= BURST + len(ran) / dwell
     if dwell == 1:
@@ -35,7 +35,7 @@ def test_a_k_that_may_not_run_any_more_is_never_kept(steps: list[tuple[int, set[
     limit = SwitchLimit(50)
     for k, runnable in steps:
         wanted = nearest_allowed(k, tuple(sorted(runnable)))
-        assert limit.settle(wanted, runnable, room=k) in runnable
+        assert limit.settle(wanted, runnable) in runnable
 
 
 def test_the_ladder_never_exceeds_the_launch_k() -> None:

@@ -13,7 +13,7 @@ from scheduler_loop import LADDER, Batch, Loop, Request, Result
 from adaptive_spec import check_adapter
 from adaptive_spec.adapters.sglang.outcome import FOUND, Reading, RunningStep
 from adaptive_spec.config import Config, FailOpen
-from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FinishedStep, SpecPlan, StepContext
 
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["sync", "overlap"])
 
@@ -165,30 +165,6 @@ def test_drafts_that_could_only_be_wasted_are_not_offered() -> None:
     lefts = [int(c.draft_available[0]) for c in policy.contexts]
     assert max(lefts) <= 3  # 4 to go after the prompt, one of them the bonus token
     assert (np.array([c.draft_possible[0] for c in policy.contexts]) <= 2).all()
-
-
-class OneK(RecordingPolicy):
-    """Wants the same K in every step, as far as a request has a use for it."""
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        return SpecPlan(
-            step=context.step,
-            verify=np.minimum(context.draft_available, 5),
-            draft_depth=min(int(context.draft_possible.max(initial=0)), 5),
-            mode=Mode.ON,
-            reason="test",
-        )
-
-
-def test_k_stays_while_one_request_ends_and_the_next_begins() -> None:
-    loop = Loop(most_running=1)
-    driver = loop.attach(OneK(), config=Config(memory_guard=False), dwell=50)
-    driver.limit._saved = 60  # no two changes
-    for _ in range(8):
-        loop.arrive(most=20)
-    loop.drain()
-    assert {k for _, k in loop.history[2:]} == {5}
-    assert driver.limit.changes <= 1
 
 
 def test_the_context_says_what_the_scheduler_knows() -> None:
