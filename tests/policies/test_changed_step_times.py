@@ -92,6 +92,7 @@ class OneCopies:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 10])
 def test_a_probe_beside_copied_drafts_notices_that_passes_became_cheap(seed: int) -> None:
     old = WithoutPass(*DEAR_PASSES)
@@ -118,6 +119,7 @@ def test_an_untimed_draft_is_not_taken_for_the_best() -> None:
     assert run(goodput(0), lambda _: world, lambda _: 128, 300, 0).score(100, 300) >= 0.99
 
 
+@pytest.mark.slow
 def test_where_little_is_gained_k_0_is_timed_now_and_then() -> None:
     world = GPUS["H100, 8B, poor drafts"]
     assert world.best(256)[1] == 1

@@ -26,6 +26,7 @@ def block_drafter(policy: str, clients: int, acceptance: str, tokens: int, warmu
     return simulate(scenario, parse_policy(policy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acceptance", ["model:mixed", "model:steady-5"])
 def test_a_block_drafter_of_a_hundred_requests_is_left_out(acceptance: str) -> None:
     ours, none = (
@@ -40,6 +41,7 @@ def test_a_block_drafter_that_helps_a_few_requests_keeps_them() -> None:
     assert ours.mode_fraction.get("off_cold", 0.0) == 0.0
 
 
+@pytest.mark.slow
 def test_speculation_goes_on_after_a_trial_that_it_has_passed() -> None:
     """Eight steps without the drafter, and then no request is left without the drafter for good."""
     ours = block_drafter("goodput", 4, "model:mixed", 4000, 0)

@@ -24,6 +24,7 @@ def best_static(**setting: Any) -> float:
     return max(run(build_policy("static", {"k": k}), **setting).tokens_per_second for k in range(7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hazard", "concurrency"), [(0.1, 1), (0.1, 16), (0.5, 4), (0.8, 16), (0.95, 1)]
 )
@@ -51,6 +52,7 @@ def test_cold_start_loses_little(machine: Any, level: Level) -> None:
     assert run(goodput(), **setting).tokens_per_second >= 0.93 * best_static(**setting)
 
 
+@pytest.mark.slow
 def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
     setting = {
         "concurrency": 16,
@@ -62,6 +64,7 @@ def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
     assert reached.tokens_per_second >= 1.01 * best_static(**setting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [1, 2])
 def test_late_outcomes_do_no_harm(delay: int) -> None:
     setting = {
@@ -75,6 +78,7 @@ def test_late_outcomes_do_no_harm(delay: int) -> None:
     assert reached.tokens_per_second >= 0.97 * best_static(**setting)
 
 
+@pytest.mark.slow
 def test_hopeless_drafts_are_switched_off() -> None:
     reached = run(
         goodput(),
@@ -87,6 +91,7 @@ def test_hopeless_drafts_are_switched_off() -> None:
     assert reached.off_fraction > 0.9
 
 
+@pytest.mark.slow
 def test_without_exploration_k_can_lock_in() -> None:
     """The reason exploration exists: acceptance that rises is never seen without it."""
 

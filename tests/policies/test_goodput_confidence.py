@@ -38,6 +38,7 @@ def history_only(setting: Scenario) -> float:
     return throughput(setting, confidence=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "gain"),
     # At level VERIFY all Kmax drafts are made in every step, whatever comes of them.
@@ -51,11 +52,13 @@ def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: fl
     assert min(ratios) > 0.99
 
 
+@pytest.mark.slow
 def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:
     setting = scenario(16, auc=0.5)
     assert throughput(setting) > 0.985 * history_only(setting)
 
 
+@pytest.mark.slow
 def test_drafts_at_hand_change_what_is_verified_not_the_depth() -> None:
     setting = scenario(32)
     plans: dict[str, list[SpecPlan]] = {"as it was": [], "changed": []}

@@ -24,6 +24,7 @@ def run(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
     return result.throughput_tok_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("concurrency", "state"), [(1, False), (4, True), (32, False)], ids=["1", "4, stale", "32"]
 )
@@ -32,6 +33,7 @@ def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: b
     assert run("goodput", concurrency, 0.05, state=state) >= 0.995 * off
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 16])
 def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) -> None:
     """vllm#52873: after position 32,768 no draft of any request was accepted, for hours."""

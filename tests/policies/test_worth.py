@@ -26,6 +26,7 @@ def test_estimates_meet_runs_of_no_speculation_and_of_the_engines_k():
     assert said["planned"] == pytest.approx(measured, rel=0.05)
 
 
+@pytest.mark.slow
 def test_while_off_the_plan_is_worth_no_speculation():
     engine = server(
         closed_load(4),

@@ -29,6 +29,7 @@ from tests.policies.regression.fake_models import (
 # --------------------------------------------------------------------- contract
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_never_imported_where_the_policy_runs() -> None:
     program = (
         "import sys\n"

@@ -259,6 +259,7 @@ def test_after_a_change_few_steps_outweigh_what_was_timed_before() -> None:
     assert found[[0, 1, 3, 6]] == pytest.approx([0.06, 0.12, 0.25, 0.4], rel=0.1)
 
 
+@pytest.mark.slow
 def test_times_that_jump_for_ever_leave_finite_predictions() -> None:
     model = CostModel(FULL)
     random = np.random.default_rng(3)
