@@ -3,7 +3,7 @@
 ``record:two_sources`` is all kinds of text, mixed; ``record:two_sources:KIND`` is one of them:
 prose, code, edit, quote, agent, json. Behind the name, ``+others`` gives the look-up the answers of
 other requests, too; ``+target`` judges the drafter's drafts by its own target instead of the text.
-What they mean: docs/mechanisms.md.
+docs/mechanisms.md says what they mean.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimator(NamedTuple):
-    """What the estimates of all policies on a trace share.
+    """The estimates of all policies on a trace share these.
 
     Attributes:
         kind: what was drawn.

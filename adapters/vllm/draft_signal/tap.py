@@ -1,4 +1,4 @@
-"""What the taps of the drafters share: rounds on their way to the host, and faults of ours."""
+"""The taps of the drafters share how a round reaches the host, and how our faults are counted."""
 
 from __future__ import annotations
 
