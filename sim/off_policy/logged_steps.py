@@ -212,7 +212,7 @@ def _is_uniform(step: LoggedStep) -> bool:
     verified = step.outcome.verified
     if (verified != np.minimum(limits_before_draw(step.context), verified.max())).any():
         return False
-    # Those that took the drawn K whole were equally likely to.
+    # Requests that took the drawn K whole must have had the same chance of it.
     whole = verified == verified.max()
     assert step.propensity is not None
     found = step.propensity[whole]
