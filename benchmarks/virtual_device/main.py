@@ -23,7 +23,8 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
+from adaptive_spec.sim.data_folder import data_folder
 from benchmarks.bench_pair.build import build
 
 from .cells import cells, publish, tables
@@ -36,6 +37,7 @@ from .traffic import traced
 from .worker import Task
 
 MODELS = ("target", "draft", "draft_poor", "eagle", "eagle3", "mtp")
+ARRIVALS_TRACE = "azure_llm_2023_conv.csv.gz"
 ARRIVALS, ARRIVALS_PER_SECOND = 1024, 80.0
 """Requests of a trace of arrivals; without speculation an H100 with an 8B model answers some 110
 per second."""
@@ -202,15 +204,20 @@ def _sections(given: argparse.Namespace, own: dict[str, Device]) -> list[Section
         if unknown:
             raise ConfigError(f"no section {unknown[0]!r}; there are: {', '.join(SECTIONS)}")
         chosen = [SECTIONS[name] for name in names]
-        if given.arrivals is not None:
-            load = traced(given.arrivals, ARRIVALS, ARRIVALS_PER_SECOND)
-            chosen = [
-                replace(each, others=(load,)) if each.name == "arrivals" else each
-                for each in chosen
-            ]
+        chosen = [_with_arrivals(s, given.arrivals) if s.name == "arrivals" else s for s in chosen]
     if own:
         chosen = [replace(section, devices=tuple(own)) for section in chosen]
     return chosen
+
+
+def _with_arrivals(section: Section, given: Path | None) -> Section:
+    """The section with the trace given or the public one; as it is where there is no data."""
+    try:
+        trace = given or data_folder() / "load" / ARRIVALS_TRACE
+    except DataError as error:
+        print(f"virtual_device: no section {section.name} without --arrivals: {error}")
+        return section
+    return replace(section, others=(traced(trace, ARRIVALS, ARRIVALS_PER_SECOND),))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -220,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="two drafters at three loads")
     parser.add_argument("--sections", help=f"of {','.join(SECTIONS)}; default: all")
     parser.add_argument("--device", action="append", help="name or hardware profile; repeatable")
-    parser.add_argument("--arrivals", type=Path, help="trace for the section `arrivals`")
+    parser.add_argument("--arrivals", type=Path, help="trace of the section `arrivals`")
     parser.add_argument("--workers", type=int, default=2, help="engine processes at a time")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "virtual_device")
     parser.add_argument("--models", type=Path, help="folder of the bench models")

@@ -144,7 +144,7 @@ SECTIONS = {
             TWO_DEVICES,
         ),
         Section("ramp", ("draft_model",), {}, (NONE, *STATIC, GOODPUT), others=(RAMP,)),
-        # Its loads come with `--arrivals`.
+        # Its load is read from a trace.
         Section("arrivals", ("draft_model",), {}, (NONE, *STATIC, GOODPUT)),
         Section(
             "policies",
