@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,8 +193,8 @@ Staged = tuple[str, Callable[[Run], None]]
 """Which environment a stage needs, and the stage."""
 
 
-def lint_and_core(run: Run, *, quick: bool) -> None:
-    """What needs no engine; `quick` is the core's own tests, with fewer examples."""
+def lint(run: Run) -> None:
+    """Format, style, types, layers."""
     tools = python_of("dev").parent
     run.stage(
         "lint, types, layers",
@@ -203,6 +203,11 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         [tools / "mypy"],
         [tools / "lint-imports", "--no-logo"],
     )
+
+
+def site(run: Run) -> None:
+    """The documentation site, and the files for containers."""
+    tools = python_of("dev").parent
     run.stage(
         "site, packages, deploy",
         [tools / "mkdocs", "build", "--strict", "--quiet"],
@@ -214,6 +219,17 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         ),
         env={"NO_MKDOCS_2_WARNING": "1"},
     )
+
+
+def decisions(run: Run) -> None:
+    """Whether every policy decides as `scripts/decisions.txt` says."""
+    hashes = ROOT / "scripts/decision_hashes.py"
+    against = ["--against", ROOT / "scripts/decisions.txt"]
+    run.stage("decisions", [python_of("dev"), hashes, *against])
+
+
+def core(run: Run, *, quick: bool) -> None:
+    """The tests that need no engine; `quick`: those of core and policies, with fewer examples."""
     options = "-m pytest -q -W error -n auto --dist loadfile --durations=40".split()
     markers = "not engine and not http and not statistics and not chaos and not long"
     env = {}
@@ -222,10 +238,7 @@ def lint_and_core(run: Run, *, quick: bool) -> None:
         env["ADAPTIVE_SPEC_QUICK"] = "1"
         markers += " and not slow"
         places = ["tests/core", "tests/policies"]
-        hashes = ROOT / "scripts/decision_hashes.py"
-        against = ["--against", ROOT / "scripts/decisions.txt"]
-        run.stage("decisions", [tools / "python", hashes, *against])
-    run.stage("core", [tools / "python", *options, "-m", markers, *places], env=env)
+    run.stage("core", [python_of("dev"), *options, "-m", markers, *places], env=env)
 
 
 def random_worlds(run: Run) -> None:
@@ -282,9 +295,9 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
 
 
 def run_beside(
-    run: Run, stages: Sequence[Staged], downloads: dict[str, subprocess.Popen[bytes]]
+    run: Run, stages: Sequence[Staged], downloads: Mapping[str, subprocess.Popen[bytes]]
 ) -> None:
-    """Run stages two at a time, as an engine computes with one thread here.
+    """Run stages two at a time: linters, and engines here, compute with one thread.
 
     The output of a stage is shown when the stage has ended.
     """
@@ -292,7 +305,7 @@ def run_beside(
 
     def one(name: str, stage: Callable[[Run], None]) -> None:
         part = Run(run.began, live=False)
-        if downloads[name].wait() == 0:
+        if name not in downloads or downloads[name].wait() == 0:
             try:
                 stage(part)
             except Exception as error:  # of a thread: nobody else would hear of it
@@ -325,8 +338,11 @@ def main() -> int:
     names = dict.fromkeys(name for name, _ in stages)
     downloads = {name: subprocess.Popen([*command, name]) for name in names}
     if what != "long" and not run.stages:
-        lint_and_core(run, quick=what == "quick")
-        if what == "all":
+        quick = what == "quick"
+        alone = (lint, decisions, site) if quick else (lint, site)
+        run_beside(run, [("dev", stage) for stage in alone], {})
+        core(run, quick=quick)
+        if not quick:
             random_worlds(run)
     if stages:
         run_beside(run, stages, downloads)

@@ -32,12 +32,17 @@ class Recorder:
     each step moves the clock by its own seconds, when its results arrive.
     """
 
-    def __init__(self, clock: VirtualClock, charge: Charge) -> None:
-        self.clock = clock
-        self.charge = charge
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.charge: Charge | None = None
         self.completed: list[Work] = []
         self._under_way: dict[int, Work] = {}
         self._last = Work()
+
+    def use(self, charge: Charge) -> None:
+        """Begin again on a device, before an idle engine's next run."""
+        self.charge = charge
+        self.clock.reset()
 
     def launched(self, key: int, work: Work) -> None:
         """A step was launched; passes of the drafter that follow are its own."""
@@ -51,6 +56,7 @@ class Recorder:
         """The results of a step arrived: let its time pass. None if it had no tokens."""
         work = self._under_way.pop(key, None)
         if work is not None:
+            assert self.charge is not None, "no device is in use"
             self.clock.advance(self.charge.seconds(work))
             self.completed.append(work)
         return work

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-from .device import Device
-
 ROOT = Path(__file__).resolve().parents[2]
 V1, V1_ASYNC, V2, SGLANG = "vllm-v1", "vllm-v1-async", "vllm-v2", "sglang"
 WITHOUT_MODEL = ("ngram", "suffix")
@@ -42,7 +40,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         models: folder of the bench models.
         engine: ``vllm-v1``, ``vllm-v1-async``, ``vllm-v2`` or ``sglang``.
         method: of drafting.
-        device: on whose clock it runs.
         sampled: drafts are sampled, for a target that samples.
         config: of adaptive-spec; None without it.
         most_requests: that run at a time.
@@ -51,7 +48,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     models: str
     engine: str
     method: str
-    device: Device
     sampled: bool = False
     config: dict[str, Any] | None = None
     most_requests: int = 256

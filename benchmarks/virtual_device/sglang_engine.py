@@ -21,8 +21,8 @@ from typing import Any
 from demo.traffic import Job
 
 from .arms import KMAX, SGLANG_LIST, SGLANG_RULE, Arm
-from .clock import Recorder, VirtualClock
-from .device import Work
+from .clock import Recorder
+from .device import Device, Work
 from .setup import MAX_MODEL_LEN, SLOW_DECISION_MS, Setup
 from .traffic import Answer
 
@@ -42,7 +42,7 @@ class SglangEngine:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.recorder = Recorder(VirtualClock(), setup.device.charge(setup.method))
+        self.recorder = Recorder()
         self._folder = tempfile.TemporaryDirectory()
         self.scheduler: Any = self._build(Path(self._folder.name))
         self._attached: Any = None
@@ -52,9 +52,9 @@ class SglangEngine:
             self._params: Any = params_of(self.scheduler.draft_worker)
             self._count_passes(self.scheduler.draft_worker.draft_worker.draft_runner)
 
-    def use(self, arm: Arm) -> None:
+    def use(self, arm: Arm, device: Device) -> None:
         """Let an arm decide, with everything as at a server's start."""
-        self.recorder.clock.reset()
+        self.recorder.use(device.charge(self._setup.method))
         if self._setup.method == "none":
             return
         from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams

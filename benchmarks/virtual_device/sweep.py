@@ -249,10 +249,12 @@ def groups(
                     key = section.key(method, arm_name, name, load)
                     # A load whose clients change is measured cold.
                     learns = warm(arm_name) if arm.adapts and len(load.pieces) < 2 else ""
-                    task = Task(key=key, load=load, warm=learns)
+                    # The steps of a fixed arm do not depend on the clock.
+                    on = device_of(arm, devices[name] if key.device else DEVICES["h100-8b"])
+                    task = Task(key=key, device=on, load=load, warm=learns)
                     if done.issuperset(task.keys):
                         continue
-                    setup = _setup(section, key, arm, devices[name], models)
+                    setup = _setup(section, key, arm, models)
                     group = found.setdefault(msgspec.json.encode(setup), Group(setup, []))
                     if task not in group.tasks:
                         group.tasks.append(task)
@@ -266,9 +268,8 @@ def device_of(arm: Arm, device: Device) -> Device:
     return msgspec.structs.replace(device, graphs=GRAPHS[arm.graphs])
 
 
-def _setup(section: Section, key: RunKey, arm: Arm, device: Device, models: str) -> Setup:
-    """The engine of a run. Fixed arms share one whose clock is of no account."""
-    device = device_of(arm, device) if key.device else DEVICES["h100-8b"]
+def _setup(section: Section, key: RunKey, arm: Arm, models: str) -> Setup:
+    """The engine of a run: all arms that it can be switched to share one."""
     config = None
     if arm.config is not None:
         config = {
@@ -278,7 +279,6 @@ def _setup(section: Section, key: RunKey, arm: Arm, device: Device, models: str)
         models=models,
         engine=section.engine,
         method=key.method,
-        device=device,
         sampled=section.temperature > 0,
         config=config,
         most_requests=MOST_CLIENTS,

@@ -159,7 +159,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         models=str(given.models),
         engine=V1,
         method=given.method,
-        device=device(given.device),
         config={"hints": list(HONOURED)},
         most_requests=max(given.victims) + 1,
     )
@@ -174,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if (share := hints.get("share")) is not None:
                 hints = {"tpot_ms": share * 1e3 / base[allowance].attacker}
             options = json.dumps({"tpot_allowance": allowance})
-            engine.use(parse_arm(f"policy:goodput={options}"))
+            engine.use(parse_arm(f"policy:goodput={options}"), device(given.device))
             rates(engine, victims, hints)
             found = rates(engine, victims, hints)
             without = base.setdefault(allowance, found)

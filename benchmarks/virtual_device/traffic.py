@@ -15,6 +15,7 @@ from benchmarks.bench_pair.prompts import load_prompts
 
 from .arms import Arm
 from .clock import Recorder
+from .device import Device
 
 if TYPE_CHECKING:
     from demo.traffic import Job
@@ -115,8 +116,8 @@ class Engine(Protocol):
 
     recorder: Recorder
 
-    def use(self, arm: Arm) -> None:
-        """Let an arm decide, with everything as at a server's start."""
+    def use(self, arm: Arm, device: Device) -> None:
+        """Let an arm decide on a device, with everything as at a server's start."""
         ...
 
     def forget_texts(self) -> None:

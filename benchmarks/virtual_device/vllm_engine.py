@@ -19,7 +19,7 @@ from adaptive_spec.errors import ConfigError
 from demo.traffic import Job
 
 from .arms import KMAX, Arm, Table
-from .clock import Recorder, VirtualClock
+from .clock import Recorder
 from .device import Device, Work
 from .setup import (
     MAX_MODEL_LEN,
@@ -57,9 +57,10 @@ class VllmEngine:
         if ahead:
             _schedule_ahead_on_cpu()
         self._setup = setup
-        self.recorder = Recorder(VirtualClock(), setup.device.charge(setup.method))
+        self._device: Device | None = None
+        self.recorder = Recorder()
         if setup.config is not None:
-            _use_capability_of(setup.device)
+            self._show_device()
         self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(setup)))
         self._core: Any = self._engine.engine_core.engine_core
         self.scheduler: Any = self._core.scheduler
@@ -75,10 +76,11 @@ class VllmEngine:
         """Our plugin's controller."""
         return self.scheduler.adaptive_spec.controller
 
-    def use(self, arm: Arm) -> None:
+    def use(self, arm: Arm, device: Device) -> None:
         """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
         self._use_table(arm)
-        self.recorder.clock.reset()
+        self._device = device
+        self.recorder.use(device.charge(self._setup.method))
         if self._setup.config is None:
             assert arm.config is None, arm
             return
@@ -145,6 +147,22 @@ class VllmEngine:
     def close(self) -> None:
         """Shut down in order."""
         self._engine.engine_core.shutdown()
+
+    def _show_device(self) -> None:
+        """Let the adapter see the device's graphs, where it would find a CPU without any."""
+        from adaptive_spec.adapters.vllm import hooks, lookup
+        from adaptive_spec.adapters.vllm.capability import Support, detect
+
+        lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
+
+        def detect_device(vllm_config: Any) -> Support:
+            found = detect(vllm_config)
+            if found.capability is None or self._device is None:
+                return found
+            seen = self._device.capability(found.capability)
+            return msgspec.structs.replace(found, capability=seen)
+
+        hooks.detect = detect_device
 
     def _use_table(self, arm: Arm) -> None:
         """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""
@@ -225,22 +243,6 @@ def work_of(output: Any, requests: dict[str, Any]) -> Work:
     if verified:
         work.least_k, work.most_k = min(verified), max(verified)
     return work
-
-
-def _use_capability_of(device: Device) -> None:
-    """Let the adapter see the device's graphs, where it would find a CPU without any."""
-    from adaptive_spec.adapters.vllm import hooks, lookup
-    from adaptive_spec.adapters.vllm.capability import Support, detect
-
-    lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
-
-    def detect_device(vllm_config: Any) -> Support:
-        found = detect(vllm_config)
-        if found.capability is None:
-            return found
-        return msgspec.structs.replace(found, capability=device.capability(found.capability))
-
-    hooks.detect = detect_device
 
 
 def _schedule_ahead_on_cpu() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from .arms import NONE, parse_arm
+from .device import Device
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
@@ -29,12 +30,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: of the run; its arm begins with nothing learned.
+        device: on whose clock.
         load: to be answered.
         warm: name of the arm under which the same policy answers the load once more; the first
             time it goes on for `LEARN_STEPS` steps at least. Empty: no second time.
     """
 
     key: RunKey
+    device: Device
     load: Load
     warm: str = ""
 
@@ -49,7 +52,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 def runs(engine: Engine, task: Task) -> Iterator[Run]:
     """Do a task."""
-    engine.use(parse_arm(task.key.arm))
+    engine.use(parse_arm(task.key.arm), task.device)
     least = LEARN_STEPS if task.warm else 0
     first = _one(engine, task.key, task.load, least)
     yield first

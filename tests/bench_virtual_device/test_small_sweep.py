@@ -41,21 +41,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             models=str(models),
             engine="vllm-v1",
             method=method,
-            device=DEVICE,
             config={},
             most_requests=32,
         )
         tasks = [
-            Task(key=RunKey(method=method, arm=arm, load=load.name), load=load)
+            Task(key=RunKey(method=method, arm=arm, load=load.name), device=DEVICE, load=load)
             for arm in ("k0", *STATIC)
             for load in LOADS
         ]
         for load in LOADS:
             key = RunKey(method=method, arm="goodput", load=load.name)
-            tasks.append(Task(key=key, load=load, warm="goodput-warm"))
+            tasks.append(Task(key=key, device=DEVICE, load=load, warm="goodput-warm"))
         if method == METHODS[0]:
             again = RunKey(method=method, arm="goodput", load=LOADS[0].name, device="again")
-            tasks.append(Task(key=again, load=LOADS[0], warm="goodput-warm"))
+            tasks.append(Task(key=again, device=DEVICE, load=LOADS[0], warm="goodput-warm"))
         wanted.append(Group(setup, tasks))
     wanted.append(scheduled_ahead(models))
     file = RunFile(folder / "runs.jsonl")
@@ -69,13 +68,13 @@ def scheduled_ahead(models: Path) -> Group:
         models=str(models),
         engine=V1_ASYNC,
         method=METHODS[0],
-        device=DEVICE,
         config={},
         most_requests=32,
     )
     tasks = [
         Task(
             key=RunKey(engine=V1_ASYNC, method=METHODS[0], arm=arm, device=device, load="4"),
+            device=DEVICE,
             load=LOADS[0],
             warm="goodput-warm" if arm == "goodput" else "",
         )
