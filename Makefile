@@ -4,7 +4,7 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
-# make bench       a real vLLM on a modelled GPU's clock, docs/measured.md; more than an hour
+# make bench       a real vLLM on a modelled GPU's clock, docs/measured.md; an hour and a half
 # make gpu         measure on a GPU, half an hour; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code

@@ -1,6 +1,6 @@
 """The command line: engine processes, progress, time left.
 
-    python -m benchmarks.virtual_device            # more than an hour on two cores
+    python -m benchmarks.virtual_device            # an hour and a half on two cores
     python -m benchmarks.virtual_device --quick    # some minutes, two drafters at three loads
 
 in the environment that vLLM is installed in. Every run is kept in OUT/runs.jsonl; the command goes

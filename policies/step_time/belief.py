@@ -204,7 +204,7 @@ def _condition_loop(
         if push[p] != 0.0:
             for q in range(size):
                 coefficients[q] += push[p] * covariance[p, q]
-    for _ in range(12):
+    for _ in range(_SWEEPS):
         moved = False
         held = (push > 0.0) | (coefficients < least)
         for p in range(size):

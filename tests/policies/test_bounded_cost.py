@@ -25,7 +25,7 @@ from msgspec import inspect
 from adaptive_spec import Capability, Level, PolicyError
 from adaptive_spec.policy import available_policies, build_policy, policy_class
 from adaptive_spec.testing.fake_engine import FakeEngine
-from tests.policies.test_contract import OPTIONS
+from tests.policies.test_contract import EVERY_POLICY, OPTIONS
 
 MOST_BYTES = 12 << 20
 MOST_LINES_TO_BUILD = 150_000
@@ -140,7 +140,7 @@ def warm() -> None:
         FakeEngine(Capability(level=Level.FULL, max_draft_tokens=5), signal=True).run(policy, 3)
 
 
-@pytest.mark.parametrize("name", sorted(available_policies(baselines=True)))
+@pytest.mark.parametrize("name", EVERY_POLICY)
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_option_sets_memory_or_time(name: str, data: st.DataObject) -> None:
@@ -174,7 +174,7 @@ def numbers(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
         yield place
 
 
-@pytest.mark.parametrize("name", sorted(available_policies(baselines=True)))
+@pytest.mark.parametrize("name", EVERY_POLICY)
 def test_no_number_of_a_saved_state_sets_memory_or_time(name: str) -> None:
     learned = build_policy(name, OPTIONS.get(name), baselines=True)
     FakeEngine(Capability(level=Level.FULL, max_draft_tokens=5), signal=True).run(learned, 30)

@@ -41,6 +41,7 @@ def test_k_that_moves_before_a_fall_is_noticed_does_not_stay_there(coefficient: 
     assert found["after 200"] >= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_two_k_that_look_alike_neither_wins_by_the_noise_of_two_steps(seed: int) -> None:
     found: dict[str, Any] = change(64, ISSUE, ISSUE._replace(fixed=0.3), seed=seed)
@@ -54,6 +55,7 @@ class WithoutPass(World):
         return self.fixed + self.token * tokens + self.draft * depth
 
 
+@pytest.mark.slow
 def test_passes_that_became_cheap_are_timed_once_some_run() -> None:
     old = WithoutPass(*DEAR_PASSES)
     new, then = old._replace(draft=ISSUE.draft), 800

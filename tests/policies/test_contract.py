@@ -40,8 +40,14 @@ DECIDED_BY_SIGNAL = {
     "vllm_adaptive_verification",
 }
 
+OURS = set(available_policies())
+EVERY_POLICY = [
+    name if name in OURS else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(available_policies(baselines=True))
+]
 
-@pytest.mark.parametrize("name", sorted(available_policies(baselines=True)))
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
 def test_every_installed_policy_keeps_the_contract(name: str) -> None:
     report = check_policy(
         lambda seed: build_policy(name, OPTIONS.get(name), seed=seed, baselines=True)
@@ -52,7 +58,7 @@ def test_every_installed_policy_keeps_the_contract(name: str) -> None:
     assert (report.decided_by_signal > 0) == (name in DECIDED_BY_SIGNAL)
 
 
-@pytest.mark.parametrize("name", sorted(available_policies(baselines=True)))
+@pytest.mark.parametrize("name", EVERY_POLICY)
 @pytest.mark.parametrize("ladder", [(0, 2, 5), (1, 4, 5), (5,)], ids=str)
 def test_every_installed_policy_keeps_to_a_sparse_ladder(
     name: str, ladder: tuple[int, ...]

@@ -54,6 +54,7 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
     assert back.mean_k > 1.0
 
 
+@pytest.mark.slow
 def test_near_break_even_knowing_each_request_gains() -> None:
     """K = 1 for all gains 4 % over K = 0; those whose last draft was accepted gain more."""
     setting = Scenario(

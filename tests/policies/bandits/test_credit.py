@@ -84,6 +84,7 @@ def test_a_bandit_learns_from_steps_that_ran_another_k(share: float, pays: bool)
     assert (plan.verify.min() >= 3) == pays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", list(Level))
 def test_recorded_propensities_are_the_frequencies_of_k(level: Level) -> None:
     """E[1 / p] over what ran is the number of K values there are, if p is the true probability."""

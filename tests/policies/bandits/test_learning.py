@@ -36,6 +36,7 @@ def fixed(k: int, hazard: float) -> float:
     return speed(build_policy("static", {"k": k}), hazard)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATHS)
 def test_a_bandit_comes_close_to_the_best_fixed_k(name: str) -> None:
     """Deep drafts pay at .85, none do at .05: always one of them would lose a fifth or more."""

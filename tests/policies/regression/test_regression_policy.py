@@ -89,6 +89,7 @@ def test_verifying_a_draft_does_not_depend_on_what_follows_it(
 # ------------------------------------------------------------------- closed loop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "concurrency", "hazard"), [(LAPTOP, 4, 0.5), (GPU, 16, 0.8), (LAPTOP, 16, 0.1)]
 )
