@@ -91,15 +91,15 @@ def cases(folder: Path) -> Iterator[Case]:
         "poor drafter": (12000, {**poor, "load": "closed:8"}),
         "poor drafter, uniform": (8000, {**poor, "level": Level.UNIFORM}),
         "poor drafter, verify, delay 1": (8000, {**poor, "level": Level.VERIFY, "delay": 1}),
-        "dead drafter": (10000, dead),
+        "dead drafter": (4000, dead),
         "dead drafter, one client, uniform": (
-            2000,
+            1000,
             {**dead, "load": "closed:1", "level": Level.UNIFORM},
         ),
-        "dead drafter, verify, delay 2": (8000, {**dead, "level": Level.VERIFY, "delay": 2}),
+        "dead drafter, verify, delay 2": (3000, {**dead, "level": Level.VERIFY, "delay": 2}),
         "dead drafter, dear re-entry": (8000, {**dead, "reentry_seconds": 0.05}),
-        "dead then good": (24000, {**dead, "phases": (Phase(at=14.0, files=("model:good",)),)}),
-        "dead n-gram": (8000, {**dead, "drafter": "ngram"}),
+        "dead then good": (12000, {**dead, "phases": (Phase(at=6.0, files=("model:good",)),)}),
+        "dead n-gram": (3000, {**dead, "drafter": "ngram"}),
         "phases, poor then good": (
             16000,
             {
