@@ -36,7 +36,6 @@ def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> R
             models=str(models["target"].parent),
             engine=SGLANG,
             method=method,
-            device=DEVICE,
             config={},
             most_requests=16,
         )
@@ -45,7 +44,7 @@ def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> R
             plain = GOODPUT if arm == "again" else arm
             learns = warm(arm) if plain == GOODPUT else ""
             key = RunKey(engine=SGLANG, method=method, arm=plain, load=LOAD.name, device=arm)
-            tasks.append(Task(key=key, load=LOAD, warm=learns))
+            tasks.append(Task(key=key, device=DEVICE, load=LOAD, warm=learns))
         wanted.append(Group(setup, tasks))
     file = RunFile(folder / "runs.jsonl")
     assert work_off(wanted, file, folder, workers=1) == []
