@@ -215,7 +215,8 @@ def _with_arrivals(section: Section, given: Path | None) -> Section:
     try:
         trace = given or data_folder() / "load" / ARRIVALS_TRACE
     except DataError as error:
-        print(f"virtual_device: no section {section.name} without --arrivals: {error}")
+        why = f"no section {section.name} without --arrivals: {error}"
+        print(f"virtual_device: {why}", file=sys.stderr)
         return section
     return replace(section, others=(traced(trace, ARRIVALS, ARRIVALS_PER_SECOND),))
 

@@ -1,4 +1,4 @@
-"""The taps of the drafters share how a round reaches the host, and how our faults are counted."""
+"""Parts that all taps share: a round's way to the host, and the count of our faults."""
 
 from __future__ import annotations
 
