@@ -15,7 +15,7 @@ import numpy as np
 from adaptive_spec.errors import DataError
 
 from .arms import NONE, STATIC, TABLE, parse_arm, table_name, warm
-from .device import Charge, Device, Work
+from benchmarks.judge.device import Charge, Device, Work
 from .runs import Run, RunKey
 from .setup import ROOT
 from .sweep import MOST_CLIENTS, SECTIONS, Section, device_of

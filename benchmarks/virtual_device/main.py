@@ -28,7 +28,7 @@ from adaptive_spec.sim.data_folder import data_folder
 from benchmarks.bench_pair.build import build
 
 from .cells import cells, publish, tables
-from .device import DEVICES, Device, device
+from benchmarks.judge.device import DEVICES, Device, device
 from .page import terminal_table, write_picture
 from .runs import Run, RunFile, RunKey
 from .setup import ROOT, environment, interpreter

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 from .arms import BOTH, GOODPUT, NONE, SGLANG_LIST, SGLANG_RULE, STATIC, TABLE, warm
 from .cells import Cell, Figures, SimulatedRow, published, simulated
-from .device import device
+from benchmarks.judge.device import device
 from .pictures import by_load
 from .setup import ROOT
 from .sweep import POLICIES

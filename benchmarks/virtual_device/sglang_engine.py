@@ -21,8 +21,8 @@ from typing import Any
 from demo.traffic import Job
 
 from .arms import KMAX, SGLANG_LIST, SGLANG_RULE, Arm
-from .clock import Recorder
-from .device import Device, Work
+from benchmarks.judge.clock import Recorder
+from benchmarks.judge.device import Device, Work
 from .setup import MAX_MODEL_LEN, SLOW_DECISION_MS, Setup
 from .traffic import Answer
 

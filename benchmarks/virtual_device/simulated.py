@@ -33,7 +33,7 @@ from adaptive_spec.sim.load.request import Request
 
 from .arms import GOODPUT, KMAX, NONE, STATIC, warm
 from .cells import Curve, SimulatedRow, write_lines
-from .device import DEVICES, DRAFTERS, Device, Work
+from benchmarks.judge.device import DEVICES, DRAFTERS, Device, Work
 from .runs import Run, RunFile
 from .setup import ROOT
 from .sweep import MOST_CLIENTS, SECTIONS

@@ -21,7 +21,7 @@ from .arms import (
     parse_arm,
     warm,
 )
-from .device import DEVICES, Device, Graphs
+from benchmarks.judge.device import DEVICES, Device, Graphs
 from .runs import RunKey
 from .setup import SGLANG, V1, V1_ASYNC, V2, Setup
 from .traffic import MIXED, Load

@@ -29,7 +29,7 @@ from benchmarks.bench_pair.prompts import load_prompts
 from demo.traffic import Job, endless_jobs
 
 from .arms import parse_arm
-from .device import device
+from benchmarks.judge.device import device
 from .setup import V1, Setup, environment
 from .vllm_engine import VllmEngine
 

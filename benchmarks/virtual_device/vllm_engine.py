@@ -19,8 +19,8 @@ from adaptive_spec.errors import ConfigError
 from demo.traffic import Job
 
 from .arms import KMAX, Arm, Table
-from .clock import Recorder
-from .device import Device, Work
+from benchmarks.judge.clock import Recorder
+from benchmarks.judge.device import Device, Work
 from .setup import (
     MAX_MODEL_LEN,
     SLOW_DECISION_MS,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from .arms import NONE, parse_arm
-from .device import Device
+from benchmarks.judge.device import Device
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
