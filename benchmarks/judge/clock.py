@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 from .device import Charge, Work
 
 
@@ -36,6 +39,9 @@ class Recorder:
         self.clock = VirtualClock()
         self.charge: Charge | None = None
         self.completed: list[Work] = []
+        self.seconds: list[float] = []
+        """Of each completed step."""
+        self._noise, self._random = 0.0, random.Random(0)
         self._under_way: dict[int, Work] = {}
         self._last = Work()
 
@@ -43,6 +49,15 @@ class Recorder:
         """Begin again on a device, before an idle engine's next run."""
         self.charge = charge
         self.clock.reset()
+
+    def noisy(self, deviation: float, seed: int) -> None:
+        """Multiply each step's time from now on by log-normal noise of mean 1.
+
+        Args:
+            deviation: standard deviation of the logarithm; 0: no noise.
+            seed: of the noise: the n-th step has the same factor in every arm.
+        """
+        self._noise, self._random = deviation, random.Random(seed)
 
     def launched(self, key: int, work: Work) -> None:
         """A step was launched; passes of the drafter that follow are its own."""
@@ -57,11 +72,16 @@ class Recorder:
         work = self._under_way.pop(key, None)
         if work is not None:
             assert self.charge is not None, "no device is in use"
-            self.clock.advance(self.charge.seconds(work))
+            seconds = self.charge.seconds(work)
+            if self._noise:
+                deviation = self._noise
+                seconds *= math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+            self.clock.advance(seconds)
             self.completed.append(work)
+            self.seconds.append(seconds)
         return work
 
     def take(self) -> list[Work]:
         """Return the steps completed since the last call."""
-        steps, self.completed = self.completed, []
+        steps, self.completed, self.seconds = self.completed, [], []
         return steps
