@@ -35,7 +35,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         kv_tokens: room in the KV cache; 0: enough.
         kmax: `num_speculative_tokens`.
         ahead, fixed_depth, fillers: see `EngineKind`.
-        second_source: the adapter looks drafts up, too.
+        whole: arms are compared over the whole load, though its number of clients is constant.
     """
 
     group: str
@@ -49,6 +49,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
+    whole: bool = False
 
     @property
     def kind(self) -> EngineKind:
@@ -72,8 +73,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.traffic.arrivals is not None:
             return "tpot"
-        steady = self.constant and self.traffic.lengths != "lognormal"
-        return "loaded" if steady else "whole"
+        return "loaded" if self.constant and not self.whole else "whole"
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +105,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
+    whole: bool = False
 
 
 def load_cells(file: Path = FILE) -> list[Cell]:
@@ -147,6 +148,7 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
             ahead=entry.ahead,
             fixed_depth=entry.fixed_depth,
             fillers=entry.fillers,
+            whole=entry.whole,
             traffic=Traffic(
                 pieces=tuple(pieces),
                 arrivals=entry.arrivals,
