@@ -27,7 +27,8 @@ _TIERS = {
 }
 """SGLang's default candidates. Its tiers begin at captured batch sizes, 31 and 61 in place of the
 32 and 64 of its configuration."""
-_SGLANG = "adaptive_spec.sim.baselines.engines.sglang_ema:SGLangEmaPolicy"
+_BASELINES = "adaptive_spec.sim.baselines."
+_SGLANG = f"{_BASELINES}engines.sglang_ema:SGLangEmaPolicy"
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,11 @@ class Arm:
 
     @property
     def learns(self) -> bool:
-        """Whether it begins with nothing learned, and is run once more with what it has learned."""
-        return bool(self.policy)
+        """Whether it begins with nothing learned, and is run once more with what it has learned.
+
+        Rules of other systems keep too little for that.
+        """
+        return bool(self.policy) and not self.policy.startswith(_BASELINES)
 
 
 _POLICIES = {

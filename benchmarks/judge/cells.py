@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from .traffic import Arrivals, Piece, Traffic
 
 FILE = Path(__file__).with_name("cells.yaml")
 LATER = "later"
+Measured = Literal["", "loaded", "whole"]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         kv_tokens: room in the KV cache; 0: enough.
         kmax: `num_speculative_tokens`.
         ahead, fixed_depth, fillers: see `EngineKind`.
-        whole: arms are compared over the whole load, though its number of clients is constant.
+        measured: what arms are compared by, where `measure` would choose another way.
+        extra: it is run with ``--all`` only.
     """
 
     group: str
@@ -49,7 +51,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
-    whole: bool = False
+    measured: Measured = ""
+    extra: bool = False
 
     @property
     def kind(self) -> EngineKind:
@@ -73,7 +76,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.traffic.arrivals is not None:
             return "tpot"
-        return "loaded" if self.constant and not self.whole else "whole"
+        return self.measured or ("loaded" if self.constant else "whole")
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +108,8 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
-    whole: bool = False
+    measured: Measured = ""
+    extra: bool = False
 
 
 def load_cells(file: Path = FILE) -> list[Cell]:
@@ -148,7 +152,8 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
             ahead=entry.ahead,
             fixed_depth=entry.fixed_depth,
             fillers=entry.fillers,
-            whole=entry.whole,
+            measured=entry.measured,
+            extra=entry.extra,
             traffic=Traffic(
                 pieces=tuple(pieces),
                 arrivals=entry.arrivals,

@@ -27,6 +27,25 @@ class VirtualClock:
         self._now += seconds
 
 
+class Noise:
+    """Log-normal factors of mean 1; the n-th step has the same one in every arm.
+
+    Args:
+        deviation: standard deviation of the logarithm; 0: no noise.
+        seed: of the draws.
+    """
+
+    def __init__(self, deviation: float, seed: int) -> None:
+        self._deviation, self._random = deviation, random.Random(seed)
+
+    def factor(self) -> float:
+        """Return the factor of the next step."""
+        deviation = self._deviation
+        if not deviation:
+            return 1.0
+        return math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+
+
 class Recorder:
     """Steps from launch to completion; a completed step moves the clock.
 
@@ -41,7 +60,8 @@ class Recorder:
         self.completed: list[Work] = []
         self.seconds: list[float] = []
         """Of each completed step."""
-        self._noise, self._random = 0.0, random.Random(0)
+        self.noise = Noise(0.0, 0)
+        """Factor of each step's time from now on."""
         self._under_way: dict[int, Work] = {}
         self._last = Work()
 
@@ -49,15 +69,6 @@ class Recorder:
         """Begin again on a device, before an idle engine's next run."""
         self.charge = charge
         self.clock.reset()
-
-    def noisy(self, deviation: float, seed: int) -> None:
-        """Multiply each step's time from now on by log-normal noise of mean 1.
-
-        Args:
-            deviation: standard deviation of the logarithm; 0: no noise.
-            seed: of the noise: the n-th step has the same factor in every arm.
-        """
-        self._noise, self._random = deviation, random.Random(seed)
 
     def launched(self, key: int, work: Work) -> None:
         """A step was launched; passes of the drafter that follow are its own."""
@@ -72,10 +83,7 @@ class Recorder:
         work = self._under_way.pop(key, None)
         if work is not None:
             assert self.charge is not None, "no device is in use"
-            seconds = self.charge.seconds(work)
-            if self._noise:
-                deviation = self._noise
-                seconds *= math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+            seconds = self.charge.seconds(work) * self.noise.factor()
             self.clock.advance(seconds)
             self.completed.append(work)
             self.seconds.append(seconds)

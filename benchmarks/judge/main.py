@@ -2,6 +2,7 @@
 
     python -m benchmarks.judge                       # every group, the usual arms, three seeds
     python -m benchmarks.judge --groups uneven --arms none,k1,goodput --seeds 1
+    python -m benchmarks.judge --all                 # with the extra cells
     python -m benchmarks.judge --cells "h100-8b eagle llama:both 16" --arms none,k1,k3,goodput
 
 in the environment that vLLM is installed in. Every run is kept as a line of OUT/rows.jsonl, and the
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -156,9 +158,10 @@ class Progress:
 
 def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) -> list[str]:
     """Do tasks in so many processes; return what failed, or was left out, and why."""
-    # Cells of one engine stand together, so that a process starts few of them.
-    queue = sorted(tasks, key=lambda task: str(task.cell.kind))
-    progress, lock = Progress(len(queue)), threading.Lock()
+    # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
+    # So do those of one engine.
+    queue = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
+    progress, lock = Progress(len(tasks)), threading.Lock()
     problems: list[str] = []
 
     def work(number: int) -> None:
@@ -167,20 +170,21 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
                 with lock:
                     if not queue:
                         return
-                    task = queue.pop(0)
-                try:
-                    answer = process.answer(task)
-                except RuntimeError as error:
+                    batch = queue.pop(0)
+                for task in batch:
+                    try:
+                        answer = process.answer(task)
+                    except RuntimeError as error:
+                        with lock:
+                            problems.append(str(error))
+                        return
                     with lock:
-                        problems.append(str(error))
-                    return
-                with lock:
-                    for row in answer.rows:
-                        file.add(row)
-                    if answer.error:
-                        problems.append(f"{task.cell.name}: {answer.error}")
-                    what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
-                    progress.done(answer.error or what)
+                        for row in answer.rows:
+                            file.add(row)
+                        if answer.error:
+                            problems.append(f"{task.cell.name}: {answer.error}")
+                        what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
+                        progress.done(answer.error or what)
 
     threads = [
         threading.Thread(target=work, args=(number,))
@@ -191,6 +195,11 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
     for thread in threads:
         thread.join()
     return list(dict.fromkeys(problems))
+
+
+def _same(task: Task) -> tuple[str, ...]:
+    traffic = msgspec.json.encode((task.cell.kind, task.cell.traffic, task.cell.kv_tokens))
+    return traffic.decode(), task.ran, str(task.seed)
 
 
 class _Process:
@@ -267,7 +276,7 @@ def _chosen(cells: Iterable[Cell], given: argparse.Namespace) -> list[Cell]:
     found = list(cells)
     groups = list(dict.fromkeys(cell.group for cell in found))
     for wanted, known, what in (
-        (_split(given.groups), groups, "group"),
+        (_groups(given.groups, groups), groups, "group"),
         (_split(given.cells), [cell.name for cell in found], "cell"),
     ):
         for name in wanted:
@@ -276,17 +285,20 @@ def _chosen(cells: Iterable[Cell], given: argparse.Namespace) -> list[Cell]:
     if given.cells:
         return [cell for cell in found if cell.name in _split(given.cells)]
     if given.groups:
-        return [cell for cell in found if cell.group in _split(given.groups)]
-    return [cell for cell in found if not cell.group.startswith(LATER)]
+        found = [cell for cell in found if cell.group in _groups(given.groups, groups)]
+    elif not given.all:
+        found = [cell for cell in found if not cell.group.startswith(LATER)]
+    return [cell for cell in found if given.all or not cell.extra]
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _lines(cells: Iterable[Cell]) -> Iterator[str]:
-    for cell in cells:
-        yield f"{cell.group}: {cell.name}"
+def _groups(text: str, known: Sequence[str]) -> list[str]:
+    """Names of groups; the beginning of one is enough."""
+    starts = {name: [each for each in known if each.startswith(name)] for name in _split(text)}
+    return [found[0] if len(found) == 1 else name for name, found in starts.items()]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -294,6 +306,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.judge", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--groups", default="", help="of cells.yaml, with commas; default: all")
+    parser.add_argument("--all", action="store_true", help="the extra cells, too")
     parser.add_argument("--cells", default="", help="names, with commas")
     parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 1 on")

@@ -80,7 +80,7 @@ def terminal_table(
     """Rows of each learning arm by cell, and the geometric mean and the worst of each group."""
     lines: list[str] = []
     learning = [arm for arm in arms if arm not in (TABLE_CELL, TABLE_CONSTANT)]
-    learning = [arm for arm in learning if parse_arm(arm).learns and arm != TIERS]
+    learning = [arm for arm in learning if parse_arm(arm).learns]
     for arm in learning or [GOODPUT]:
         lines.append(f"\n{arm}, warm, over the best static K, none, tables and tiers")
         lines.append(_line(HEADS))

@@ -35,7 +35,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         verified: drafts verified per request and step.
         modes, kinds: steps by mode and by kind of plan, of an arm with our plugin.
         faults: failures of our plugin.
-        per_token, first_token: mean, median and 99th percentile of seconds, over requests.
+        per_token, first_token: mean, median and 99th percentile of seconds, over requests
+            that arrive in time.
     """
 
     cell: str
@@ -54,8 +55,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     modes: dict[str, int] = {}
     kinds: dict[str, int] = {}
     faults: int = 0
-    per_token: tuple[float, float, float]
-    first_token: tuple[float, float, float]
+    per_token: tuple[float, float, float] | None = None
+    first_token: tuple[float, float, float] | None = None
 
     @property
     def identity(self) -> tuple[str, str, int, str]:
@@ -73,6 +74,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         if measure == "loaded":
             tokens, seconds = self.loaded
         if measure == "tpot":
+            assert self.per_token is not None
             tokens, seconds = 1, self.per_token[0]
         if charge is not None:
             counted = {size: self.sizes[size][0] for size in self.sizes}

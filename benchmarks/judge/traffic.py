@@ -213,14 +213,12 @@ class Served(NamedTuple):
     """What came of a load.
 
     Attributes:
-        began: time at which it began.
-        last_sent: step and time at which the last request was sent.
+        sent: steps until the last request was sent.
         first_token: [R] seconds until each request's first token.
         per_token: [R] seconds per token after the first.
     """
 
-    began: float
-    last_sent: tuple[int, float]
+    sent: int
     first_token: list[float]
     per_token: list[float]
 
@@ -231,7 +229,7 @@ def serve(engine: Engine, traffic: Traffic, made: Sequence[Job]) -> Served:
     clock = recorder.clock
     clock.advance(PAUSE_SECONDS)
     began, live, sent, total = clock(), set[str](), 0, len(made)
-    last_sent = (0, began)
+    last_sent = 0
     came: dict[str, float] = {}
     first: dict[str, float] = {}
     first_token, per_token = [0.0] * total, [0.0] * total
@@ -245,20 +243,18 @@ def serve(engine: Engine, traffic: Traffic, made: Sequence[Job]) -> Served:
         live.add(name)
         sent += 1
         if sent == total:
-            last_sent = (len(recorder.completed), clock())
+            last_sent = len(recorder.completed)
 
-    while True:
+    while live or sent < total:
         if traffic.arrivals is not None:
             if not live and sent < total:
-                clock.advance(max(began + made[sent].arrival - clock(), 0.0))
-            while sent < total and made[sent].arrival <= clock() - began:
+                # Rounded down, the time could stay short of the arrival: a step of no length more.
+                clock.advance(max(began + made[sent].arrival - clock(), 0.0) + 1e-9)
+            while sent < total and began + made[sent].arrival <= clock():
                 send()
         else:
             while sent < total and len(live) < limits[sent]:
                 send()
-        if not live:
-            engine.drain()
-            return Served(began, last_sent, first_token, per_token)
         for name, tokens, finished in engine.step():
             number = int(name[1:])
             if tokens and name not in first:
@@ -268,6 +264,8 @@ def serve(engine: Engine, traffic: Traffic, made: Sequence[Job]) -> Served:
                 live.discard(name)
                 rest = max(made[number].tokens - 1, 1)
                 per_token[number] = (clock() - first[name]) / rest
+    engine.drain()
+    return Served(last_sent, first_token, per_token)
 
 
 def _limits(traffic: Traffic) -> list[int]:
