@@ -107,7 +107,9 @@ def parse_arm(name: str) -> Arm:
     if name in _POLICIES:
         return _POLICIES[name]
     if match := re.fullmatch(r"policy:([\w.:]+)(?:=(\{.*\}))?", name):
-        return Arm(name, f"policy {match[1]}", policy=match[1], options=json.loads(match[2] or "{}"))
+        return Arm(
+            name, f"policy {match[1]}", policy=match[1], options=json.loads(match[2] or "{}")
+        )
     raise ConfigError(
         f"unknown arm {name!r}: there are {NONE}, k0 and up, table:FROM-TO=K,..., {TABLE_CELL}, "
         f"{TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE} and policy:NAME={{OPTIONS}}"

@@ -57,9 +57,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> EngineKind:
         """The engine that it runs on."""
-        return EngineKind(
-            self.method, self.kmax, self.ahead, self.fixed_depth, self.fillers
-        )
+        return EngineKind(self.method, self.kmax, self.ahead, self.fixed_depth, self.fillers)
 
     @property
     def constant(self) -> bool:

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -165,26 +166,26 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
     problems: list[str] = []
 
     def work(number: int) -> None:
-        with _Process(out / f"engine-{number}.log") as process:
-            while True:
+        process = _Process(out / f"engine-{number}.log")
+        while True:
+            with lock:
+                if not queue:
+                    break
+                batch = queue.pop(0)
+            for task in batch:
+                try:
+                    answer = process.answer(task)
+                except RuntimeError as error:
+                    answer = Answer(error=str(error))
+                    process = _Process(out / f"engine-{number}.log")
                 with lock:
-                    if not queue:
-                        return
-                    batch = queue.pop(0)
-                for task in batch:
-                    try:
-                        answer = process.answer(task)
-                    except RuntimeError as error:
-                        with lock:
-                            problems.append(str(error))
-                        return
-                    with lock:
-                        for row in answer.rows:
-                            file.add(row)
-                        if answer.error:
-                            problems.append(f"{task.cell.name}: {answer.error}")
-                        what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
-                        progress.done(answer.error or what)
+                    for row in answer.rows:
+                        file.add(row)
+                    if answer.error:
+                        problems.append(f"{task.cell.name}: {answer.error}")
+                    what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
+                    progress.done(answer.error or what)
+        process.close()
 
     threads = [
         threading.Thread(target=work, args=(number,))
@@ -207,9 +208,7 @@ class _Process:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-
-    def __enter__(self) -> _Process:
-        self._errors = self._log.open("wb")
+        self._errors = log.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.judge.worker"],
             stdin=subprocess.PIPE,
@@ -220,12 +219,13 @@ class _Process:
         )
         assert self._process.stdout is not None
         self._process.stdout.readline()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let it end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(OSError):
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
         self._errors.close()
@@ -241,7 +241,8 @@ class _Process:
         except OSError:
             line = b""
         if not line:
-            raise RuntimeError(f"the engine process ended at {task.cell.name}; see {self._log}")
+            self.close()
+            raise RuntimeError(f"the engine process ended at {task.arm}; see {self._log}")
         return msgspec.json.decode(line, type=Answer)
 
 

@@ -14,7 +14,9 @@ from .rows import COLD, WARM, Row, RowFile
 class Ratios:
     """The runs of one cell, all seeds."""
 
-    def __init__(self, cell: Cell, file: RowFile, arms: Iterable[str], seeds: Sequence[int]) -> None:
+    def __init__(
+        self, cell: Cell, file: RowFile, arms: Iterable[str], seeds: Sequence[int]
+    ) -> None:
         self.cell = cell
         self._rows: dict[tuple[str, str], list[Row]] = {}
         for arm in arms:

@@ -204,6 +204,10 @@ def executor_class(script: Script) -> type:
 
         _results: Any = None
 
+        @classmethod
+        def supports_async_scheduling(cls) -> bool:
+            return True
+
         def _init_executor(self) -> None:
             """No worker, no weights."""
 
@@ -534,4 +538,3 @@ def _schedule_ahead_on_cpu() -> None:
         vllm_config.scheduler_config.async_scheduling = wanted
 
     CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
-

@@ -126,9 +126,7 @@ def jobs(traffic: Traffic, method: str, kmax: int, seed: int) -> list[Job]:
     return made
 
 
-def _job(
-    traffic: Traffic, played: Lines, random: np.random.Generator, at: _Arrival | None
-) -> Job:
+def _job(traffic: Traffic, played: Lines, random: np.random.Generator, at: _Arrival | None) -> Job:
     data = played.data
     record = int(random.integers(0, data.records))
     start, own = int(data.offsets[record]), int(data.lengths[record])
