@@ -27,8 +27,7 @@ _TIERS = {
 }
 """SGLang's default candidates. Its tiers begin at captured batch sizes, 31 and 61 in place of the
 32 and 64 of its configuration."""
-_BASELINES = "adaptive_spec.sim.baselines."
-_SGLANG = f"{_BASELINES}engines.sglang_ema:SGLangEmaPolicy"
+_SGLANG = "adaptive_spec.sim.baselines.engines.sglang_ema:SGLangEmaPolicy"
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,8 @@ class Arm:
         seed: of the policy.
         state: folder of learned state.
         prepare: called with the engine after each attachment.
+        second_source: drafts are looked up, too.
+        again: run once more with what it has learned.
     """
 
     name: str
@@ -62,14 +63,13 @@ class Arm:
     seed: int = 0
     state: str = ""
     prepare: Callable[[Any], None] | None = None
+    second_source: bool = False
+    again: bool = True
 
     @property
     def learns(self) -> bool:
-        """Whether it begins with nothing learned, and is run once more with what it has learned.
-
-        Rules of other systems keep too little for that.
-        """
-        return bool(self.policy) and not self.policy.startswith(_BASELINES)
+        """Whether it begins with nothing learned, and is run once more with what it has learned."""
+        return bool(self.policy) and self.again
 
 
 _POLICIES = {
@@ -78,9 +78,10 @@ _POLICIES = {
     "one-k": Arm("one-k", "one K per batch", policy="goodput", graphs=Graphs(kind="uniform")),
     "no-cold": Arm("no-cold", "without OFF-cold", policy="goodput", capability={"cold_off": False}),
     "linucb": Arm("linucb", "policy linucb", policy="linucb"),
+    "both": Arm("both", "two sources", policy="goodput", second_source=True),
     "regression": Arm("regression", "policy regression", policy="regression"),
     "thompson": Arm("thompson", "policy thompson", policy="thompson"),
-    TIERS: Arm(TIERS, "SGLang's tiers", policy=_SGLANG, options=_TIERS),
+    TIERS: Arm(TIERS, "SGLang's tiers", policy=_SGLANG, options=_TIERS, again=False),
 }
 
 
@@ -88,8 +89,8 @@ def parse_arm(name: str) -> Arm:
     """Return the arm of this name.
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
-    ``goodput``, ``history``, ``one-k``, ``no-cold``, ``linucb``, ``regression``, ``thompson``,
-    ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or ``policy:NAME={options as JSON}``.
+    ``goodput``, ``history``, ``one-k``, ``no-cold``, ``both``, ``linucb``, ``regression``,
+    ``thompson``, ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or ``policy:NAME={options as JSON}``.
 
     Raises ConfigError for a name that is none.
     """
@@ -107,9 +108,8 @@ def parse_arm(name: str) -> Arm:
     if name in _POLICIES:
         return _POLICIES[name]
     if match := re.fullmatch(r"policy:([\w.:]+)(?:=(\{.*\}))?", name):
-        return Arm(
-            name, f"policy {match[1]}", policy=match[1], options=json.loads(match[2] or "{}")
-        )
+        options = json.loads(match[2] or "{}")
+        return Arm(name, f"policy {match[1]}", policy=match[1], options=options)
     raise ConfigError(
         f"unknown arm {name!r}: there are {NONE}, k0 and up, table:FROM-TO=K,..., {TABLE_CELL}, "
         f"{TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE} and policy:NAME={{OPTIONS}}"

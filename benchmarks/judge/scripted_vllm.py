@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import tempfile
 from concurrent.futures import Future
@@ -36,6 +35,7 @@ from .arms import Arm, Table
 from .clock import Recorder
 from .device import Device, Work
 from .script import Lines, Text
+from .scripted_lookup import EMITTED, ScriptedLookUp
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -58,8 +58,9 @@ STEP_TOKENS = 8192
 """vLLM's `max_num_batched_tokens` of an online server on an H100."""
 SLOW_DECISION_MS = 1e9
 """A slow decision on this machine is no fault of the policy."""
-EMITTED, DRAFT = 5, 7
-"""Tokens have no meaning here: every emitted one is the same, and so is every draft."""
+DRAFT = 7
+"""Every draft of the drafter. Tokens have no meaning here, but that copied ones differ from it."""
+PLACEHOLDER = -1
 _NO_MODEL = ("ngram",)
 
 
@@ -132,7 +133,12 @@ class Script:
                 continue
             if self.kind.ahead and text.made_in != self._step - 1:
                 text.right = 0  # the worker keeps the drafts of its last step
-            sampled.append([EMITTED] * text.emit(len(verified.get(name, ()))))
+            drafts = verified.get(name, ())
+            if drafts and drafts[0] not in (DRAFT, PLACEHOLDER):  # copied
+                text.right = next(
+                    (n for n, draft in enumerate(drafts) if draft != EMITTED), len(drafts)
+                )
+            sampled.append([EMITTED] * text.emit(len(drafts)))
             text.draft(self.kind.kmax if fixed and not cold else depth, self._step)
             drafting.append(name)
         results = ModelRunnerOutput(
@@ -267,7 +273,6 @@ class ScriptedVllm:
         self._device: Device | None = None
         self._arm: Arm
         self._folder = tempfile.TemporaryDirectory()
-        self._show_device()
         self._core: Any = self._start()
         self.scheduler: Any = self._core.scheduler
         self.script.requests = self.scheduler.requests
@@ -291,6 +296,7 @@ class ScriptedVllm:
             kv_tokens: room in the KV cache (tokens); 0: more than any cell needs.
         """
         from adaptive_spec.adapters.vllm import hooks
+        from adaptive_spec.config import SecondSource
 
         self._device = device
         if arm.graphs is not None:
@@ -309,6 +315,7 @@ class ScriptedVllm:
             policy=arm.policy or "goodput",
             options=dict(arm.options),
             confidence=arm.confidence,
+            second_source=SecondSource() if arm.second_source else None,
             state_directory=arm.state or None,
             seed=arm.seed,
         )
@@ -322,6 +329,8 @@ class ScriptedVllm:
     def _attach(self) -> None:
         from adaptive_spec.adapters.vllm import hooks
 
+        hooks.detect = self._detect  # other engines of this process have their own
+        hooks.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
         self.scheduler.adaptive_spec.close()
         self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
         self.scheduler.adaptive_spec.clock = self.recorder.clock
@@ -416,30 +425,21 @@ class ScriptedVllm:
             lookup = build_dynamic_sd_schedule_lookup(clipped, MOST_REQUESTS, kmax)
         self.scheduler.dynamic_sd_lookup = lookup
 
-    def _show_device(self) -> None:
+    def _detect(self, vllm_config: Any) -> Any:
         """Let the adapter see the device's graphs, where it would find a CPU without any."""
-        from adaptive_spec.adapters.vllm import hooks, lookup
-        from adaptive_spec.adapters.vllm.capability import Support, detect
+        from adaptive_spec.adapters.vllm.capability import detect
+        from adaptive_spec.step import Level
 
-        lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
-        kind = self.kind
-
-        def detect_device(vllm_config: Any) -> Support:
-            found = detect(vllm_config)
-            if found.capability is None or self._device is None:
-                return found
-            seen = self._device.capability(found.capability)
-            seen = msgspec.structs.replace(seen, **self._arm.capability)
-            if kind.fixed_depth:
-                from adaptive_spec.step import Level
-
-                seen = msgspec.structs.replace(
-                    seen, level=Level.VERIFY, depth_follows=False, cold_off=False
-                )
-            return msgspec.structs.replace(found, capability=seen)
-
-        self._detect = detect_device
-        hooks.detect = detect_device
+        found = detect(vllm_config)
+        if found.capability is None or self._device is None:
+            return found
+        seen = self._device.capability(found.capability)
+        if self.kind.fixed_depth:
+            seen = msgspec.structs.replace(
+                seen, level=Level.VERIFY, depth_follows=False, cold_off=False
+            )
+        seen = msgspec.structs.replace(seen, **self._arm.capability)
+        return msgspec.structs.replace(found, capability=seen)
 
     def _start(self) -> Any:
         from vllm.engine.arg_utils import EngineArgs
