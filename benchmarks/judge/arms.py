@@ -13,6 +13,9 @@ from adaptive_spec.errors import ConfigError
 from .device import Graphs
 
 NONE, GOODPUT, ORACLE = "none", "goodput", "oracle"
+SGLANG_RULE, SGLANG_LIST = "sglang-rule", "sglang-list"
+"""SGLang's own controller, with its default file, and with one list of candidates for all batches;
+on SGLang's scheduler only."""
 TABLE_CELL, TABLE_CONSTANT, TIERS = "table-cell", "table-constant", "sglang-tiers"
 Table = list[tuple[int, int, int]]
 """Ranges of batch sizes, both ends included, and their K."""
@@ -90,7 +93,8 @@ def parse_arm(name: str) -> Arm:
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
     ``goodput``, ``history``, ``one-k``, ``no-cold``, ``both``, ``linucb``, ``regression``,
-    ``thompson``, ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or ``policy:NAME={options as JSON}``.
+    ``thompson``, ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or
+    ``policy:NAME={options as JSON}``.
 
     Raises ConfigError for a name that is none.
     """
@@ -101,6 +105,9 @@ def parse_arm(name: str) -> Arm:
     if match := re.fullmatch(r"table:((?:\d+-\d+=\d+,?)+)", name):
         ranges = [tuple(map(int, re.split("[-=]", part))) for part in match[1].split(",")]
         return Arm(name, "vLLM's table", table=[(a, b, k) for a, b, k in ranges])
+    if name in (SGLANG_RULE, SGLANG_LIST):
+        title = "SGLang's rule" if name == SGLANG_RULE else "SGLang's rule, one list of K"
+        return Arm(name, title)
     if name == ORACLE:
         from .oracle import oracle_arm
 

@@ -447,7 +447,7 @@ class ScriptedVllm:
         from vllm.v1.engine.core import EngineCore
 
         if self.kind.ahead:
-            _schedule_ahead_on_cpu()
+            schedule_ahead_on_cpu()
         target = _write_model(Path(self._folder.name) / "target", layers=2)
         speculative: dict[str, Any] = {"num_speculative_tokens": self.kind.kmax}
         if self.kind.method in _NO_MODEL:
@@ -526,7 +526,7 @@ def _write_model(folder: Path, layers: int) -> Path:
     return folder
 
 
-def _schedule_ahead_on_cpu() -> None:
+def schedule_ahead_on_cpu() -> None:
     """Let vLLM schedule asynchronously on a CPU, where it turns that off."""
     from vllm.platforms.cpu import CpuPlatform
 
