@@ -38,6 +38,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         ahead, fixed_depth, fillers: see `EngineKind`.
         measured: what arms are compared by, where `measure` would choose another way.
         extra: it is run with ``--all`` only.
+        quick: it is one of the gate's (`gate`).
     """
 
     group: str
@@ -53,6 +54,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     fillers: bool = False
     measured: Measured = ""
     extra: bool = False
+    quick: bool = False
 
     @property
     def kind(self) -> EngineKind:
@@ -108,6 +110,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fillers: bool = False
     measured: Measured = ""
     extra: bool = False
+    quick: bool = False
 
 
 def load_cells(file: Path = FILE) -> list[Cell]:
@@ -152,6 +155,7 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
             fillers=entry.fillers,
             measured=entry.measured,
             extra=entry.extra,
+            quick=entry.quick,
             traffic=Traffic(
                 pieces=tuple(pieces),
                 arrivals=entry.arrivals,

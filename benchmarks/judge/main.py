@@ -3,6 +3,7 @@
     python -m benchmarks.judge                       # every group, the usual arms, three seeds
     python -m benchmarks.judge --groups uneven --arms none,k1,goodput --seeds 1
     python -m benchmarks.judge --all                 # with the extra cells
+    python -m benchmarks.judge --quick               # the gate, a minute
     python -m benchmarks.judge --cells "h100-8b eagle llama:both 16" --arms none,k1,k3,goodput
 
 in the environment that vLLM is installed in. Every run is kept as a line of OUT/rows.jsonl, and the
@@ -29,9 +30,11 @@ import msgspec
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 
+from . import gate
 from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import LATER, Cell, load_cells
 from .ratios import terminal_table
+from .results import figures, publish
 from .rows import COLD, RESTARTED, Row, RowFile
 from .scripted_vllm import ENVIRONMENT
 from .tables import tuned_on_cell, tuned_on_constant
@@ -253,11 +256,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     try:
         cells = _chosen(load_cells(), given)
-        arms = given.arms.split(",") if given.arms else list(ARMS)
+        arms = given.arms.split(",") if given.arms else [GOODPUT] if given.quick else list(ARMS)
         for arm in arms:
             if arm not in TABLES:
                 parse_arm(arm)
-        seeds = list(range(1, given.seeds + 1))
+        seeds = [gate.SEED] if given.quick else list(range(1, given.seeds + 1))
         file = RowFile(out / "rows.jsonl")
         plan, problems = Plan(cells, arms, seeds, file), list[str]()
         for tasks in (plan.first, plan.second):
@@ -269,8 +272,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for problem in problems:
         print(f"judge: {problem}", file=sys.stderr)
+    if given.quick:
+        return _gate(cells, file, renew=given.renew)
+    if given.results is not None:
+        publish(figures(cells, file, seeds), given.results)
     print(terminal_table(cells, file, arms, seeds))
     return 1 if problems else 0
+
+
+def _gate(cells: Sequence[Cell], file: RowFile, *, renew: bool) -> int:
+    found = gate.scores(cells, file)
+    if renew:
+        gate.renew(found)
+    text, good = gate.verdict(found, gate.committed())
+    print(text)
+    return 0 if good and found else 1
 
 
 def _chosen(cells: Iterable[Cell], given: argparse.Namespace) -> list[Cell]:
@@ -283,6 +299,8 @@ def _chosen(cells: Iterable[Cell], given: argparse.Namespace) -> list[Cell]:
         for name in wanted:
             if name not in known:
                 raise ConfigError(f"no {what} {name!r}; there are: {'; '.join(known)}")
+    if given.quick:
+        return gate.quick_cells(found)
     if given.cells:
         return [cell for cell in found if cell.name in _split(given.cells)]
     if given.groups:
@@ -312,5 +330,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 1 on")
     parser.add_argument("--processes", type=int, default=1, help="engine processes at a time")
+    parser.add_argument("--quick", action="store_true", help="the gate's cells and arm")
+    parser.add_argument("--renew", action="store_true", help="with --quick: commit its scores")
+    parser.add_argument("--results", type=Path, help="write the figures of docs/measured.md there")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "judge")
     return parser

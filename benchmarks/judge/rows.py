@@ -63,12 +63,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """Coordinates."""
         return self.cell, self.arm, self.seed, self.part
 
-    def score(self, measure: str, charge: Sequence[float] | None = None) -> float:
+    def score(self, measure: str, waited: float = 0.0) -> float:
         """Tokens per second, or 1 / mean seconds per token.
 
         Args:
             measure: ``loaded``, ``whole`` or ``tpot``.
-            charge: CPU seconds of a step by class of batch size, added to the step's own.
+            waited: seconds in the whole run that the device waits for CPU.
         """
         tokens, seconds = (self.tokens, self.seconds)
         if measure == "loaded":
@@ -76,11 +76,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         if measure == "tpot":
             assert self.per_token is not None
             tokens, seconds = 1, self.per_token[0]
-        if charge is not None:
-            counted = {size: self.sizes[size][0] for size in self.sizes}
-            extra = sum(charge[SIZES.index(int(size))] * n for size, n in counted.items())
-            seconds *= 1.0 + extra / self.seconds
-        return tokens / seconds
+        return tokens / (seconds * (1.0 + waited / self.seconds))
 
     def until(self, tokens: float) -> float:
         """Seconds until so many tokens were emitted."""
@@ -142,6 +138,11 @@ class RowFile:
         self._rows[row.identity] = row
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
+
+    @property
+    def arms(self) -> list[str]:
+        """All that were run."""
+        return sorted({row.arm for row in self._rows.values()})
 
     def get(self, cell: str, arm: str, seed: int, part: str = "") -> Row | None:
         """Return a row, if it is there."""

@@ -16,16 +16,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from benchmarks.bench_pair.build import build
 
-from ..arms import GOODPUT, NONE, parse_arm
+from ..arms import GOODPUT, parse_arm
 from ..device import Device, Work, device
 from ..script import Lines
 from ..scripted_vllm import ENVIRONMENT, EngineKind, ScriptedVllm
 from ..traffic import Job, Piece, Traffic
 from ..traffic import serve as serve_scripted
+from .comparison import Comparison, publish, table
 from .processes import Group, work_off
 from .runs import Run, RunFile, RunKey
 from .setup import KMAX, ROOT, V1, V1_ASYNC, Setup
@@ -33,7 +32,6 @@ from .texts import acceptance
 from .traffic import Load
 from .worker import LEARN_STEPS, Task
 
-RESULTS = ROOT / "benchmarks" / "results" / "judge_against_real.json"
 METHODS = "draft_model", "draft_poor"
 LOADS = (
     Load(name="1", pieces=((1, 16),)),
@@ -43,25 +41,6 @@ LOADS = (
 DEVICES = "h100-8b", "h100-moe"
 STATIC = "k1", "k2", "k3", "k6"
 WARM = "goodput-warm"
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """An arm at a load on a device: tokens per second over the whole load, and steps."""
-
-    method: str
-    device: str
-    clients: str
-    arm: str
-    real: float
-    scripted: float
-    real_steps: int
-    scripted_steps: int
-    ahead: bool = False
-
-    @property
-    def error(self) -> float:
-        """Relative error of the scripted engine."""
-        return self.scripted / self.real - 1.0
 
 
 def wanted(models: str, ahead: bool) -> list[Group]:
@@ -150,19 +129,6 @@ def _rate(steps: Sequence[Work], on: Device, method: str) -> float:
     return sum(work.emitted for work in steps) / sum(map(charge.seconds, steps))
 
 
-def table(found: Sequence[Comparison]) -> str:
-    """A row for each cell: errors in per cent by arm."""
-    arms = list(dict.fromkeys(each.arm for each in found))
-    heads = ["drafter", "device", "clients", *arms]
-    lines = [heads, ["---"] * len(heads)]
-    cells = dict.fromkeys((each.method, each.device, each.clients) for each in found)
-    for cell in cells:
-        same = {e.arm: e.error for e in found if (e.method, e.device, e.clients) == cell}
-        shown = [f"{100 * same[arm]:+.2f} %" if arm in same else "" for arm in arms]
-        lines.append([cell[0].replace("_", " "), device(cell[1]).title, cell[2], *shown])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run both, print the errors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -184,9 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = compare(list(file.read()), given.models, ahead=given.ahead)
     print(table(found))
     if given.results is not None:
-        given.results.write_bytes(
-            b"[\n" + b",\n".join(map(msgspec.json.encode, found)) + b"\n]\n"
-        )
+        publish(found, given.results)
     worst = max(abs(each.error) for each in found)
     print(f"\nlargest error {100 * worst:.2f} % of {len(found)}", file=sys.stderr)
     return 0

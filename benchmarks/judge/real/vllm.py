@@ -20,7 +20,7 @@ from demo.traffic import Job
 
 from ..arms import Arm, Table
 from ..clock import Recorder
-from ..device import Device, Work
+from ..device import Device
 from ..scripted_vllm import schedule_ahead_on_cpu
 from ..vllm_steps import work_of
 from .setup import (
