@@ -33,6 +33,7 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from . import gate
 from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import LATER, Cell, load_cells
+from .page import write_picture
 from .ratios import terminal_table
 from .results import figures, publish
 from .rows import COLD, RESTARTED, Row, RowFile
@@ -276,6 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
         publish(figures(cells, file, seeds), given.results)
+        write_picture()
     print(terminal_table(cells, file, arms, seeds))
     return 1 if problems else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean, stdev
 
 from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
@@ -39,7 +39,7 @@ def readme_table() -> str:
     found = [cell for cell in published() if not cell.extra]
     constant = [cell for cell in found if cell.group == "constant"]
     changing = [cell for cell in found if cell.group not in ("constant", "noise and cold")]
-    rows = [
+    rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
         ("over the best fixed K, known only afterwards", lambda c: _over(c, WARM, c.best)),
         ("over no speculation", lambda c: _over(c, WARM, NONE)),
         ("over vLLM's batch-size table, tuned on constant loads", _over_constant),

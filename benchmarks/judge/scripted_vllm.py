@@ -329,8 +329,9 @@ class ScriptedVllm:
     def _attach(self) -> None:
         from adaptive_spec.adapters.vllm import hooks
 
-        hooks.detect = self._detect  # other engines of this process have their own
-        hooks.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
+        names: Any = hooks
+        names.detect = self._detect  # other engines of this process have their own
+        names.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
         self.scheduler.adaptive_spec.close()
         self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
         self.scheduler.adaptive_spec.clock = self.recorder.clock
