@@ -40,7 +40,7 @@ def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
     measured = page.tables()
     return {
-        "README.md": {"results": results_table(measured["short"])},
+        "README.md": {"results": page.readme_table()},
         "docs/architecture.md": {"evidence": compatibility.evidence()},
         "docs/will_it_work.md": {
             "features": feature_table(),

@@ -47,7 +47,11 @@ K0 = "k0"
 """vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
 TABLES = (TABLE_CELL, TABLE_CONSTANT)
 ARMS = (NONE, *STATIC, K0, *TABLES, TIERS, GOODPUT)
-_PRICES = ("benchmarks/judge", "sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware")
+_JUDGE = "clock device records rows run script scripted_lookup scripted_vllm traffic vllm_steps"
+_PRICES = (
+    *(f"benchmarks/judge/{name}.py" for name in _JUDGE.split()),
+    *("sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware"),
+)
 _PACKAGE = ("adaptive_spec", "policies", "adapters/vllm", "sim/baselines")
 
 
@@ -55,7 +59,8 @@ _PACKAGE = ("adaptive_spec", "policies", "adapters/vllm", "sim/baselines")
 def _digest(folders: tuple[str, ...]) -> str:
     found = hashlib.sha256()
     for folder in folders:
-        for file in sorted((ROOT / folder).rglob("*")):
+        path = ROOT / folder
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.suffix in (".py", ".json", ".npz") and "__pycache__" not in file.parts:
                 found.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return found.hexdigest()
@@ -63,8 +68,10 @@ def _digest(folders: tuple[str, ...]) -> str:
 
 def key_of(cell: Cell, ran: str, seed: int) -> str:
     """Digest of what a row depends on."""
-    folders = _PRICES + (_PACKAGE if parse_arm(ran).policy else ())
-    text = msgspec.json.encode((cell, ran, seed)).decode() + _digest(folders)
+    arm = parse_arm(ran)
+    folders = _PRICES + (_PACKAGE if arm.policy else ())
+    what = cell, ran, seed, arm.options, arm.capability, arm.graphs
+    text = msgspec.json.encode(what).decode() + _digest(folders)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -14,7 +14,17 @@ from .results import RESULTS, CellFigures, published
 WARM, COLD, RESTARTED = f"{GOODPUT} warm", f"{GOODPUT} cold", f"{GOODPUT} restarted"
 PICTURE = RESULTS.parents[2] / "docs" / "images" / "measured.svg"
 METHODS = {"eagle": "EAGLE", "ngram": "n-gram", "draft_model": "draft model"}
-ABLATIONS = ("history", "one-k", "no-cold", "linucb", "regression", "thompson", "both", "oracle")
+ABLATIONS = (
+    "history",
+    "one-k",
+    "ladder",
+    "no-cold",
+    "linucb",
+    "regression",
+    "thompson",
+    "both",
+    "oracle",
+)
 Ratios = list[float]
 
 

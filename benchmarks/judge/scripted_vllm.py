@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from .arms import Arm, Table
+from .arms import MOST_REQUESTS, Arm, Table
 from .clock import Recorder
 from .device import Device, Work
 from .script import Lines, Text
@@ -50,7 +50,6 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 MAX_MODEL_LEN = 40_960
-MOST_REQUESTS = 512
 BLOCK_TOKENS = 16
 MOST_BLOCKS = 200_000
 """KV blocks of an engine: 3.2 million tokens. A cell that wants fewer has the others held."""
