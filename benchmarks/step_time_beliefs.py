@@ -122,7 +122,7 @@ def noisy(seconds: float, random: np.random.Generator) -> float:
 
 
 def virtual(file: Path) -> Iterator[Source]:
-    """Runs of the virtual device, each with a change half-way."""
+    """Runs of the real engine, each with a change half-way."""
     changes: dict[str, tuple[float, float]] = {  # of all, and of what is over a plain step
         "level x 2": (2.0, 1.0),
         "level / 2": (0.5, 1.0),
@@ -246,7 +246,7 @@ def main() -> None:
     load_kernels()
     groups: dict[str, Iterable[Source]] = {"recorded": recorded(given.traces), "worlds": worlds()}
     if given.runs:
-        groups["virtual device"] = virtual(given.runs)
+        groups["real engine"] = virtual(given.runs)
     print(f"{'':58s}   score covered | 50 steps after a change: the same")
     for name, sources in groups.items():
         found = []

@@ -33,7 +33,7 @@ from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from benchmarks.virtual_device import page  # noqa: E402
+from benchmarks.judge import page  # noqa: E402
 
 
 def tables() -> dict[str, dict[str, str]]:

@@ -45,6 +45,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STATIC = ("k1", "k2", "k3", "k5", "k7")
 K0 = "k0"
 """vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
+MOST_TUNED = 256
+"""Largest number of clients that an operator tunes a table on."""
 TABLES = (TABLE_CELL, TABLE_CONSTANT)
 ARMS = (NONE, *STATIC, K0, *TABLES, TIERS, GOODPUT)
 _JUDGE = "clock device records rows run script scripted_lookup scripted_vllm traffic vllm_steps"
@@ -70,6 +72,7 @@ def key_of(cell: Cell, ran: str, seed: int) -> str:
     """Digest of what a row depends on."""
     arm = parse_arm(ran)
     folders = _PRICES + (_PACKAGE if arm.policy else ())
+    cell = msgspec.structs.replace(cell, group="", extra=False, quick=False)
     what = cell, ran, seed, arm.options, arm.capability, arm.graphs
     text = msgspec.json.encode(what).decode() + _digest(folders)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -128,6 +131,7 @@ class Plan:
             for other in self._all
             if other.group == "constant"
             and (other.device, other.method, other.kind) == (cell.device, cell.method, cell.kind)
+            and other.traffic.pieces[0].clients <= MOST_TUNED
         ]
         played = {other.traffic.records for other in same}
         if cell.traffic.records in played:
@@ -209,9 +213,10 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
     return list(dict.fromkeys(problems))
 
 
-def _same(task: Task) -> tuple[str, ...]:
+def _same(task: Task) -> tuple[int, str, str]:
+    """Tasks of the first seed come first."""
     traffic = msgspec.json.encode((task.cell.kind, task.cell.traffic, task.cell.kv_tokens))
-    return traffic.decode(), task.ran, str(task.seed)
+    return task.seed, traffic.decode(), task.ran
 
 
 class _Process:
