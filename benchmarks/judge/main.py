@@ -32,7 +32,7 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 
 from . import gate
 from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
-from .cells import LATER, Cell, load_cells
+from .cells import FILE, LATER, Cell, load_cells
 from .page import write_picture
 from .ratios import terminal_table
 from .results import figures, publish
@@ -82,10 +82,16 @@ class Plan:
     """The tasks that are wanted, as far as what they depend on is there."""
 
     def __init__(
-        self, cells: Sequence[Cell], arms: Sequence[str], seeds: Sequence[int], file: RowFile
+        self,
+        cells: Sequence[Cell],
+        arms: Sequence[str],
+        seeds: Sequence[int],
+        file: RowFile,
+        known: Sequence[Cell] = (),
     ) -> None:
+        """`known` are the cells among which constant loads are found to tune tables on."""
         self._cells, self._arms, self._seeds, self._file = cells, arms, seeds, file
-        self._all = load_cells()
+        self._all = known or cells
 
     def first(self) -> list[Task]:
         """Tasks that depend on no other."""
@@ -268,14 +274,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
     try:
-        cells = _chosen(load_cells(), given)
+        known = load_cells(given.file)
+        cells = _chosen(known, given)
         arms = given.arms.split(",") if given.arms else [GOODPUT] if given.quick else list(ARMS)
         for arm in arms:
             if arm not in TABLES:
                 parse_arm(arm)
         seeds = [gate.SEED] if given.quick else list(range(1, given.seeds + 1))
         file = RowFile(out / "rows.jsonl")
-        plan, problems = Plan(cells, arms, seeds, file), list[str]()
+        plan, problems = Plan(cells, arms, seeds, file, known), list[str]()
         for tasks in (plan.first, plan.second):
             if wanted := tasks():
                 problems += work_off(wanted, file, out, given.processes)
@@ -340,6 +347,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--groups", default="", help="of cells.yaml, with commas; default: all")
     parser.add_argument("--all", action="store_true", help="the extra cells, too")
+    parser.add_argument("--file", type=Path, default=FILE, help="cells of yours, as cells.yaml")
     parser.add_argument("--cells", default="", help="names, with commas")
     parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 1 on")
