@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .closed_loop import own_time, ramp, serve
+from .closed_loop import own_time, serve
 from .engine import Engine, Setup
 from .greedy import answers, gaps
 from .load import Load
@@ -27,7 +27,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "rpc": Engine.rpc,
     "serve": serve,
     "own_time": own_time,
-    "ramp": ramp,
     "answers": answers,
     "gaps": gaps,
     "settings": time_settings,
