@@ -22,8 +22,11 @@ DEPTH_FOLLOWS = {
 """Methods that draft as many tokens as the scheduler asks for, by model runner."""
 
 # The runner masks drafts beyond the scheduler's number for every method.
-RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"})
-"""Executed methods of model runner V2 whose speculators have a model of their own."""
+RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"}) | {
+    "ngram",
+    "ngram_gpu",
+}
+"""Executed methods of model runner V2."""
 
 _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 """Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""
@@ -231,8 +234,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "a drafter that makes a fixed number of drafts",
         TRIMMING,
-        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark; all with one pass for all "
-        "drafts (parallel_drafting)",
+        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark, ngram; all with one pass "
+        "for all drafts (parallel_drafting)",
         "test_start_up",
         _fixed_number,
     ),
@@ -293,7 +296,7 @@ RULES: tuple[Rule[Setup], ...] = (
         _captured_for_kmax,
     ),
     Rule(
-        "ngram_gpu, suffix and other methods on V2 that were not executed",
+        "suffix and other methods on V2 that were not executed",
         SHADOW,
         "VLLM_USE_V2_MODEL_RUNNER=0 selects V1",
         "test_start_up",

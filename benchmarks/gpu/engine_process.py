@@ -19,7 +19,7 @@ from .closed_loop import own_time, serve
 from .engine import Engine, Setup
 from .greedy import answers, gaps
 from .load import Load
-from .shapes import Setting, cuda_calls, time_prompts, time_settings
+from .shapes import Setting, time_prompts, time_settings
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "facts": Engine.facts,
@@ -31,9 +31,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "gaps": gaps,
     "settings": time_settings,
     "prompts": time_prompts,
-    "cuda_calls": cuda_calls,
 }
-TYPES = {"load": Load, "settings": list[Setting], "setting": Setting | None}
+TYPES = {"load": Load, "settings": list[Setting]}
 """Arguments that are more than JSON."""
 
 

@@ -26,7 +26,7 @@ STOP_SECONDS = 20.0
 BETWEEN_STARTS = 2.0
 """vLLM reads the free memory at start: not all engines in the same moment."""
 TAIL_LINES = 40
-STEERING = ("settings", "cuda_calls")
+STEERING = ("settings",)
 """Commands that switch the policy themselves."""
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",

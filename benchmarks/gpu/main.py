@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output-tokens", type=int, default=96, help="length of an answer")
     add("--seconds", type=float, default=480.0, help="then no cell is begun")
     add("--compilation", default="{}", help="vLLM's compilation_config, JSON")
-    add("--kv-gib", type=float, default=4.0, help="KV cache of an engine")
+    add("--kv-gib", type=float, default=5.0, help="KV cache of an engine")
     add("--max-num-seqs", type=int, default=128)
     add("--answers", type=int, default=32, help="greedy answers compared")
     add("--tiny", action="store_true", help="on a CPU, to try the code")

@@ -11,9 +11,12 @@
 #                 (EAGLE, graphs; torch.compile, else graphs alone, else eager) (100 s)
 #          150 s  greedy answers of 32 requests in every arm (15 s)
 #          165 s  16, 1, 64, 128 clients, every arm for 3 s, arms interleaved, twice (270 s)
-#          435 s  the plugin's own CPU time per step (15 s)
-#   second  40 s  start the engines with varlen and with uniform graphs; step times of both (40 s)
-#          120 s  engines for long contexts; step times by tokens, context and depth: a profile (80 s)
+#          435 s  the plugin's own CPU time per step, then step times by tokens, context and depth,
+#                 for a profile, until the time is up (what is left follows in a second run of it)
+#   second   0 s  the draft model in Llama 3.2 1B's shape (10 s)
+#           10 s  start two engines: varlen and uniform graphs (60 s)
+#           70 s  step times of both (30 s)
+#          100 s  16, 1, 64, 128 clients: fixed K, one K per batch, K per request, for 3 s each (100 s)
 #
 # Set
 #   OUT       folder of the results (default out/gpu)
@@ -22,13 +25,14 @@
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
-#   SECONDS_LEFT  after which no cell is begun (default 450 and 200)
+#   SECONDS_LEFT  after which no cell is begun (default 450 and 210)
 #   TINY      --tiny: toy models on a CPU, to try this script
 #   COMPILATION   vLLM's compilation_config (default: vLLM's own)
 set -u
 PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} PACKED=${PACKED:-.gpu/site.tar.xz} TINY=${TINY:-}
 SITE=${SITE:-/tmp/adaptive-spec-site} SCRATCH=${SCRATCH:-out/gpu-scratch}
 part=${1:-first}
+drafter=eagle; [ "$part" = first ] || drafter=draft
 mkdir -p "$OUT" "$SCRATCH"
 [ -f "$OUT/results.jsonl" ] || cp "$SCRATCH/results.jsonl" "$OUT" 2>/dev/null
 
@@ -52,7 +56,7 @@ if [ -z "${MODELS:-}" ]; then
   else MODELS=/tmp/bench-pair${TINY:+-tiny}; fi
 fi
 size=8b; [ -z "$TINY" ] || size=tiny
-"$PYTHON" benchmarks/bench_pair/llama_shapes.py "$MODELS" --size "$size" --only target eagle || exit 1
+"$PYTHON" benchmarks/bench_pair/llama_shapes.py "$MODELS" --size "$size" --only target "$drafter" || exit 1
 
 bench() {
   say "$*"
@@ -67,8 +71,8 @@ keep() {
 }
 run() {
   case $part in
-    first) bench --stage smoke sweep own --seconds "$(left 450)" ;;
-    second) bench --stage graphs step_costs --seconds "$(left 200)" ;;
+    first) bench --stage smoke sweep own step_costs --seconds "$(left 450)" ;;
+    second) bench --method draft_model --stage graphs --seconds "$(left 210)" ;;
     *) echo "no part $part: choose first or second"; return 2 ;;
   esac
 }

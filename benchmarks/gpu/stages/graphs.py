@@ -1,4 +1,4 @@
-"""Varlen against uniform graphs: capture, step times of equal and of differing K, graphs that ran.
+"""Varlen against uniform graphs: capture, step times of equal and of differing K, throughput.
 
 `ours` has varlen graphs where the attention backend allows them, `ladder` has uniform graphs for
 the rungs of a ladder, both on the same model.
@@ -25,7 +25,7 @@ def run(bench: Bench) -> None:
         engines["uniform"] = f"{method}-ladder"
     batches = [batch for batch in BATCHES if batch <= bench.machine.max_num_seqs]
     keys = {kind: [f"graphs/{method}/{kind}/{batch}" for batch in batches] for kind in engines}
-    if not bench.missing([key for some in keys.values() for key in some]):
+    if bench.over:
         return
     bench.use(*engines.values())
     for kind, engine in engines.items():
@@ -36,6 +36,15 @@ def run(bench: Bench) -> None:
                 steps=STEPS, seed=batch, settings=_settings(bench, kind),
             )  # fmt: skip
             print(key, [(row["k"], row["ragged"], row["graphs"]) for row in rows or ()], flush=True)
+    arms = [
+        *(f"fixed{k}" for k in bench.extent.ks),
+        *(["ladder"] if bench.machine.gpu else []),
+        "ours",
+    ]
+    for clients in bench.extent.loads:
+        load = bench.load(clients, bench.extent.temperatures[0], 0)
+        for name in arms:
+            bench.cell("graphs", name, load, 0)
 
 
 def _settings(bench: Bench, kind: str) -> list[Setting]:
