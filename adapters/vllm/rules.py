@@ -126,9 +126,13 @@ def _not_executed(setup: Setup) -> str:
     return ""
 
 
+_LOSSLESS = ("standard", "block")
+"""Methods of rejection sampling that keep the target's distribution, whatever K is."""
+
+
 def _rejection(setup: Setup) -> str:
     method = setup.config.speculative_config.rejection_sample_method
-    return "" if method == "standard" else f"rejection_sample_method={method}"
+    return "" if method in _LOSSLESS else f"rejection_sample_method={method}"
 
 
 def _other_controllers(setup: Setup) -> str:
@@ -381,7 +385,13 @@ RULES: tuple[Rule[Setup], ...] = (
         ),
     ),
     Rule(
-        "rejection_sample_method other than standard",
+        "rejection_sample_method block",
+        SUPPORTED,
+        "how often the first drafts are accepted does not depend on K there",
+        "test_v2_block_verification; losslessness/test_block_verification, by enumeration",
+    ),
+    Rule(
+        "other values of rejection_sample_method",
         SHADOW,
         "lossy or synthetic acceptance is nothing to learn from",
         "test_start_up",

@@ -60,9 +60,7 @@ def _take_masks_of_numbers() -> None:
     def masked_load(self: InterpreterBuilder, ptrs: Any, mask: Any, *rest: Any) -> Any:
         return load(self, ptrs, truth(mask), *rest)
 
-    def masked_store(
-        self: InterpreterBuilder, ptrs: Any, value: Any, mask: Any, *rest: Any
-    ) -> Any:
+    def masked_store(self: InterpreterBuilder, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         return store(self, ptrs, value, truth(mask), *rest)
 
     InterpreterBuilder.create_masked_load = masked_load
