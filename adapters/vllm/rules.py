@@ -414,7 +414,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "num_speculative_tokens_per_batch_size",
         SUPPORTED,
-        "your table is what fail-open, shadow and mode off run; vLLM drops it with data parallelism",
+        "your table is what fail-open, shadow and mode off run; vLLM drops it with data "
+        "parallelism",
         "test_context_and_outcome",
     ),
     Rule("--scheduler-cls", "refused", "one line at start-up", "test_start_up"),
