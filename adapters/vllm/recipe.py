@@ -24,6 +24,7 @@ from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.known_recipes import known_recipe
 from adaptive_spec.adapters.vllm.rules import Setup, wrong_output
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config
@@ -38,6 +39,10 @@ _STEERED = {
     Level.VERIFY: "K per request; the draft depth stays Kmax",
     Level.UNIFORM: "one K per batch",
 }
+
+
+_ACTS = ("K per request", "one K")
+"""Beginnings of `_STEERED`."""
 
 
 def judge(command: str) -> RecipeReport:
@@ -57,7 +62,14 @@ def judge(command: str) -> RecipeReport:
             f"--recipe needs vLLM, which makes the configuration: {error}; install it here, or "
             "call doctor where the server runs"
         ) from None
-    config = _configuration(command)
+    try:
+        config = _configuration(command)
+    except ConfigError as error:
+        rows = known_recipe(_words(command)) if _is_unreachable(error.__cause__) else []
+        if not rows:
+            raise
+        steered = any(said.rpartition(": ")[2].startswith(_ACTS) for _, said in rows)
+        return RecipeReport(steered=steered, rows=[*rows, ("note", str(error))])
     setattr(config.scheduler_config, MISSING, SOURCE.require([BASE]).missing)
     found = detect(config, expected=True)
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
@@ -131,6 +143,12 @@ def _steered(found: Support) -> str:
     return _STEERED[found.capability.level]
 
 
+def _is_unreachable(error: BaseException | None) -> bool:
+    """Whether the model's configuration could not be had, as Hugging Face's libraries say it."""
+    text = str(error)
+    return isinstance(error, OSError) or "huggingface.co" in text or "snapshot" in text
+
+
 def _own(vllm_config: Any) -> Config | None:
     """Our configuration, if the command has one."""
     # Where vLLM has loaded the plugin, the gate has taken it out of sight.
@@ -153,7 +171,7 @@ def _configuration(command: str) -> Any:
             known.model = known.model_tag
         return AsyncEngineArgs.from_cli_args(known).create_engine_config()
     except (SystemExit, Exception) as error:
-        reason = (str(error).splitlines() or [""])[0]
+        reason = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise ConfigError(
             f"--recipe: vLLM makes no configuration of it on this machine: {reason}"
         ) from error
