@@ -412,7 +412,7 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "enable_adaptive_verification",
         SHADOW,
-        "vLLM trims on the device and tells nobody how far, so that acceptance is recorded too low; "
+        "vLLM trims on the device and tells nobody how far: acceptance is recorded too low; "
         "with `take_over` the plugin switches it off and steers",
         "test_start_up",
         when(
