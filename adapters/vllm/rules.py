@@ -22,11 +22,17 @@ DEPTH_FOLLOWS = {
 """Methods that draft as many tokens as the scheduler asks for, by model runner."""
 
 # The runner masks drafts beyond the scheduler's number for every method.
-RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"})
-"""Executed methods of model runner V2 whose speculators have a model of their own."""
+RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"}) | {
+    "ngram",
+    "ngram_gpu",
+}
+"""Executed methods of model runner V2."""
 
 _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 """Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""
+
+_TABLES, _OF_BATCHES = "num_speculative_tokens_per_", "num_speculative_tokens_per_batch_size"
+"""vLLM's tables of K, and the one that is handed back where we do not decide."""
 
 _OTHER_PLUGINS = ("dynamic_spec_config",)
 """Keys of `additional_config` by which other plugins set K (vllm-ascend)."""
@@ -65,8 +71,10 @@ in_pipeline: Callable[[Setup], str] = when(
     "pipeline parallelism",
 )
 on_expert_ranks: Callable[[Setup], str] = when(
-    # Each rank of a dense model is an engine of its own, with 1 here.
-    lambda setup: setup.config.parallel_config.data_parallel_size > 1,
+    # Each rank of a dense model is an engine of its own, which finds 1 here once it has started.
+    lambda setup: (
+        setup.config.parallel_config.data_parallel_size > 1 and setup.config.model_config.is_moe
+    ),
     "data parallelism of a mixture of experts",
 )
 wrong_output: Callable[[Setup], str] = when(
@@ -123,15 +131,25 @@ def _not_executed(setup: Setup) -> str:
     return ""
 
 
+_LOSSLESS = ("standard", "block")
+"""Methods of rejection sampling that keep the target's distribution, whatever K is."""
+
+
 def _rejection(setup: Setup) -> str:
     method = setup.config.speculative_config.rejection_sample_method
-    return "" if method == "standard" else f"rejection_sample_method={method}"
+    return "" if method in _LOSSLESS else f"rejection_sample_method={method}"
 
 
 def _other_controllers(setup: Setup) -> str:
     """Features of vLLM and of other plugins that set the number of drafts themselves."""
     speculation, added = setup.config.speculative_config, setup.config.additional_config
     found = [name for name in _OTHER_SETTINGS if getattr(speculation, name, None)]
+    # One by context length is proposed (vllm#54801); whatever it is called, it would multiply.
+    found += [
+        name
+        for name, value in sorted(vars(speculation).items())
+        if name.startswith(_TABLES) and name != _OF_BATCHES and value
+    ]
     if isinstance(added, Mapping):
         found += [name for name in _OTHER_PLUGINS if added.get(name)]
     return ", ".join(f"{name} already sets the number of drafts" for name in found)
@@ -231,8 +249,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "a drafter that makes a fixed number of drafts",
         TRIMMING,
-        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark; all with one pass for all "
-        "drafts (parallel_drafting)",
+        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark, ngram; all with one pass "
+        "for all drafts (parallel_drafting)",
         "test_start_up",
         _fixed_number,
     ),
@@ -293,7 +311,7 @@ RULES: tuple[Rule[Setup], ...] = (
         _captured_for_kmax,
     ),
     Rule(
-        "ngram_gpu, suffix and other methods on V2 that were not executed",
+        "suffix and other methods on V2 that were not executed",
         SHADOW,
         "VLLM_USE_V2_MODEL_RUNNER=0 selects V1",
         "test_start_up",
@@ -310,7 +328,8 @@ RULES: tuple[Rule[Setup], ...] = (
         ),
     ),
     Rule(
-        "draft_confidence_threshold, skip_draft_when_k0, vllm-ascend's dynamic_spec_config",
+        "draft_confidence_threshold, skip_draft_when_k0, other num_speculative_tokens_per_*, "
+        "vllm-ascend's dynamic_spec_config",
         SHADOW,
         "vLLM or another plugin sets the number of drafts",
         "test_start_up",
@@ -378,7 +397,13 @@ RULES: tuple[Rule[Setup], ...] = (
         ),
     ),
     Rule(
-        "rejection_sample_method other than standard",
+        "rejection_sample_method block",
+        SUPPORTED,
+        "how often the first drafts are accepted does not depend on K there",
+        "test_v2_block_verification; losslessness/test_block_verification, by enumeration",
+    ),
+    Rule(
+        "other values of rejection_sample_method",
         SHADOW,
         "lossy or synthetic acceptance is nothing to learn from",
         "test_start_up",
@@ -387,7 +412,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "enable_adaptive_verification",
         SHADOW,
-        "vLLM trims already; with `take_over` the plugin switches it off and steers",
+        "vLLM trims on the device and tells nobody how far: acceptance is recorded too low; "
+        "with `take_over` the plugin switches it off and steers",
         "test_start_up",
         when(
             lambda setup: getattr(
@@ -399,7 +425,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "num_speculative_tokens_per_batch_size",
         SUPPORTED,
-        "your table is what fail-open, shadow and mode off run",
+        "your table is what fail-open, shadow and mode off run; vLLM drops it with data "
+        "parallelism",
         "test_context_and_outcome",
     ),
     Rule("--scheduler-cls", "refused", "one line at start-up", "test_start_up"),
