@@ -179,12 +179,16 @@ class Progress:
 
 
 def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) -> list[str]:
-    """Do tasks in so many processes; return what failed, or was left out, and why."""
+    """Do tasks in so many processes; return what failed.
+
+    What is left out, as records are not there, is said on stderr.
+    """
     # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
     # So do those of one engine.
     queue = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
     progress, lock = Progress(len(tasks)), threading.Lock()
     problems: list[str] = []
+    left_out: list[str] = []
 
     def work(number: int) -> None:
         process = _Process(out / f"engine-{number}.log")
@@ -202,10 +206,11 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
                 with lock:
                     for row in answer.rows:
                         file.add(row)
-                    if answer.error:
-                        problems.append(f"{task.cell.name}: {answer.error}")
+                    why = answer.error or answer.left_out
+                    if why:
+                        (problems if answer.error else left_out).append(f"{task.cell.name}: {why}")
                     what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
-                    progress.done(answer.error or what)
+                    progress.done(f"{task.cell.name}: {why}" if why else what)
         process.close()
 
     threads = [
@@ -216,6 +221,8 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
         thread.start()
     for thread in threads:
         thread.join()
+    for why in dict.fromkeys(left_out):
+        print(f"judge: left out: {why}", file=sys.stderr)
     return list(dict.fromkeys(problems))
 
 
