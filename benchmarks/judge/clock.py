@@ -1,0 +1,95 @@
+"""The clock of a modelled device, and the record of what an engine ran."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from .device import Charge, Work
+
+
+class VirtualClock:
+    """Seconds on the device's clock. It stands still but for `advance`."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again, before an idle engine's next load: the same load meets the same times."""
+        self._now = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time (seconds)."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self._now += seconds
+
+
+class Noise:
+    """Log-normal factors of mean 1; the n-th step has the same one in every arm.
+
+    Args:
+        deviation: standard deviation of the logarithm; 0: no noise.
+        seed: of the draws.
+    """
+
+    def __init__(self, deviation: float, seed: int) -> None:
+        self._deviation, self._random = deviation, random.Random(seed)
+
+    def factor(self) -> float:
+        """Return the factor of the next step."""
+        deviation = self._deviation
+        if not deviation:
+            return 1.0
+        return math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+
+
+class Recorder:
+    """Steps from launch to completion; a completed step moves the clock.
+
+    The device works at one step after the other, without a pause in between: where an engine
+    schedules ahead, a step that was launched while another one ran begins when that one ends. So
+    each step moves the clock by its own seconds, when its results arrive.
+    """
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.charge: Charge | None = None
+        self.completed: list[Work] = []
+        self.seconds: list[float] = []
+        """Of each completed step."""
+        self.noise = Noise(0.0, 0)
+        """Factor of each step's time from now on."""
+        self._under_way: dict[int, Work] = {}
+        self._last = Work()
+
+    def use(self, charge: Charge) -> None:
+        """Begin again on a device, before an idle engine's next run."""
+        self.charge = charge
+        self.clock.reset()
+
+    def launched(self, key: int, work: Work) -> None:
+        """A step was launched; passes of the drafter that follow are its own."""
+        self._last = self._under_way[key] = work
+
+    def drafter_ran(self, passes: int = 1) -> None:
+        """The drafter ran so many passes in the step launched last."""
+        self._last.passes += passes
+
+    def arrived(self, key: int) -> Work | None:
+        """The results of a step arrived: let its time pass. None if it had no tokens."""
+        work = self._under_way.pop(key, None)
+        if work is not None:
+            assert self.charge is not None, "no device is in use"
+            seconds = self.charge.seconds(work) * self.noise.factor()
+            self.clock.advance(seconds)
+            self.completed.append(work)
+            self.seconds.append(seconds)
+        return work
+
+    def take(self) -> list[Work]:
+        """Return the steps completed since the last call."""
+        steps, self.completed, self.seconds = self.completed, [], []
+        return steps

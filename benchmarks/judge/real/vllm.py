@@ -1,0 +1,250 @@
+"""A real vLLM engine in this process, on the clock of a modelled device.
+
+Nothing of vLLM is replaced. `schedule` and `update_from_output` of its scheduler are wrapped to
+read what a step runs, and the drafter's passes are counted where they are executed: a planned pass
+that did not run costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adaptive_spec.errors import ConfigError
+from demo.traffic import Job
+
+from ..arms import Arm, Table
+from ..clock import Recorder
+from ..device import Device
+from ..scripted_vllm import schedule_ahead_on_cpu
+from ..vllm_steps import work_of
+from .setup import (
+    KMAX,
+    MAX_MODEL_LEN,
+    SLOW_DECISION_MS,
+    V1,
+    V1_ASYNC,
+    V2,
+    WITHOUT_MODEL,
+    Setup,
+    environment,
+)
+from .traffic import Answer
+
+MODELS = {"draft_model": "draft", "draft_poor": "draft_poor", "eagle": "eagle", "eagle3": "eagle3"}
+"""Folder of the drafter's weights by method; `draft_poor` is a draft model that is rarely right."""
+
+
+class VllmEngine:
+    """A vLLM engine whose core runs in this process."""
+
+    def __init__(self, setup: Setup) -> None:
+        missing = {name for name in environment(V1) if name not in os.environ}
+        assert not missing, f"set before the process starts: {sorted(missing)}"
+        if setup.engine == V2:
+            from triton_interpreter import prepare
+
+            prepare()
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
+
+        apply()
+        ahead = setup.engine == V1_ASYNC
+        if ahead:
+            schedule_ahead_on_cpu()
+        self._setup = setup
+        self._device: Device | None = None
+        self.recorder = Recorder()
+        if setup.config is not None:
+            self._show_device()
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(setup)))
+        self._core: Any = self._engine.engine_core.engine_core
+        self.scheduler: Any = self._core.scheduler
+        if (self._core.batch_queue is not None) != ahead:
+            raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
+        runner = self._core.model_executor.driver_worker.worker.model_runner
+        if setup.method != "none":
+            self._count_passes(runner)
+        self._wrap_scheduler()
+
+    @property
+    def controller(self) -> Any:
+        """Our plugin's controller."""
+        return self.scheduler.adaptive_spec.controller
+
+    def use(self, arm: Arm, device: Device) -> None:
+        """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
+        self._use_table(arm)
+        self._device = device
+        self.recorder.use(device.charge(self._setup.method))
+        if self._setup.config is None:
+            assert not arm.policy, arm
+            return
+        from adaptive_spec.adapters.vllm import hooks
+
+        holder = self.scheduler.vllm_config.scheduler_config
+        config = getattr(holder, hooks.ATTRIBUTE)
+        config = msgspec.structs.replace(
+            config,
+            mode="on" if arm.policy else "off",
+            policy=arm.policy or "goodput",
+            options=dict(arm.options),
+        )
+        setattr(holder, hooks.ATTRIBUTE, config)
+        self.scheduler.adaptive_spec.close()
+        self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
+        self.scheduler.adaptive_spec.clock = self.recorder.clock
+
+    def forget_texts(self) -> None:
+        """Forget the texts of earlier requests, from which drafts could be copied."""
+        if self._setup.method == "suffix":
+            trees = self._drafter.suffix_cache
+            for name in list(trees.cached_requests):
+                trees.evict_cached_response(name)
+        if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
+            own.forget_all()
+
+    def status(self) -> dict[str, Any]:
+        """Our plugin's counters since the engine's start; empty without it."""
+        return self.controller.status() if self._setup.config is not None else {}
+
+    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
+        """Return the tokens of prompts."""
+        tokenizer = self._engine.get_tokenizer()
+        return [list(tokenizer.encode(prompt)) for prompt in prompts]
+
+    def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
+        """Send a request, with `vllm_xargs`."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        parameters = SamplingParams(
+            temperature=temperature,
+            seed=job.number if temperature else None,
+            max_tokens=job.max_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            extra_args=hints or None,
+        )
+        self._engine.add_request(str(job.number), {"prompt": job.prompt}, parameters)
+
+    def step(self) -> Iterator[Answer]:
+        """Let the engine do one step."""
+        for output in self._engine.step():
+            yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
+
+    def drain(self) -> None:
+        """Take up a step that was scheduled ahead, for requests that have all ended."""
+        while self._core.batch_queue:
+            self._engine.step()
+
+    def close(self) -> None:
+        """Shut down in order."""
+        self._engine.engine_core.shutdown()
+
+    def _show_device(self) -> None:
+        """Let the adapter see the device's graphs, where it would find a CPU without any."""
+        from adaptive_spec.adapters.vllm import hooks, lookup
+        from adaptive_spec.adapters.vllm.capability import Support, detect
+
+        lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
+
+        def detect_device(vllm_config: Any) -> Support:
+            found = detect(vllm_config)
+            if found.capability is None or self._device is None:
+                return found
+            seen = self._device.capability(found.capability)
+            return msgspec.structs.replace(found, capability=seen)
+
+        names: Any = hooks
+        names.detect = detect_device
+
+    def _use_table(self, arm: Arm) -> None:
+        """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""
+        from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+        most, table = self._setup.most_requests, arm.table
+        if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
+            table = [(1, most, max(arm.k, 0))]
+        lookup = None
+        if table is not None:
+            clipped: Table = [(low, min(high, most), k) for low, high, k in table if low <= most]
+            lookup = build_dynamic_sd_schedule_lookup(clipped, most, self.scheduler.num_spec_tokens)
+        self.scheduler.dynamic_sd_lookup = lookup
+
+    def _count_passes(self, runner: Any) -> None:
+        recorder = self.recorder
+        drafter = runner.drafter if hasattr(runner, "drafter") else runner.speculator
+        self._drafter = drafter
+        if self._setup.method in WITHOUT_MODEL:
+            propose = drafter.propose
+
+            def proposed(*args: Any, **kwargs: Any) -> Any:
+                k = kwargs.get("num_speculative_tokens")
+                recorder.drafter_ran(KMAX if k is None else int(k))
+                return propose(*args, **kwargs)
+
+            drafter.propose = proposed
+            return
+        drafter.model.register_forward_pre_hook(lambda *_: recorder.drafter_ran())
+
+    def _wrap_scheduler(self) -> None:
+        recorder, requests = self.recorder, self.scheduler.requests
+        schedule_as_was = self.scheduler.schedule
+        update_as_was = self.scheduler.update_from_output
+
+        def schedule(*args: Any, **kwargs: Any) -> Any:
+            output = schedule_as_was(*args, **kwargs)
+            if output.total_num_scheduled_tokens:
+                recorder.launched(id(output), work_of(output, requests))
+            return output
+
+        def update(output: Any, *args: Any, **kwargs: Any) -> Any:
+            work = recorder.arrived(id(output))
+            outputs = update_as_was(output, *args, **kwargs)
+            if work is not None:
+                work.emitted = sum(
+                    len(one.new_token_ids) for each in outputs.values() for one in each.outputs
+                )
+            return outputs
+
+        self.scheduler.schedule = schedule
+        self.scheduler.update_from_output = update
+
+
+def _arguments(setup: Setup) -> dict[str, Any]:
+    models = Path(setup.models)
+    target = models / ("mtp" if setup.method == "mtp" else "target")
+    arguments: dict[str, Any] = dict(
+        model=str(target),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=setup.most_requests,
+        enable_prefix_caching=False,
+        seed=0,
+        async_scheduling=setup.engine == V1_ASYNC,
+    )
+    if setup.method != "none":
+        folder = MODELS.get(setup.method)
+        speculative: dict[str, Any] = {
+            "method": "draft_model" if setup.method == "draft_poor" else setup.method,
+            "num_speculative_tokens": KMAX,
+        }
+        if setup.method not in WITHOUT_MODEL:
+            speculative["draft_sample_method"] = "probabilistic" if setup.sampled else "greedy"
+        if folder is not None:
+            speculative["model"] = str(models / folder)
+        arguments["speculative_config"] = speculative
+    if setup.config is not None:
+        limits = {"max_decision_ms": SLOW_DECISION_MS}
+        arguments["additional_config"] = {"adaptive_spec": {"fail_open": limits, **setup.config}}
+    return arguments

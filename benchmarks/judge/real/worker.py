@@ -1,0 +1,129 @@
+"""The program of an engine's process: a setup, then tasks, as JSON lines; runs as JSON lines back.
+
+python -m benchmarks.judge.real.worker
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ..arms import NONE, parse_arm
+from ..device import Device
+from .runs import Run, RunKey
+from .setup import SGLANG, Setup
+from .traffic import Engine, Load, serve
+
+LEARN_STEPS = 300
+"""Least steps of a cold policy's run, and so least steps that a warm one has learned from."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """Loads to be answered by an arm.
+
+    Attributes:
+        key: of the run; its arm begins with nothing learned.
+        device: on whose clock.
+        load: to be answered.
+        warm: name of the arm under which the same policy answers the load once more; the first
+            time it goes on for `learn` steps at least. Empty: no second time.
+        learn: least steps to learn from; the same prompts are asked over and over.
+    """
+
+    key: RunKey
+    device: Device
+    load: Load
+    warm: str = ""
+    learn: int = LEARN_STEPS
+
+    @property
+    def keys(self) -> list[RunKey]:
+        """Keys of the runs that it makes."""
+        keys = [self.key]
+        if self.warm:
+            keys.append(msgspec.structs.replace(self.key, arm=self.warm))
+        return keys
+
+
+def runs(engine: Engine, task: Task) -> Iterator[Run]:
+    """Do a task."""
+    engine.use(parse_arm(task.key.arm), task.device)
+    least = task.learn if task.warm else 0
+    first = _one(engine, task.key, task.load, least)
+    yield first
+    if task.warm:
+        yield _one(engine, task.keys[1], task.load, learned=len(first.steps))
+
+
+def _one(
+    engine: Engine,
+    key: RunKey,
+    load: Load,
+    least_steps: int = 0,
+    learned: int = 0,
+) -> Run:
+    engine.forget_texts()
+    before, began = engine.status(), time.monotonic()
+    answers = serve(engine, load, least_steps)
+    after = engine.status()
+    texts: list[tuple[list[int], list[int]]] = []
+    if key.arm in (NONE, "k0"):
+        prompts = [job.prompt for job in itertools.islice(load.jobs(), len(answers))]
+        texts = list(zip(engine.tokens_of(prompts), answers, strict=True))
+    return Run(
+        key=key,
+        steps=engine.recorder.take(),
+        sums=[checksum(tokens) for tokens in answers],
+        texts=texts,
+        modes=_growth(before, after, "steps_by_mode"),
+        faults=sum(_growth(before, after, "fail_opens").values()),
+        learned=learned,
+        wall=round(time.monotonic() - began, 2),
+    )
+
+
+def checksum(tokens: list[int]) -> int:
+    """Return a checksum of an answer."""
+    return zlib.crc32(b"".join(token.to_bytes(4, "little") for token in tokens))
+
+
+def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
+    counted = before.get(name, {})
+    grown = {key: count - counted.get(key, 0) for key, count in after.get(name, {}).items()}
+    return {key: count for key, count in grown.items() if count}
+
+
+def engine_of(setup: Setup) -> Engine:
+    """Return a running engine."""
+    if setup.engine == SGLANG:
+        from .sglang import SglangEngine
+
+        return SglangEngine(setup)
+    from .vllm import VllmEngine
+
+    return VllmEngine(setup)
+
+
+def main() -> None:
+    """Build the engine, then do one task after the other."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what the engine prints goes to the log
+    lines = iter(sys.stdin.buffer)
+    engine = engine_of(msgspec.json.decode(next(lines), type=Setup))
+    answers.write(b'{"ready": true}\n')
+    for line in lines:
+        task = msgspec.json.decode(line, type=Task)
+        # All runs of a task or none: a warm policy goes on from what it learned in the first.
+        answers.write(msgspec.json.encode(list(runs(engine, task))) + b"\n")
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,0 @@
-"""Run `python -m benchmarks.virtual_device`."""
-
-import sys
-
-from .main import main
-
-sys.exit(main())

@@ -1,0 +1,87 @@
+"""SGLang's real scheduler on the clock of a modelled H100."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx", reason="its traffic is that of the demo, which needs httpx")
+
+
+from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE
+from benchmarks.judge.device import DEVICES
+from benchmarks.judge.real.processes import Group, work_off
+from benchmarks.judge.real.runs import Run, RunKey
+from benchmarks.judge.real.setup import SGLANG, Setup
+from benchmarks.judge.real.traffic import Load
+from benchmarks.judge.real.worker import Task
+
+pytestmark = pytest.mark.engine
+
+DEVICE = DEVICES["h100-8b"]
+LOAD = Load(name="8", pieces=((8, 48),))
+STATIC = "k1", "k2", "k4"
+Runs = dict[str, Run]
+
+
+@pytest.fixture(scope="module")
+def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Runs by arm; `again` is a second policy that begins with nothing learned."""
+    folder = tmp_path_factory.mktemp("judge")
+    wanted = []
+    for method, arms in ((NONE, (NONE,)), ("eagle", (*STATIC, SGLANG_RULE, GOODPUT, "again"))):
+        setup = Setup(
+            models=str(models["target"].parent),
+            engine=SGLANG,
+            method=method,
+            config={},
+            most_requests=16,
+        )
+        tasks = []
+        for arm in arms:
+            plain = GOODPUT if arm == "again" else arm
+            learns = f"{arm}-warm" if plain == GOODPUT else ""
+            key = RunKey(engine=SGLANG, method=method, arm=plain, load=LOAD.name, device=arm)
+            tasks.append(Task(key=key, device=DEVICE, load=LOAD, warm=learns))
+        wanted.append(Group(setup, tasks))
+    runs = work_off(wanted, folder)
+    return {run.key.device + "-warm" * ("-warm" in run.key.arm): run for run in runs}
+
+
+def steady(run: Run) -> float:
+    """Tokens per second on the device."""
+    charge = DEVICE.charge(run.key.method)
+    return sum(work.emitted for work in run.steps) / sum(map(charge.seconds, run.steps))
+
+
+def test_every_arm_emits_the_tokens_of_no_speculation(runs: Runs) -> None:
+    expected = runs[NONE].sums
+    assert len(expected) == LOAD.requests
+    for name, run in runs.items():
+        assert run.sums[: len(expected)] == expected, name
+
+
+def test_goodput_is_about_as_fast_as_the_best_static_k(runs: Runs) -> None:
+    best = max(steady(runs[arm]) for arm in (NONE, *STATIC))
+    # At most one change of K in 8 steps: two per cent and more behind (docs/measured.md).
+    assert steady(runs["goodput-warm"]) >= 0.95 * best
+
+
+def test_the_same_seed_runs_the_same_steps(runs: Runs) -> None:
+    for end in ("", "-warm"):
+        assert runs[f"goodput{end}"].steps == runs[f"again{end}"].steps
+
+
+def test_a_static_arm_runs_its_k_and_its_passes(runs: Runs) -> None:
+    decoding = [work for work in runs["k4"].steps if work.requests]
+    assert {(work.least_k, work.most_k, work.passes) for work in decoding} == {(4, 4, 4)}
+
+
+def test_sglangs_own_rule_changes_k(runs: Runs) -> None:
+    assert len({work.most_k for work in runs[SGLANG_RULE].steps if work.requests}) > 1
+
+
+def test_nothing_of_ours_failed(runs: Runs) -> None:
+    assert {run.faults for run in runs.values()} == {0}
+    assert runs["goodput"].modes
