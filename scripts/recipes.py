@@ -2,7 +2,8 @@
 
     python scripts/recipes.py [--only TARGET... | --graphs]
 
-`--graphs` reads the backends' statements anew and keeps the judgements that the table has. The same
+`--graphs` reads the backends' statements anew and keeps the judgements that the table has, but for
+those that could not be made. The same
 table goes into the wheel (adapters/vllm/recipes.json), for `doctor --recipe` without a network.
 
 Needs the environment `vllm`, and reads vLLM 0.33's wheel, downloaded once. No weights and no hub
@@ -121,7 +122,7 @@ def _kept(known: dict[str, Any]) -> dict[Key, str]:
     found = {}
     for name, (target, settings) in known["recipes"].items():
         for (method, k, *more), row in zip(settings, rows.get(name, ()), strict=False):
-            if (row["method"], row["k"]) == (method, k):
+            if (row["method"], row["k"]) == (method, k) and not row["steered"].startswith(UNKNOWN):
                 found[_key(target, method, more)] = row["steered"]
     return found
 
@@ -159,6 +160,8 @@ def judge(known: dict[str, Any], target: str, method: str, k: int, more: dict[st
         try:
             model = checkpoint(Path(folder) / "target", known["targets"][target])
             speculation: dict[str, Any] = {"method": method, "num_speculative_tokens": k} | more
+            # It needs full graphs, which a CPU has not; that we stay out beside it is a rule.
+            trims = speculation.pop("enable_adaptive_verification", False)
             drafter = known["drafters"].get(target if method == "mtp" else method)
             if drafter is not None:
                 speculation["model"] = str(checkpoint(Path(folder) / "drafter", drafter))
@@ -169,7 +172,8 @@ def judge(known: dict[str, Any], target: str, method: str, k: int, more: dict[st
         except Exception as error:  # whatever vLLM or a configuration class raises
             reason = str(error.__cause__ or error).replace("\n", " ")
             return f"{UNKNOWN}: {reason[:160]}"
-    return dict(report.rows)["steered"]
+    found = dict(report.rows)["steered"]
+    return f"adaptive verification trims; with `take_over`: {found}" if trims else found
 
 
 def checkpoint(folder: Path, model: dict[str, Any]) -> Path:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +41,7 @@ _ALIKE = 0.94
 """From which ratio on an unknown option is taken for a misspelt one."""
 _ADVICE = "For further information visit"
 """Beginning of the line that pydantic adds to its reasons."""
+_SECRET = re.compile("KEY|PASS|SECRET|TOKEN")
 _STEERED = {
     Level.FULL: "K per request, and draft depth",
     Level.VERIFY: "K per request; the draft depth stays Kmax",
@@ -90,8 +92,7 @@ def _judge(pasted: Pasted) -> RecipeReport:
     device = config.device_config.device_type
     rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
     if pasted.environment:
-        said = " ".join(f"{name}={value}" for name, value in pasted.environment.items())
-        rows.append(("environment", said))
+        rows.append(("environment", _said(pasted.environment)))
     if found.capability is not None and (wrong := wrong_output(Setup(config))):
         rows.append(("refused", f"vLLM's output is wrong with {wrong}; change the command"))
     rows.append(("steered", _steered(found)))
@@ -173,6 +174,13 @@ def _steered(found: Support) -> str:
     if found.shadow:
         return f"nothing, decisions are recorded only: {', '.join(found.shadow)}"
     return _STEERED[found.capability.level]
+
+
+def _said(environment: Mapping[str, str]) -> str:
+    """Variables as they are set; what looks like a secret without its value."""
+    return " ".join(
+        f"{name}={'...' if _SECRET.search(name) else value}" for name, value in environment.items()
+    )
 
 
 def _is_unreachable(error: BaseException | None) -> bool:

@@ -40,9 +40,10 @@ def configuration(command: str) -> Any:
 def test_a_whole_command_is_understood(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SOME_VARIABLE", raising=False)
+    for name in ("HF_TOKEN", "SOME_VARIABLE"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
     command = (
-        f"SOME_VARIABLE=1 vllm serve {models['target']} --max-model-len 256 \\\n"
+        f"SOME_VARIABLE=1 HF_TOKEN=hf_abc vllm serve {models['target']} --max-model-len 256 \\\n"
         f"  --enforce-eager --port 8123 {NGRAM}  # a comment"
     )
     steered, rows = answers(command)
@@ -50,6 +51,7 @@ def test_a_whole_command_is_understood(
     assert rows["steered"] == "K per request, and draft depth"
     assert rows["speculation"] == "ngram, Kmax 4, model runner V1"
     assert "cpu" in rows["engine"]
+    assert rows["environment"] == "SOME_VARIABLE=1 HF_TOKEN=..."
 
 
 def test_without_speculation_nothing_is_steered(models: dict[str, Path]) -> None:
