@@ -5,7 +5,7 @@
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
 # make bench       a real vLLM scheduler on recorded traffic, docs/measured.md; a quarter of an hour
-# make bench-quick the gate of a change: 16 cells against the last committed run; a minute
+# make bench-quick the gate of a change: 9 cells against the last committed run; a minute
 # make gpu         measure on a GPU, 11 minutes; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code

@@ -3,7 +3,7 @@
     python -m benchmarks.judge --quick             # exit status 1: lost something
     python -m benchmarks.judge --quick --renew     # what is measured now is what counts from now on
 
-One seed of two cells of each group, `goodput` alone, cold and warm. Its scores are held against
+One seed of a cell or two of each group, `goodput` alone, cold and warm. Its scores are held against
 those of the last committed run: the geometric mean of no group more than .5 % below, no cell more
 than 2 %. Times are modelled: code that decides the same has the same scores, to the last digit.
 """
