@@ -24,12 +24,12 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.explanation import Worth, best_uniform, explanation
+from adaptive_spec.policies.planning.explanation import Worth, explanation
 from adaptive_spec.policies.planning.exploration import (
     ColdTrial,
     Explorer,
     Exploring,
-    engine_verify,
+    first_k,
     unpredicted,
 )
 from adaptive_spec.policies.planning.planner import value_of
@@ -206,8 +206,12 @@ class PlannedPolicy:
         if self._cost.ready:
             plan = self._plan_forecast(drafts)
         else:
-            depth, reason = context.engine_k, "no step measured yet"
-            plan = unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
+            k, steers = first_k(context, drafts.survival), context.capability.steers_depth
+            verify, depth = (
+                np.minimum(context.draft_available, k),
+                k if steers else context.engine_k,
+            )
+            plan = unpredicted(context, verify, depth, Mode.ON, "no step measured yet")
         return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
@@ -258,8 +262,11 @@ class PlannedPolicy:
         tokens = None
         if choice.survival is not None:
             tokens = forecast.context.batch_size + value_of(choice.survival, verify)
+        k_ahead = self._exploring.k_ahead
+        if k_ahead is not None:
+            depth, reason = k_ahead, f"drafting {k_ahead} to measure it"
         plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
-        if tokens is not None:
+        if tokens is not None and k_ahead is None:
             seconds = forecast.compared_seconds(plan)
             better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
             better *= forecast.best.seconds / seconds
@@ -270,7 +277,7 @@ class PlannedPolicy:
         """A step that measures a K, or no drafter, if one is worth it."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
-        return self._exploring.tried(forecast, self._acceptance.observations)
+        return self._exploring.measured(forecast, self._acceptance.observations)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
@@ -332,6 +339,7 @@ class PlannedPolicy:
                 accepted=int(np.count_nonzero(outcome.accepted)),
             )
         self._tpot.emitted(outcome.slots, outcome.emitted)
+        self._modes.lengths.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
         if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
@@ -348,7 +356,7 @@ class PlannedPolicy:
         """Drop the state of ended requests."""
         if self._capability is not None:
             self._acceptance.forget(slots)
-            self._modes.ended(len(slots))
+            self._modes.ended(slots)
         self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
@@ -371,7 +379,8 @@ class PlannedPolicy:
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
-            numbers["best"] = best_uniform(forecast)
+            k, of_none = forecast.best_uniform()
+            numbers["best"] = {"k": k, "of_none": round(of_none, 3)}
             numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
             numbers["probing"] = self._modes.probing
             numbers["next_probe_seconds"] = round(self._modes.next_probe - now, 1)

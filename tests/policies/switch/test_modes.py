@@ -10,7 +10,7 @@ import pytest
 from adaptive_spec.policies.switch import probes
 from adaptive_spec.policies.switch.break_even import Prospect
 from adaptive_spec.policies.switch.modes import ModeMachine
-from adaptive_spec.step import Capability, Level, Mode
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode
 
 STEP, PASS = 0.01, 0.0006
 
@@ -23,8 +23,24 @@ class Forecast(NamedTuple):
     warm_seconds: float = PASS
     advantage: float = 0.0
 
+    slots: IntArray = np.arange(0)
+    """Of the requests that may verify drafts."""
+    saved: float = 0.0
+    """Seconds that drafts save of a step per token, at every load."""
+    gain_of_none: tuple[float, float] = (1.0, 0.0)
+
+    @property
+    def drafted_slots(self) -> IntArray:
+        return self.slots
+
     def prospect(self) -> Prospect:
         return self.expected
+
+    def saved_seconds(self, batch_sizes: list[int]) -> FloatArray:
+        return np.full(len(batch_sizes), self.saved)
+
+    def log_gain_of_none(self) -> tuple[float, float]:
+        return self.gain_of_none
 
 
 OUTLOOK = Prospect(gain=0.3, break_even=0.1, worthwhile=0.4)
@@ -54,7 +70,7 @@ class Server:
     def step(self, *, gain: float = -0.05) -> Mode:
         machine = self.machine
         ending = self.age >= self.lifetime
-        machine.ended(int(ending.sum()))
+        machine.ended(np.flatnonzero(ending))
         was_probing = machine.probing
         mode = machine.step(
             Forecast(
