@@ -113,13 +113,18 @@ def guess_from_scale(seconds: float, outcome: StepOutcome) -> FloatArray:
     guess = np.zeros(SIZE)
     guess[PASS] = _PASS_SHARE * seconds / (passes + 5.0)
     verify = seconds - passes * guess[PASS]
-    roofline = np.maximum(np.append(TOKENS, TOKENS[-1] + WIDTHS[-1]) / KNEE, 1.0)
-    # A prompt's token is as much work as a draft.
-    roofline *= verify / max((outcome.batch_tokens + outcome.prefill_tokens) / KNEE, 1.0)
-    guess[0] = roofline[0]
-    guess[1 : LAST + 1] = np.diff(roofline)
-    guess[PREFILL] = guess[LAST] / WIDTHS[-1]
-    return guess
+    verify /= max((outcome.batch_tokens + outcome.prefill_tokens) / KNEE, 1.0)
+    return guess + verify * roofline(KNEE)
+
+
+def roofline(knee: float) -> FloatArray:
+    """Return the coefficients [P] of passes that take 1 up to so many tokens, and then 1 / knee."""
+    heights = np.maximum(np.append(TOKENS, TOKENS[-1] + WIDTHS[-1]) / knee, 1.0)
+    found = np.zeros(SIZE)
+    found[0] = heights[0]
+    found[1 : LAST + 1] = np.diff(heights)
+    found[PREFILL] = 1.0 / knee  # a prompt's token is as much work as a draft
+    return found
 
 
 def guess_from_profile(profile: CostProfile) -> FloatArray:
@@ -276,6 +281,8 @@ _SHARE, _SHARE_OF_PROFILE = 0.3, 0.03
 """Prior standard deviation of each part, relative to a step: roofline, profile."""
 _BEND, _MINOR = 0.5, 0.3
 """Standard deviation relative to `_SHARE`: bends; contexts and any draft."""
+_EARLY_KNEE, _LATE_KNEE, _KNEE_SHARE = 96.0, 256.0, 2.0
+"""Knees beside `KNEE` (tokens), and how far the belief may lie from it to them, likewise."""
 _FAR = KNOTS.index(192)
 """Last bend that belongs to the slope of prompt tokens as well."""
 _DRIFT, _DRIFT_STEPS = 1e-6, 16
@@ -292,6 +299,11 @@ _CLIP, _JUMP, _JUMP_RATE = 3.0, 1.9, 0.3
 """Surprises (standard deviations): clip, mean that is a jump, averaging rate."""
 _PROMPT_ERROR = 0.15
 """Relative error of the time of prompts, which is not linear."""
+
+
+_OTHER_KNEES: FloatArray = _KNEE_SHARE * np.stack(
+    [roofline(knee) - roofline(KNEE) for knee in (_EARLY_KNEE, _LATE_KNEE)]
+)
 
 
 class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -454,7 +466,7 @@ class Belief:
     def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
         """S [P, P]: what may be wrong with the coefficients, each part by a plain step."""
         tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
-        sides = np.zeros((LAST + 9, SIZE))
+        sides = np.zeros((LAST + 11, SIZE))
         sides[0, 0] = 1.0
         beyond = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST))) / tokens
         beyond[1:] *= _BEND
@@ -473,5 +485,6 @@ class Belief:
             (ANY_DRAFT_CONTEXT, context, _MINOR),
         ):
             sides[place, place] = share / size
+        sides[-2:] = _OTHER_KNEES
         sides *= seconds
         return sides.T @ sides

@@ -48,6 +48,7 @@ and `prompts_only` in a step without decoding requests. The drafter's pass must 
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 from adaptive_spec.policies.switch.break_even import Prospect, SpeculationForecast
@@ -172,8 +173,8 @@ _STRANDED = 0.1
 """Staked share of the seconds that the requests alive would lose, were no others to come."""
 _STAKE_STEPS, _LOOK_STEPS = 8, 4
 """Steps between evaluations of that stake, and of whether a K may pay."""
-_FALLING = 3
-"""Requests ended since the last prompts from which on the load falls."""
+_FALLING, _FALLING_STEPS = 3, 32
+"""Requests by which a batch is smaller than one of so many steps before where the load falls."""
 _BEYOND_DOUBT = 2.0
 """Standard errors by which no speculation is better than any K where the drafter is stopped."""
 _WORTH_COMING_BACK = 0.02
@@ -213,7 +214,7 @@ class ModeMachine:
         self._spent = 0.0
         self.lengths = OutputLengths()
         self._stake, self._next_stake = 0.0, 0
-        self._ended_since_prompts = 0
+        self._batch_sizes: deque[int] = deque(maxlen=_FALLING_STEPS)
         self._gain_of_none = 0.0, math.inf
         self._kept = ""
 
@@ -254,8 +255,7 @@ class ModeMachine:
         self._lifetime.passed(batch_size, self._off_seconds)
         self._now = now
         self._steps += 1
-        if prompts:
-            self._ended_since_prompts = 0
+        self._batch_sizes.append(batch_size)
         self._schedule.guess_cost(self._off_seconds)
         if not self._can_stop:
             return self.mode
@@ -281,7 +281,6 @@ class ModeMachine:
     def prompts_only(self, *, now: float) -> Mode:
         """Return the mode of a step in which prompts run and nothing decodes."""
         self._now = now
-        self._ended_since_prompts = 0
         if self.mode is not Mode.ON and not self.probing:
             self._consider_probing(prompts=True)
         return self.mode
@@ -357,7 +356,6 @@ class ModeMachine:
         """Take up that the requests in these slots have ended."""
         self._lifetime.ended(len(slots))
         self.lengths.ended(slots)
-        self._ended_since_prompts += len(slots)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers that speculation is switched by, JSON-compatible; seconds.
@@ -419,7 +417,7 @@ class ModeMachine:
         """Whether the requests alive may lose their drafter, now that a return costs no more."""
         if not self._has_state:
             return True
-        if self._ended_since_prompts >= _FALLING:
+        if max(self._batch_sizes) - self._batch_sizes[-1] >= _FALLING:
             self._kept = "load falls"
             return False
         if self._steps >= self._next_stake:
