@@ -329,7 +329,8 @@ class Controller:
         self._faults.of_hook(what)
 
     def _policy_failed(self, what: str, now: float | None = None) -> None:
-        self._faults.of_policy(what, self._now if now is None else now, self.policy.name)
+        if self._faults.of_policy(what, self._now if now is None else now, self.policy.name):
+            self._saved.distrust()
 
     def flush(self) -> None:
         """Write status, trace and learned state; for an engine that falls idle. Never raises."""

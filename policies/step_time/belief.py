@@ -40,7 +40,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.kernels import kernel
-from adaptive_spec.policies.step_time.profile import CostProfile, extended
+from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
 from adaptive_spec.step import FloatArray, StepOutcome
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
@@ -114,7 +114,8 @@ def guess_from_scale(seconds: float, outcome: StepOutcome) -> FloatArray:
     guess[PASS] = _PASS_SHARE * seconds / (passes + 5.0)
     verify = seconds - passes * guess[PASS]
     verify /= max((outcome.batch_tokens + outcome.prefill_tokens) / KNEE, 1.0)
-    return guess + verify * roofline(KNEE)
+    guess += verify * roofline(KNEE)
+    return guess
 
 
 def roofline(knee: float) -> FloatArray:
@@ -306,6 +307,10 @@ _OTHER_KNEES: FloatArray = _KNEE_SHARE * np.stack(
 )
 
 
+_ABSURD = 100.0
+"""Factor between measured and expected times, three steps in a row, that no change explains."""
+
+
 class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A belief about step times, saved for the next start. Seconds.
 
@@ -326,6 +331,8 @@ class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         covariance = self.matrix()
         if not (np.isfinite(self.mean).all() and np.isfinite(covariance).all()):
             raise ValueError("every number must be finite")
+        if np.abs(self.mean).max() > LARGEST_PART or covariance.max() > LARGEST_PART**2:
+            raise ValueError(f"no part of a step takes more than {LARGEST_PART:g} s")
         scale = np.sqrt(np.diag(covariance).clip(1e-300))
         if np.linalg.eigvalsh(covariance / scale / scale[:, None]).min() < -1e-6:
             raise ValueError("`covariance` must be positive semi-definite")
@@ -345,6 +352,7 @@ class Belief:
         coefficients: [P] the most likely ones within their bounds.
         noise: relative variance of a step's time.
         jumps: times that step times have jumped.
+        absurd: the last step was too far from what is believed to learn anything but its scale.
     """
 
     def __init__(self, passes: float) -> None:
@@ -358,6 +366,7 @@ class Belief:
         self.noise = _NOISE**2
         self._level, self._surprise, self._before = _LEAST_LEVEL, 0.0, 0.0
         self._steps = self.jumps = 0
+        self.absurd = False
         self._last = 1, 1, 1e-6
         """Batch size, tokens of context and seconds of the last step."""
 
@@ -439,6 +448,7 @@ class Belief:
         z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
         self._surprise += _JUMP_RATE * (z - self._surprise)
         jumped = abs(self._surprise) > _JUMP
+        self.absurd = jumped and not 1.0 / _ABSURD < seconds / expected < _ABSURD
         if jumped:
             self._surprise, self.jumps = 0.0, self.jumps + 1
             longer = plain * max(seconds / expected, 1.0)
@@ -454,7 +464,8 @@ class Belief:
             self.noise = min(max(self.noise + rate * more, _LEAST_NOISE**2), 1.0)
         self._before = z
         self._last = batch, context, plain
-        variance = (noise + (_DISBELIEF * off) ** 2) * expected**2
+        # Not `expected**2`, which raises where a product is infinite.
+        variance = (noise + (_DISBELIEF * off) ** 2) * expected * expected
         condition(self._mean, covariance, self._push, self._least, c, features, seconds, variance)
         return jumped
 

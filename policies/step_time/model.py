@@ -341,7 +341,7 @@ class CostModel:
         if cold:
             self._timed_cold.add(load_bin(outcome.batch_size))
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
-        if not math.isfinite(float(self.belief.coefficients.sum())):
+        if self.belief.absurd or not math.isfinite(float(self.belief.coefficients.sum())):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
             changed = True
         if changed:

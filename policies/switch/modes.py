@@ -169,12 +169,15 @@ _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 # about the next one.
 _BURSTS_OF_LIFETIME = 0.15
 """The share of a lifetime, over the batch, for a drafter without a state."""
-_STRANDED = 0.1
+_STRANDED = 0.3
 """Staked share of the seconds that the requests alive would lose, were no others to come."""
 _STAKE_STEPS, _LOOK_STEPS = 8, 4
 """Steps between evaluations of that stake, and of whether a K may pay."""
 _FALLING, _FALLING_STEPS = 3, 32
 """Requests by which a batch is smaller than one of so many steps before where the load falls."""
+_IDLE, _IDLE_STEPS = 1.02, 256
+"""Tokens over those of K = 0 below which ON drafts for nothing; after so many steps in a row it
+becomes OFF_WARM, which probes."""
 _BEYOND_DOUBT = 2.0
 """Standard errors by which no speculation is better than any K where the drafter is stopped."""
 _WORTH_COMING_BACK = 0.02
@@ -217,6 +220,7 @@ class ModeMachine:
         self._batch_sizes: deque[int] = deque(maxlen=_FALLING_STEPS)
         self._gain_of_none = 0.0, math.inf
         self._kept = ""
+        self._idle_steps = 0
 
     @property
     def cold(self) -> bool:
@@ -294,6 +298,7 @@ class ModeMachine:
         if self.probing:
             self._spent += max(lost, 0.0)
             return
+        self._idle_steps = self._idle_steps + 1 if tokens < _IDLE * batch_size else 0
         if not self._has_state and tokens < 1.001 * batch_size:
             # The cost of such a drafter shows only once the engine no longer calls it.
             lost = max(lost, _ASKING_COSTS * self._off_seconds)
@@ -388,7 +393,8 @@ class ModeMachine:
     def _consider_stopping(self, forecast: SpeculationForecast, batch_size: int) -> None:
         lost, least = self._lost, self._schedule.probe_cost
         self._kept = ""
-        if lost.cold < least and lost.warm < least:
+        idle = self._has_state and self._idle_steps >= _IDLE_STEPS and self._advantage <= 0.0
+        if lost.cold < least and lost.warm < least and not idle:
             return
         if self._steps % _REFRESH_STEPS == 0:
             self._prospect = forecast.prospect()
@@ -404,7 +410,7 @@ class ModeMachine:
             lost.clear()
         elif going_cold and self._goes_cold and self._may_strand(forecast):
             self._switch_off(Mode.OFF_COLD, forecast, batch_size)
-        elif going_warm or (going_cold and not self._has_state):
+        elif going_warm or idle or (going_cold and not self._has_state):
             self._switch_off(Mode.OFF_WARM, forecast, batch_size)
 
     def _consider_going_cold(self, forecast: SpeculationForecast) -> None:
@@ -460,6 +466,7 @@ class ModeMachine:
         self._prospect = forecast.prospect()
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
         self._advantage = self._lost.warm = 0.0
+        self._idle_steps = 0
         self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
