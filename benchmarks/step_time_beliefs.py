@@ -34,7 +34,7 @@ from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
 from benchmarks.policy_loop import KMAX, NOISE, World, run
-from benchmarks.virtual_device.device import DEVICES, Charge
+from benchmarks.judge.device import DEVICES, Charge
 from benchmarks.virtual_device.runs import RunFile
 
 HERE = Path(__file__).resolve().parent

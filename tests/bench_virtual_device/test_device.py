@@ -13,7 +13,7 @@ from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.step import Capability, Level
 from benchmarks.virtual_device.arms import NONE, STATIC, parse_arm, table_name
 from benchmarks.virtual_device.cells import Curve, tables
-from benchmarks.virtual_device.device import DEVICES, Device, Graphs, Work, device
+from benchmarks.judge.device import DEVICES, Device, Graphs, Work, device
 from benchmarks.virtual_device.runs import Run
 from benchmarks.virtual_device.sweep import QUICK, REQUESTS, SECTIONS
 from benchmarks.virtual_device.traffic import traced

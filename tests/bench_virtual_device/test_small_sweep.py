@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.bench_pair.build import build
 from benchmarks.virtual_device.cells import Curve
-from benchmarks.virtual_device.device import DEVICES
+from benchmarks.judge.device import DEVICES
 from benchmarks.virtual_device.main import work_off
 from benchmarks.virtual_device.runs import Run, RunFile, RunKey
 from benchmarks.virtual_device.setup import V1_ASYNC, Setup

@@ -10,7 +10,7 @@ pytest.importorskip("httpx", reason="its traffic is that of the demo, which need
 
 from benchmarks.virtual_device.arms import GOODPUT, NONE, SGLANG_RULE, warm
 from benchmarks.virtual_device.cells import Curve
-from benchmarks.virtual_device.device import DEVICES
+from benchmarks.judge.device import DEVICES
 from benchmarks.virtual_device.main import work_off
 from benchmarks.virtual_device.runs import Run, RunFile, RunKey
 from benchmarks.virtual_device.setup import SGLANG, Setup

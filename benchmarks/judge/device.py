@@ -145,6 +145,7 @@ DEVICES = {
         Device(name="h100-moe", title="H100, Qwen3 30B-A3B", hardware="h100-qwen3-30b-a3b"),
         Device(name="h100-70b", title="4 H100, Llama 3.1 70B", hardware="h100-llama-70b-tp4"),
         Device(name="a100-8b", title="A100, Llama 3.1 8B", hardware="a100-llama-8b"),
+        Device(name="l40s-8b", title="L40S, Llama 3.1 8B", hardware="l40s-llama-8b"),
     )
 }
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from demo.traffic import Job
 
-from .arms import KMAX, SGLANG_LIST, SGLANG_RULE, Arm
-from .clock import Recorder
-from .device import Device, Work
-from .setup import MAX_MODEL_LEN, SLOW_DECISION_MS, Setup
+from ..arms import SGLANG_LIST, SGLANG_RULE, Arm
+from ..clock import Recorder
+from ..device import Device, Work
+from .setup import KMAX, MAX_MODEL_LEN, SLOW_DECISION_MS, Setup
 from .traffic import Answer
 
 MOST_K = 7
@@ -68,9 +68,13 @@ class SglangEngine:
             self._attached.driver.close()
         self._attached = self._params.driver = hooks.SHARED.attached = None
         self._params.own = AdaptiveSpeculativeParams(LAUNCH_K, self._candidates(arm))
-        if arm.config is None:
+        if not arm.policy:
             return
-        config = {"fail_open": {"max_decision_ms": SLOW_DECISION_MS}, **arm.config}
+        config = {
+            "fail_open": {"max_decision_ms": SLOW_DECISION_MS},
+            "policy": arm.policy,
+            "options": dict(arm.options),
+        }
         settings = Settings(config=parse_config(config, source=arm.name))
         self._attached = attach(self.scheduler, settings, hooks.SHARED.source)
         self._attached.driver.clock = self.recorder.clock
@@ -144,7 +148,7 @@ class SglangEngine:
         """SGLang's file of candidates for an arm; None: its default."""
         if arm.name == SGLANG_RULE:
             return None
-        adapts = arm.name == SGLANG_LIST or arm.config is not None
+        adapts = arm.name == SGLANG_LIST or bool(arm.policy)
         wanted = list(range(KMAX + 1)) if adapts else [arm.k]
         path = Path(self._folder.name) / "candidates-of-arm.json"
         path.write_text(json.dumps({"1": {"candidate_steps": wanted}}), encoding="utf-8")

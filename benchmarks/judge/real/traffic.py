@@ -13,9 +13,9 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.trace_files import read_azure
 from benchmarks.bench_pair.prompts import load_prompts
 
-from .arms import Arm
-from .clock import Recorder
-from .device import Device
+from ..arms import Arm
+from ..clock import Recorder
+from ..device import Device
 
 if TYPE_CHECKING:
     from demo.traffic import Job

@@ -1,4 +1,4 @@
-"""Run `python -m benchmarks.virtual_device`."""
+"""Run `python -m benchmarks.judge`."""
 
 import sys
 

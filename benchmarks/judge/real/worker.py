@@ -1,6 +1,6 @@
 """The program of an engine's process: a setup, then tasks, as JSON lines; runs as JSON lines back.
 
-python -m benchmarks.virtual_device.worker
+python -m benchmarks.judge.real.worker
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from .arms import NONE, parse_arm
-from .device import Device
+from ..arms import NONE, parse_arm
+from ..device import Device
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
@@ -72,7 +72,7 @@ def _one(
     answers = serve(engine, load, least_steps)
     after = engine.status()
     texts: list[tuple[list[int], list[int]]] = []
-    if key.arm == NONE:
+    if key.arm in (NONE, "k0"):
         prompts = [job.prompt for job in itertools.islice(load.jobs(), len(answers))]
         texts = list(zip(engine.tokens_of(prompts), answers, strict=True))
     return Run(
@@ -101,10 +101,10 @@ def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[st
 def engine_of(setup: Setup) -> Engine:
     """Return a running engine."""
     if setup.engine == SGLANG:
-        from .sglang_engine import SglangEngine
+        from .sglang import SglangEngine
 
         return SglangEngine(setup)
-    from .vllm_engine import VllmEngine
+    from .vllm import VllmEngine
 
     return VllmEngine(setup)
 

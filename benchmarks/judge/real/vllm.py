@@ -18,10 +18,13 @@ import msgspec
 from adaptive_spec.errors import ConfigError
 from demo.traffic import Job
 
-from .arms import KMAX, Arm, Table
-from .clock import Recorder
-from .device import Device, Work
+from ..arms import Arm, Table
+from ..clock import Recorder
+from ..device import Device
+from ..scripted_vllm import schedule_ahead_on_cpu
+from ..vllm_steps import work_of
 from .setup import (
+    KMAX,
     MAX_MODEL_LEN,
     SLOW_DECISION_MS,
     V1,
@@ -55,7 +58,7 @@ class VllmEngine:
         apply()
         ahead = setup.engine == V1_ASYNC
         if ahead:
-            _schedule_ahead_on_cpu()
+            schedule_ahead_on_cpu()
         self._setup = setup
         self._device: Device | None = None
         self.recorder = Recorder()
@@ -82,19 +85,18 @@ class VllmEngine:
         self._device = device
         self.recorder.use(device.charge(self._setup.method))
         if self._setup.config is None:
-            assert arm.config is None, arm
+            assert not arm.policy, arm
             return
         from adaptive_spec.adapters.vllm import hooks
 
         holder = self.scheduler.vllm_config.scheduler_config
         config = getattr(holder, hooks.ATTRIBUTE)
-        if arm.config is None:
-            config = msgspec.structs.replace(config, mode="off")
-        else:
-            wanted = arm.config.get("policy", "goodput"), arm.config.get("options", {})
-            config = msgspec.structs.replace(
-                config, mode="on", policy=wanted[0], options=dict(wanted[1])
-            )
+        config = msgspec.structs.replace(
+            config,
+            mode="on" if arm.policy else "off",
+            policy=arm.policy or "goodput",
+            options=dict(arm.options),
+        )
         setattr(holder, hooks.ATTRIBUTE, config)
         self.scheduler.adaptive_spec.close()
         self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
@@ -170,7 +172,7 @@ class VllmEngine:
 
         most, table = self._setup.most_requests, arm.table
         if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
-            table = [(1, most, arm.k)]
+            table = [(1, most, max(arm.k, 0))]
         lookup = None
         if table is not None:
             clipped: Table = [(low, min(high, most), k) for low, high, k in table if low <= most]
@@ -215,48 +217,6 @@ class VllmEngine:
 
         self.scheduler.schedule = schedule
         self.scheduler.update_from_output = update
-
-
-def work_of(output: Any, requests: dict[str, Any]) -> Work:
-    """Return what a vLLM SchedulerOutput runs, the drafter's passes not counted yet.
-
-    Args:
-        output: of the scheduler.
-        requests: the scheduler's requests by id.
-    """
-    cached = output.scheduled_cached_reqs
-    computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-    computed |= {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
-    drafts = output.scheduled_spec_decode_tokens
-    work, verified = Work(), []
-    for name, tokens in output.num_scheduled_tokens.items():
-        before, prompt = computed[name], requests[name].num_prompt_tokens
-        if before >= prompt:
-            work.requests += 1
-            work.tokens += tokens
-            work.context += before
-            verified.append(len(drafts.get(name, ())))
-        else:
-            work.prefill += tokens
-            work.prefill_context += tokens * before + tokens * (tokens - 1) // 2
-        work.drafting += before + tokens >= prompt
-    if verified:
-        work.least_k, work.most_k = min(verified), max(verified)
-    return work
-
-
-def _schedule_ahead_on_cpu() -> None:
-    """Let vLLM schedule asynchronously on a CPU, where it turns that off."""
-    from vllm.platforms.cpu import CpuPlatform
-
-    as_was = CpuPlatform.check_and_update_config
-
-    def check_and_update_config(vllm_config: Any) -> None:
-        wanted = vllm_config.scheduler_config.async_scheduling
-        as_was(vllm_config)
-        vllm_config.scheduler_config.async_scheduling = wanted
-
-    CpuPlatform.check_and_update_config = staticmethod(check_and_update_config)
 
 
 def _arguments(setup: Setup) -> dict[str, Any]:

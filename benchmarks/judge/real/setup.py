@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 V1, V1_ASYNC, V2, SGLANG = "vllm-v1", "vllm-v1-async", "vllm-v2", "sglang"
 WITHOUT_MODEL = ("ngram", "suffix")
 MAX_MODEL_LEN = 256
+KMAX = 6
 SLOW_DECISION_MS = 1e9
 """A slow decision on this machine is no fault of the policy."""
 

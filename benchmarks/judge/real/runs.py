@@ -9,7 +9,7 @@ import msgspec
 
 from adaptive_spec.errors import DataError
 
-from .device import Work
+from ..device import Work
 
 
 class RunKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """What one client's hints take from the others, with a real vLLM on a modelled device.
 
-    python -m benchmarks.virtual_device.tenants --models FOLDER
+    python -m benchmarks.judge.real.tenants --models FOLDER
 
 Each client sends its own texts, one request after the other. One of them, the attacker, sends
 hints. A row has the tokens per second of the victims and of the attacker over those of the row in
@@ -28,10 +28,10 @@ from benchmarks.bench_pair.build import build
 from benchmarks.bench_pair.prompts import load_prompts
 from demo.traffic import Job, endless_jobs
 
-from .arms import parse_arm
-from .device import device
+from ..arms import parse_arm
+from ..device import device
 from .setup import V1, Setup, environment
-from .vllm_engine import VllmEngine
+from .vllm import VllmEngine
 
 HONOURED = ("off", "k_cap", "task", "tpot_ms")
 ATTACKS: dict[str, dict[str, Any]] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 from .device import Charge, Work
 
 
@@ -24,6 +27,25 @@ class VirtualClock:
         self._now += seconds
 
 
+class Noise:
+    """Log-normal factors of mean 1; the n-th step has the same one in every arm.
+
+    Args:
+        deviation: standard deviation of the logarithm; 0: no noise.
+        seed: of the draws.
+    """
+
+    def __init__(self, deviation: float, seed: int) -> None:
+        self._deviation, self._random = deviation, random.Random(seed)
+
+    def factor(self) -> float:
+        """Return the factor of the next step."""
+        deviation = self._deviation
+        if not deviation:
+            return 1.0
+        return math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+
+
 class Recorder:
     """Steps from launch to completion; a completed step moves the clock.
 
@@ -36,6 +58,10 @@ class Recorder:
         self.clock = VirtualClock()
         self.charge: Charge | None = None
         self.completed: list[Work] = []
+        self.seconds: list[float] = []
+        """Of each completed step."""
+        self.noise = Noise(0.0, 0)
+        """Factor of each step's time from now on."""
         self._under_way: dict[int, Work] = {}
         self._last = Work()
 
@@ -57,11 +83,13 @@ class Recorder:
         work = self._under_way.pop(key, None)
         if work is not None:
             assert self.charge is not None, "no device is in use"
-            self.clock.advance(self.charge.seconds(work))
+            seconds = self.charge.seconds(work) * self.noise.factor()
+            self.clock.advance(seconds)
             self.completed.append(work)
+            self.seconds.append(seconds)
         return work
 
     def take(self) -> list[Work]:
         """Return the steps completed since the last call."""
-        steps, self.completed = self.completed, []
+        steps, self.completed, self.seconds = self.completed, [], []
         return steps

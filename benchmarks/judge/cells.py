@@ -1,0 +1,168 @@
+"""The cells of the judge, read from `cells.yaml`: traffic on a device with a drafter.
+
+Groups have equal weight, and were fixed before anything was tuned on them. A cell that came later
+stands in a group whose name begins with ``later``; such groups are reported apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adaptive_spec.errors import ConfigError
+
+from .scripted_vllm import EngineKind
+from .traffic import Arrivals, Piece, Traffic
+
+FILE = Path(__file__).with_name("cells.yaml")
+LATER = "later"
+Measured = Literal["", "loaded", "whole"]
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison.
+
+    Attributes:
+        group: of equal weight with the others.
+        name: unique.
+        device: on whose clock.
+        method: of drafting.
+        traffic: what clients ask for.
+        noise: standard deviation of the logarithm of step times.
+        kv_tokens: room in the KV cache; 0: enough.
+        kmax: `num_speculative_tokens`.
+        ahead, fixed_depth, fillers: see `EngineKind`.
+        measured: what arms are compared by, where `measure` would choose another way.
+        extra: it is run with ``--all`` only.
+        quick: it is one of the gate's (`gate`).
+    """
+
+    group: str
+    name: str
+    device: str
+    method: str
+    traffic: Traffic
+    noise: float = 0.0
+    kv_tokens: int = 0
+    kmax: int = 7
+    ahead: bool = False
+    fixed_depth: bool = False
+    fillers: bool = False
+    measured: Measured = ""
+    extra: bool = False
+    quick: bool = False
+
+    @property
+    def kind(self) -> EngineKind:
+        """The engine that it runs on."""
+        return EngineKind(self.method, self.kmax, self.ahead, self.fixed_depth, self.fillers)
+
+    @property
+    def constant(self) -> bool:
+        """Whether so many clients ask all the time."""
+        return self.traffic.arrivals is None and not self.traffic.changes
+
+    @property
+    def measure(self) -> str:
+        """What arms are compared by.
+
+        ``loaded``: tokens per second until the last request was sent, where the number of clients
+        is constant; ``whole``: until the last answer; ``tpot``: mean time per token of arrivals,
+        which every arm answers at the rate of their coming.
+        """
+        if self.traffic.arrivals is not None:
+            return "tpot"
+        return self.measured or ("loaded" if self.constant else "whole")
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Cells of a group: every device with every method, records and number of clients.
+
+    Attributes:
+        load: name of the traffic, where it has no number of clients.
+        clients: of constant loads.
+        pieces: (clients, requests[, records]) of a load that changes.
+        requests: of constant loads; 0: four for each client, 40 at least.
+    """
+
+    devices: tuple[str, ...]
+    methods: tuple[str, ...] = ("eagle",)
+    records: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
+    clients: tuple[int, ...] = ()
+    pieces: tuple[tuple[Any, ...], ...] = ()
+    arrivals: Arrivals | None = None
+    load: str = ""
+    requests: int = 0
+    lengths: str = "records"
+    mean: int = 64
+    longest: int = 2048
+    prompts: int = 0
+    noise: tuple[float, ...] = (0.0,)
+    kv_tokens: int = 0
+    kmax: int = 7
+    ahead: bool = False
+    fixed_depth: bool = False
+    fillers: bool = False
+    measured: Measured = ""
+    extra: bool = False
+    quick: bool = False
+
+
+def load_cells(file: Path = FILE) -> list[Cell]:
+    """Read all cells, in the file's order. Raises ConfigError naming what is wrong."""
+    try:
+        groups = msgspec.yaml.decode(file.read_bytes(), type=dict[str, list[_Entry]])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{file.name}: {error}") from error
+    found = [
+        cell for group, entries in groups.items() for entry in entries for cell in _of(group, entry)
+    ]
+    names = [cell.name for cell in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{file.name}: two cells are named {name!r}")
+    return found
+
+
+def _of(group: str, entry: _Entry) -> Iterator[Cell]:
+    played: tuple[tuple[str, ...], ...] = tuple((name,) for name in entry.records)
+    if entry.mixed:
+        played = (entry.mixed,)
+    rows = itertools.product(
+        entry.devices, entry.methods, played or ((),), entry.noise, entry.clients or (0,)
+    )
+    for device, method, records, noise, clients in rows:
+        pieces = [Piece(piece[0], piece[1], tuple(piece[2:])) for piece in entry.pieces]
+        if clients:
+            pieces = [Piece(clients, entry.requests or max(4 * clients, 40))]
+        words = [device, method, "+".join(records), entry.load, f"{clients}" if clients else ""]
+        words += [f"noise {noise:g}"] if noise else []
+        yield Cell(
+            group=group,
+            name=" ".join(filter(None, words)),
+            device=device,
+            method=method,
+            noise=noise,
+            kv_tokens=entry.kv_tokens,
+            kmax=entry.kmax,
+            ahead=entry.ahead,
+            fixed_depth=entry.fixed_depth,
+            fillers=entry.fillers,
+            measured=entry.measured,
+            extra=entry.extra,
+            quick=entry.quick,
+            traffic=Traffic(
+                pieces=tuple(pieces),
+                arrivals=entry.arrivals,
+                records=records,
+                lengths=entry.lengths,
+                mean=entry.mean,
+                longest=entry.longest,
+                prompts=entry.prompts,
+            ),
+        )

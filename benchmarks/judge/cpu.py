@@ -1,0 +1,164 @@
+"""CPU time of the plugin in a step, measured once and committed: `cpu.json`.
+
+    python -m benchmarks.judge.cpu        # two minutes on an idle core; renews cpu.json
+
+Measured in the scripted engine, by number of requests: what the device waits for (`waits`: the
+hooks between a step's results and the next launch), and all of the engine core's thread (`core`:
+vLLM's scheduler and the plugin, without the script). With synchronous scheduling a step is longer
+by `waits`. With asynchronous scheduling the device waits only where `core` takes longer than its
+step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from .arms import parse_arm
+from .cells import Cell
+from .rows import SIZES, Row
+
+FILE = Path(__file__).with_name("cpu.json")
+MEASURED = 1, 16, 64, 256, 512
+STEPS = 150
+_WAITED_FOR = ("before_schedule", "scheduled", "after_schedule", "drafted", "read", "processed")
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Seconds of CPU by number of requests (`MEASURED`)."""
+
+    waits: list[float]
+    core: list[float]
+
+
+class Charges(msgspec.Struct, frozen=True):
+    """Of arms with the plugin, with confidence and without; and of arms without it."""
+
+    plain: Times
+    confidence: Times
+    off: Times
+
+
+@cache
+def charges() -> Charges:
+    """Read the committed table."""
+    return msgspec.json.decode(FILE.read_bytes(), type=Charges)
+
+
+def charged(row: Row, cell: Cell) -> float:
+    """Seconds that the device waits for CPU in the whole run of an arm."""
+    table = charges()
+    policy = parse_arm(row.runs or row.arm).policy
+    times = table.off
+    if policy:
+        shown = any(name.startswith("record:") for name in _records(cell))
+        times = table.confidence if shown or "@auc" in str(_records(cell)) else table.plain
+    waits, core = _by_size(times.waits), _by_size(times.core)
+    found = 0.0
+    for size, (steps, _, seconds) in row.sizes.items():
+        place = SIZES.index(int(size))
+        if cell.ahead:
+            found += max(steps * core[place] - seconds, 0.0)
+        else:
+            found += steps * waits[place]
+    return found
+
+
+def _records(cell: Cell) -> list[str]:
+    return [*cell.traffic.records, *(r for piece in cell.traffic.pieces for r in piece.records)]
+
+
+def _by_size(values: Sequence[float]) -> list[float]:
+    found: list[float] = np.interp(SIZES, MEASURED, values).tolist()
+    return found
+
+
+def measure() -> Charges:
+    """Run and time."""
+    from .device import device
+    from .records import lines
+    from .scripted_vllm import EngineKind, ScriptedVllm
+
+    found: dict[str, Times] = {}
+    for name, method, records, arm in (
+        ("plain", "eagle", "hazard:0.7", "goodput"),
+        ("confidence", "draft_model", "record:good_t0.8", "goodput"),
+        ("off", "eagle", "hazard:0.7", "k2"),
+    ):
+        kmax = 6
+        engine = ScriptedVllm(EngineKind(method, kmax))
+        played = lines(records, method, kmax)
+        engine.use(parse_arm(arm), device("h100-8b"))
+        rows = [_measured(engine, played, clients) for clients in MEASURED]
+        found[name] = Times([row[0] for row in rows], [row[1] for row in rows])
+        engine.close()
+    return Charges(**found)
+
+
+def _measured(engine: Any, played: Any, clients: int) -> tuple[float, float]:
+    """Seconds that the device waits for, and of the core; lower quartiles, as others compute, too."""
+    driver, script = engine.scheduler.adaptive_spec, engine.script
+    spent = {"waits": 0.0, "script": 0.0}
+
+    def timed(holder: Any, name: str, into: str) -> None:
+        as_was = getattr(holder, name)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return as_was(*args, **kwargs)
+            finally:
+                spent[into] += time.perf_counter() - began
+
+        setattr(holder, name, method)
+
+    for name in _WAITED_FOR:
+        timed(driver, name, "waits")
+    timed(script, "execute", "script")
+    for number in range(clients):
+        engine.submit(f"m{clients}-{number}", 64, 2000, played, number * 97)
+    waits, core = [], []
+    for step in range(STEPS):
+        spent.update(waits=0.0, script=0.0)
+        began = time.perf_counter()
+        engine.step()
+        if step >= STEPS // 3:
+            waits.append(spent["waits"])
+            core.append(time.perf_counter() - began - spent["script"])
+    engine.scheduler.finish_requests(
+        [f"m{clients}-{number}" for number in range(clients)], _aborted()
+    )
+    engine.script.texts.clear()
+    engine.step()
+    for holder in (driver, script):
+        for name in (*_WAITED_FOR, "execute"):
+            vars(holder).pop(name, None)
+    return round(float(np.percentile(waits, 25)), 7), round(float(np.percentile(core, 25)), 7)
+
+
+def _aborted() -> Any:
+    from vllm.v1.request import RequestStatus
+
+    return RequestStatus.FINISHED_ABORTED
+
+
+def main() -> int:
+    """Measure, and write the table."""
+    from .scripted_vllm import ENVIRONMENT
+
+    os.environ.update(ENVIRONMENT)
+    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(measure()), indent=1) + b"\n")
+    print(FILE.read_text(), file=sys.stderr)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,337 @@
+"""The command line: which runs, processes, progress, time left, a table of ratios.
+
+    python -m benchmarks.judge                       # every group, the usual arms, three seeds
+    python -m benchmarks.judge --groups uneven --arms none,k1,goodput --seeds 1
+    python -m benchmarks.judge --all                 # with the extra cells
+    python -m benchmarks.judge --quick               # the gate, a minute
+    python -m benchmarks.judge --cells "h100-8b eagle llama:both 16" --arms none,k1,k3,goodput
+
+in the environment that vLLM is installed in. Every run is kept as a line of OUT/rows.jsonl, and the
+command goes on where it was stopped. A row is run again where what it depends on has changed: a
+fixed K depends on the judge and the simulator's prices, a policy also on the package's source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+
+from . import gate
+from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
+from .cells import LATER, Cell, load_cells
+from .ratios import terminal_table
+from .results import figures, publish
+from .rows import COLD, RESTARTED, Row, RowFile
+from .scripted_vllm import ENVIRONMENT
+from .tables import tuned_on_cell, tuned_on_constant
+from .worker import Answer, Task
+
+ROOT = Path(__file__).resolve().parents[2]
+STATIC = ("k1", "k2", "k3", "k5", "k7")
+K0 = "k0"
+"""vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
+TABLES = (TABLE_CELL, TABLE_CONSTANT)
+ARMS = (NONE, *STATIC, K0, *TABLES, TIERS, GOODPUT)
+_PRICES = ("benchmarks/judge", "sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware")
+_PACKAGE = ("adaptive_spec", "policies", "adapters/vllm", "sim/baselines")
+
+
+@cache
+def _digest(folders: tuple[str, ...]) -> str:
+    found = hashlib.sha256()
+    for folder in folders:
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix in (".py", ".json", ".npz") and "__pycache__" not in file.parts:
+                found.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+def key_of(cell: Cell, ran: str, seed: int) -> str:
+    """Digest of what a row depends on."""
+    folders = _PRICES + (_PACKAGE if parse_arm(ran).policy else ())
+    text = msgspec.json.encode((cell, ran, seed)).decode() + _digest(folders)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Plan:
+    """The tasks that are wanted, as far as what they depend on is there."""
+
+    def __init__(
+        self, cells: Sequence[Cell], arms: Sequence[str], seeds: Sequence[int], file: RowFile
+    ) -> None:
+        self._cells, self._arms, self._seeds, self._file = cells, arms, seeds, file
+        self._all = load_cells()
+
+    def first(self) -> list[Task]:
+        """Tasks that depend on no other."""
+        wanted: dict[tuple[str, str, int], Task] = {}
+        tuning = [arm for arm in (K0, *STATIC) if any(a in TABLES for a in self._arms)]
+        for cell in self._cells:
+            for arm in dict.fromkeys([*self._arms, *tuning]):
+                if arm not in TABLES:
+                    self._want(wanted, cell, arm, arm)
+            if TABLE_CONSTANT in self._arms:
+                for other in self._constant_like(cell):
+                    for arm in (K0, *STATIC):
+                        self._want(wanted, other, arm, arm)
+        return list(wanted.values())
+
+    def second(self) -> list[Task]:
+        """Tasks of tables that were tuned on what the first ones have left."""
+        wanted: dict[tuple[str, str, int], Task] = {}
+        for cell in self._cells:
+            for arm in TABLES:
+                if arm in self._arms and (ran := self._table(cell, arm)):
+                    self._want(wanted, cell, arm, ran)
+        return list(wanted.values())
+
+    def _want(
+        self, wanted: dict[tuple[str, str, int], Task], cell: Cell, arm: str, ran: str
+    ) -> None:
+        if ran.startswith("k") and int(ran[1:]) > cell.kmax:
+            return
+        for seed in self._seeds:
+            key = key_of(cell, ran, seed)
+            restart = arm == GOODPUT and cell.group == "noise and cold"
+            part = RESTARTED if restart else COLD if parse_arm(ran).learns else ""
+            row = self._file.get(cell.name, arm, seed, part)
+            if row is None or row.key != key:
+                task = Task(cell=cell, arm=arm, ran=ran, seed=seed, restart=restart, key=key)
+                wanted.setdefault((cell.name, arm, seed), task)
+
+    def _constant_like(self, cell: Cell) -> list[Cell]:
+        """Constant loads of the same device and drafter: what an operator tunes a table on."""
+        same = [
+            other
+            for other in self._all
+            if other.group == "constant"
+            and (other.device, other.method, other.kind) == (cell.device, cell.method, cell.kind)
+        ]
+        played = {other.traffic.records for other in same}
+        if cell.traffic.records in played:
+            same = [other for other in same if other.traffic.records == cell.traffic.records]
+        elif played:
+            first = same[0].traffic.records
+            same = [other for other in same if other.traffic.records == first]
+        return same
+
+    def _rows(self, cell: Cell, arm: str) -> list[Row]:
+        rows = (self._file.get(cell.name, arm, seed) for seed in self._seeds)
+        return [row for row in rows if row is not None]
+
+    def _table(self, cell: Cell, arm: str) -> str:
+        ks = [int(name[1:]) for name in (K0, *STATIC) if int(name[1:]) <= cell.kmax]
+        if arm == TABLE_CELL:
+            rows = {k: self._rows(cell, f"k{k}") for k in ks}
+            return tuned_on_cell(rows) if all(rows.values()) else ""
+        like = self._constant_like(cell)
+        by_load = {(other.name, k): self._rows(other, f"k{k}") for other in like for k in ks}
+        found = {key: rows for key, rows in by_load.items() if rows}
+        return tuned_on_constant(like, found) if found else ""
+
+
+class Progress:
+    """How much is done, and the time left."""
+
+    def __init__(self, tasks: int) -> None:
+        self._began = time.monotonic()
+        self._tasks, self._done = tasks, 0
+
+    def done(self, what: str) -> None:
+        """A task has been done."""
+        self._done += 1
+        spent = time.monotonic() - self._began
+        left = spent * (self._tasks / self._done - 1.0)
+        share = 100 * self._done / self._tasks
+        print(f"{share:5.1f} %  {left / 60:5.1f} min left  {what}", file=sys.stderr, flush=True)
+
+
+def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) -> list[str]:
+    """Do tasks in so many processes; return what failed, or was left out, and why."""
+    # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
+    # So do those of one engine.
+    queue = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
+    progress, lock = Progress(len(tasks)), threading.Lock()
+    problems: list[str] = []
+
+    def work(number: int) -> None:
+        process = _Process(out / f"engine-{number}.log")
+        while True:
+            with lock:
+                if not queue:
+                    break
+                batch = queue.pop(0)
+            for task in batch:
+                try:
+                    answer = process.answer(task)
+                except RuntimeError as error:
+                    answer = Answer(error=str(error))
+                    process = _Process(out / f"engine-{number}.log")
+                with lock:
+                    for row in answer.rows:
+                        file.add(row)
+                    if answer.error:
+                        problems.append(f"{task.cell.name}: {answer.error}")
+                    what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
+                    progress.done(answer.error or what)
+        process.close()
+
+    threads = [
+        threading.Thread(target=work, args=(number,))
+        for number in range(min(processes, len(queue)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return list(dict.fromkeys(problems))
+
+
+def _same(task: Task) -> tuple[str, ...]:
+    traffic = msgspec.json.encode((task.cell.kind, task.cell.traffic, task.cell.kv_tokens))
+    return traffic.decode(), task.ran, str(task.seed)
+
+
+class _Process:
+    """An engine's process."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._errors = log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.judge.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=ROOT,
+            env={**os.environ, **ENVIRONMENT},
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def answer(self, task: Task) -> Answer:
+        """Let it do a task. Raises RuntimeError if the process has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(task) + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:
+            line = b""
+        if not line:
+            self.close()
+            raise RuntimeError(f"the engine process ended at {task.arm}; see {self._log}")
+        return msgspec.json.decode(line, type=Answer)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, then print a table."""
+    given = _parser().parse_args(arguments)
+    out: Path = given.out
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        cells = _chosen(load_cells(), given)
+        arms = given.arms.split(",") if given.arms else [GOODPUT] if given.quick else list(ARMS)
+        for arm in arms:
+            if arm not in TABLES:
+                parse_arm(arm)
+        seeds = [gate.SEED] if given.quick else list(range(1, given.seeds + 1))
+        file = RowFile(out / "rows.jsonl")
+        plan, problems = Plan(cells, arms, seeds, file), list[str]()
+        for tasks in (plan.first, plan.second):
+            if wanted := tasks():
+                problems += work_off(wanted, file, out, given.processes)
+        file.write_sorted()
+    except AdaptiveSpecError as error:
+        print(f"judge: {error}", file=sys.stderr)
+        return 1
+    for problem in problems:
+        print(f"judge: {problem}", file=sys.stderr)
+    if given.quick:
+        return _gate(cells, file, renew=given.renew)
+    if given.results is not None:
+        publish(figures(cells, file, seeds), given.results)
+    print(terminal_table(cells, file, arms, seeds))
+    return 1 if problems else 0
+
+
+def _gate(cells: Sequence[Cell], file: RowFile, *, renew: bool) -> int:
+    found = gate.scores(cells, file)
+    if renew:
+        gate.renew(found)
+    text, good = gate.verdict(found, gate.committed())
+    print(text)
+    return 0 if good and found else 1
+
+
+def _chosen(cells: Iterable[Cell], given: argparse.Namespace) -> list[Cell]:
+    found = list(cells)
+    groups = list(dict.fromkeys(cell.group for cell in found))
+    for wanted, known, what in (
+        (_groups(given.groups, groups), groups, "group"),
+        (_split(given.cells), [cell.name for cell in found], "cell"),
+    ):
+        for name in wanted:
+            if name not in known:
+                raise ConfigError(f"no {what} {name!r}; there are: {'; '.join(known)}")
+    if given.quick:
+        return gate.quick_cells(found)
+    if given.cells:
+        return [cell for cell in found if cell.name in _split(given.cells)]
+    if given.groups:
+        found = [cell for cell in found if cell.group in _groups(given.groups, groups)]
+    elif not given.all:
+        found = [cell for cell in found if not cell.group.startswith(LATER)]
+    return [cell for cell in found if given.all or not cell.extra]
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _groups(text: str, known: Sequence[str]) -> list[str]:
+    """Names of groups; the beginning of one is enough."""
+    starts = {name: [each for each in known if each.startswith(name)] for name in _split(text)}
+    return [found[0] if len(found) == 1 else name for name, found in starts.items()]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.judge", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--groups", default="", help="of cells.yaml, with commas; default: all")
+    parser.add_argument("--all", action="store_true", help="the extra cells, too")
+    parser.add_argument("--cells", default="", help="names, with commas")
+    parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
+    parser.add_argument("--seeds", type=int, default=3, help="so many, from 1 on")
+    parser.add_argument("--processes", type=int, default=1, help="engine processes at a time")
+    parser.add_argument("--quick", action="store_true", help="the gate's cells and arm")
+    parser.add_argument("--renew", action="store_true", help="with --quick: commit its scores")
+    parser.add_argument("--results", type=Path, help="write the figures of docs/measured.md there")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "judge")
+    return parser

@@ -1,0 +1,198 @@
+"""The tables of docs/measured.md and of README, from `results`; the text is written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import mean, stdev
+
+from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
+from .pictures import by_clients
+from .real import comparison
+from .results import RESULTS, CellFigures, published
+
+WARM, COLD, RESTARTED = f"{GOODPUT} warm", f"{GOODPUT} cold", f"{GOODPUT} restarted"
+PICTURE = RESULTS.parents[2] / "docs" / "images" / "measured.svg"
+METHODS = {"eagle": "EAGLE", "ngram": "n-gram", "draft_model": "draft model"}
+ABLATIONS = ("history", "one-k", "no-cold", "linucb", "regression", "thompson", "both", "oracle")
+Ratios = list[float]
+
+
+def tables() -> dict[str, str]:
+    """Every table of the page by the name of its section."""
+    found = published()
+    main = [cell for cell in found if not cell.extra]
+    shown = {
+        "wrong-k": _wrong_k([c for c in main if c.group == "bursts and ramps"]),
+        "groups": _groups(main),
+        "ablations": _ablations(found),
+        "extra": _cells([c for c in found if c.extra]),
+        "against-real": comparison.table(comparison.published()),
+    }
+    for group in dict.fromkeys(cell.group for cell in main):
+        shown[group.replace(" ", "-")] = _cells([c for c in main if c.group == group])
+    return shown
+
+
+def readme_table() -> str:
+    """Means and worst cells of constant and of changing traffic."""
+    found = [cell for cell in published() if not cell.extra]
+    constant = [cell for cell in found if cell.group == "constant"]
+    changing = [cell for cell in found if cell.group not in ("constant", "noise and cold")]
+    rows = [
+        ("over the best fixed K, known only afterwards", lambda c: _over(c, WARM, c.best)),
+        ("over no speculation", lambda c: _over(c, WARM, NONE)),
+        ("over vLLM's batch-size table, tuned on constant loads", _over_constant),
+        ("over SGLang's tiers of batch sizes", lambda c: _over(c, WARM, TIERS)),
+        ("first 300 steps from a cold start, over the best fixed K", _cold),
+    ]
+    heads = ["adaptive-spec", f"constant load ({len(constant)} cells)", "worst"]
+    heads += [f"changing traffic ({len(changing)} cells)", "worst"]
+    lines = []
+    for title, ratio in rows:
+        line = [title]
+        for cells in (constant, changing):
+            values = [value for cell in cells if (value := ratio(cell)) is not None]
+            line += [_percent(_geometric(values)), _percent(min(values))] if values else ["", ""]
+        lines.append(line)
+    return _table(heads, lines)
+
+
+def write_picture() -> None:
+    """Draw the gain over the best fixed K by clients."""
+    PICTURE.write_text(by_clients(published(), METHODS, WARM), encoding="utf-8")
+
+
+def _over(cell: CellFigures, arm: str, other: str) -> float | None:
+    ratios = cell.over(arm, other)
+    return mean(ratios) if ratios else None
+
+
+def _over_constant(cell: CellFigures) -> float | None:
+    return _over(cell, WARM, TABLE_CONSTANT)
+
+
+def _cold(cell: CellFigures) -> float | None:
+    cold = cell.arms[COLD].cold if COLD in cell.arms else []
+    return mean(cold) if cold else None
+
+
+def _charged(cell: CellFigures) -> float | None:
+    ratios = cell.over(WARM, cell.best, charge=True)
+    return mean(ratios) if ratios else None
+
+
+def _wrong_k(cells: Sequence[CellFigures]) -> str:
+    """Each arm over the best static K of the cell."""
+    arms = [NONE, *(cells[0].static if cells else ()), TABLE_CONSTANT, TIERS, COLD, WARM]
+    titles = [arm if arm in (COLD, WARM) else parse_title(arm) for arm in arms]
+    lines = [[cell.name, *(_number(_over(cell, arm, cell.best)) for arm in arms)] for cell in cells]
+    worst = [
+        min((value for cell in cells if (value := _over(cell, arm, cell.best))), default=None)
+        for arm in arms
+    ]
+    return _table(["over the best fixed K", *titles], [*lines, ["worst", *map(_number, worst)]])
+
+
+def parse_title(arm: str) -> str:
+    """A short head of a column."""
+    heads = {TABLE_CONSTANT: "vLLM's table", TIERS: "SGLang's tiers", NONE: "none"}
+    return heads.get(arm) or f"K = {parse_arm(arm).k}"
+
+
+def _groups(cells: Sequence[CellFigures]) -> str:
+    columns = (
+        ("over none", lambda c: _over(c, WARM, NONE)),
+        ("over the best fixed K", lambda c: _over(c, WARM, c.best)),
+        ("with CPU", _charged),
+        ("first 300 steps, cold", _cold),
+        ("over a table tuned on the cell", lambda c: _over(c, WARM, TABLE_CELL)),
+        ("on constant loads", _over_constant),
+        ("over SGLang's tiers", lambda c: _over(c, WARM, TIERS)),
+    )
+    lines, means = [], list[list[float]]()
+    names = list(dict.fromkeys(cell.group for cell in cells))
+    for group in names:
+        same = [cell for cell in cells if cell.group == group]
+        line, row = [f"{group} ({len(same)})"], list[float]()
+        for _, ratio in columns:
+            values = [value for cell in same if (value := ratio(cell)) is not None]
+            line.append(_summary(values))
+            row.append(_geometric(values) if values else math.nan)
+        means.append(row)
+        worst = min(same, key=lambda c: _over(c, WARM, c.best) or math.inf)
+        lines.append([*line, worst.name])
+    overall = [
+        _number(_geometric(known)) if (known := [v for v in column if v == v]) else ""
+        for column in zip(*means, strict=True)
+    ]
+    lines.append(["all groups, equal weight", *overall, ""])
+    heads = ["traffic (cells)", *(head for head, _ in columns), "worst cell over the best fixed K"]
+    return _table(heads, lines)
+
+
+def _cells(cells: Sequence[CellFigures]) -> str:
+    arrivals = any(cell.measure == "tpot" for cell in cells)
+    heads = ["cell", "best fixed K: over none", "over it", "spread", "with CPU", "cold 300"]
+    heads += ["over none", "table", "constant", "tiers", "measuring", "OFF-cold"]
+    heads += ["first token"] if arrivals else []
+    lines = []
+    for cell in cells:
+        if WARM not in cell.arms:
+            continue
+        own = cell.over(WARM, cell.best)
+        over_none = _over(cell, cell.best, NONE)
+        line = [
+            cell.name,
+            f"{cell.best[1:]}: {over_none:.3f}" if over_none else cell.best[1:],
+            _number(mean(own)),
+            f"± {stdev(own):.3f}" if len(own) > 1 else "",
+            _number(_charged(cell)),
+            _number(_cold(cell)),
+            *(_number(_over(cell, WARM, a)) for a in (NONE, TABLE_CELL, TABLE_CONSTANT, TIERS)),
+            f"{100 * cell.arms[WARM].measuring:.0f} %",
+            f"{100 * cell.arms[WARM].off_cold:.0f} %",
+        ]
+        if arrivals:
+            mine, theirs = cell.arms[WARM].first_token, cell.arms[cell.best].first_token
+            line.append(_number(mean(mine) / mean(theirs)) if mine and theirs else "")
+        lines.append(line)
+    return _table(heads, lines) if lines else "Not run."
+
+
+def _ablations(cells: Sequence[CellFigures]) -> str:
+    """Each arm over `goodput`, both warm, over all cells in which both were run."""
+    lines = []
+    for arm in ABLATIONS:
+        name = arm if arm == "oracle" else f"{arm} warm"
+        values = [
+            value
+            for cell in cells
+            if (value := _over(cell, name, WARM)) is not None
+            and (arm != "both" or "two sources" in cell.name)
+        ]
+        if values:
+            title = parse_arm(arm).title
+            lines.append([title, str(len(values)), _summary(values), f"{max(values):.3f}"])
+    return _table(["arm over adaptive-spec", "cells", "mean, worst", "best"], lines)
+
+
+def _geometric(ratios: Iterable[float]) -> float:
+    return math.exp(mean(map(math.log, ratios)))
+
+
+def _summary(ratios: Ratios) -> str:
+    return f"{_geometric(ratios):.3f}, worst {min(ratios):.3f}" if ratios else ""
+
+
+def _number(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines: Iterator[Sequence[str]] = iter([heads, ["---"] * len(heads), *rows])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

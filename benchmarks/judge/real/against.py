@@ -1,0 +1,160 @@
+"""The scripted engine against the real one, on the same requests.
+
+    python -m benchmarks.judge.real.against [--models FOLDER] [--results FILE]
+
+A real vLLM answers a load with the small models. From every position of its texts the draft model
+drafts, and what follows in the text is right: an exact record, with the drafter's probabilities.
+The scripted engine plays it, with the same requests in the same order. Both are priced by the same
+device, over the whole load. Real runs are kept in out/judge_real; they take some 8 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.bench_pair.build import build
+
+from ..arms import GOODPUT, parse_arm
+from ..device import Device, Work, device
+from ..script import Lines
+from ..scripted_vllm import ENVIRONMENT, EngineKind, ScriptedVllm
+from ..traffic import Job, Piece, Traffic
+from ..traffic import serve as serve_scripted
+from .comparison import Comparison, publish, table
+from .processes import Group, work_off
+from .runs import Run, RunFile, RunKey
+from .setup import KMAX, ROOT, V1, V1_ASYNC, Setup
+from .texts import acceptance
+from .traffic import Load
+from .worker import LEARN_STEPS, Task
+
+METHODS = "draft_model", "draft_poor"
+LOADS = (
+    Load(name="1", pieces=((1, 16),)),
+    Load(name="16", pieces=((16, 96),)),
+    Load(name="64", pieces=((64, 192),)),
+)
+DEVICES = "h100-8b", "h100-moe"
+STATIC = "k1", "k2", "k3", "k6"
+WARM = "goodput-warm"
+
+
+def wanted(models: str, ahead: bool) -> list[Group]:
+    """The real runs."""
+    found = []
+    for method in METHODS:
+        tasks = []
+        for load in LOADS:
+            for arm in ("k0", *STATIC):
+                key = RunKey(method=method, arm=arm, load=load.name)
+                tasks.append(Task(key=key, device=device(DEVICES[0]), load=load))
+            for name in DEVICES:
+                key = RunKey(method=method, arm=GOODPUT, load=load.name, device=name)
+                tasks.append(Task(key=key, device=device(name), load=load, warm=WARM))
+        engine = V1_ASYNC if ahead else V1
+        setup = Setup(models=models, engine=engine, method=method, config={}, most_requests=64)
+        found.append(Group(setup, tasks))
+    return found
+
+
+def compare(runs: Sequence[Run], models: Path, *, ahead: bool) -> list[Comparison]:
+    """Play what the real runs show, and compare."""
+    os.environ.update(ENVIRONMENT)
+    engine = ScriptedVllm(EngineKind("draft_model", KMAX, ahead))
+    by_key = {run.key: run for run in runs}
+    found = []
+    for method in METHODS:
+        for load in LOADS:
+            plain = by_key[RunKey(method=method, arm="k0", load=load.name)]
+            lines = Lines(acceptance(plain.texts, models, method))
+            clients = load.pieces[0][0]
+            for name in DEVICES:
+                for arm in (*STATIC, GOODPUT):
+                    learned = arm == GOODPUT
+                    key = RunKey(
+                        method=method,
+                        arm=WARM if learned else arm,
+                        load=load.name,
+                        device=name if learned else "",
+                    )
+                    real = by_key[key]
+                    engine.use(parse_arm(arm), device(name))
+                    steps = _play(engine, lines, plain.texts, clients, LEARN_STEPS * learned)
+                    if learned:
+                        steps = _play(engine, lines, plain.texts, clients)
+                    found.append(
+                        Comparison(
+                            method=method,
+                            device=name,
+                            clients=load.name,
+                            arm=arm,
+                            real=round(_rate(real.steps, device(name), method), 2),
+                            scripted=round(_rate(steps, device(name), method), 2),
+                            real_steps=len(real.steps),
+                            scripted_steps=len(steps),
+                            ahead=ahead,
+                        )
+                    )
+    return found
+
+
+def _play(
+    engine: ScriptedVllm,
+    lines: Lines,
+    texts: Sequence[tuple[list[int], list[int]]],
+    clients: int,
+    least_steps: int = 0,
+) -> list[Work]:
+    """Answer the texts; over and over until so many steps have been made."""
+    offsets = lines.data.offsets.tolist()
+    made = [
+        Job(len(prompt), len(answer), lines, start)
+        for (prompt, answer), start in zip(texts, offsets, strict=False)
+    ]
+    steps: list[Work] = []
+    while True:
+        traffic = Traffic(pieces=(Piece(clients, len(made)),), records=())
+        serve_scripted(engine, traffic, made)
+        steps += engine.recorder.take()
+        if len(steps) >= least_steps:
+            return steps
+
+
+def _rate(steps: Sequence[Work], on: Device, method: str) -> float:
+    charge = on.charge(method)
+    return sum(work.emitted for work in steps) / sum(map(charge.seconds, steps))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run both, print the errors."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    out = ROOT / "out" / "judge_real"
+    parser.add_argument("--models", type=Path, default=out / "models")
+    parser.add_argument("--workers", type=int, default=1, help="real engines at a time")
+    parser.add_argument("--ahead", action="store_true", help="with asynchronous scheduling")
+    parser.add_argument("--results", type=Path, help="write the comparisons there")
+    given = parser.parse_args(arguments)
+    out.mkdir(parents=True, exist_ok=True)
+    build(given.models, ("target", "draft", "draft_poor"))
+    file = RunFile(out / f"runs{'-ahead' * given.ahead}.jsonl")
+    groups = [
+        Group(group.setup, [task for task in group.tasks if not file.keys.issuperset(task.keys)])
+        for group in wanted(str(given.models), given.ahead)
+    ]
+    for run in work_off([group for group in groups if group.tasks], out, given.workers):
+        file.add(run)
+    found = compare(list(file.read()), given.models, ahead=given.ahead)
+    print(table(found))
+    if given.results is not None:
+        publish(found, given.results)
+    worst = max(abs(each.error) for each in found)
+    print(f"\nlargest error {100 * worst:.2f} % of {len(found)}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

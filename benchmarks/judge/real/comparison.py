@@ -1,0 +1,57 @@
+"""Errors of the scripted engine against the real one, as `against` has measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..device import device
+from .setup import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results" / "judge_against_real.json"
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm at a load on a device: tokens per second over the whole load, and steps."""
+
+    method: str
+    device: str
+    clients: str
+    arm: str
+    real: float
+    scripted: float
+    real_steps: int
+    scripted_steps: int
+    ahead: bool = False
+
+    @property
+    def error(self) -> float:
+        """Relative error of the scripted engine."""
+        return self.scripted / self.real - 1.0
+
+
+def published(path: Path = RESULTS) -> list[Comparison]:
+    """Read the committed comparisons."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Comparison])
+
+
+def publish(found: Sequence[Comparison], path: Path) -> None:
+    """Write them, a line for each."""
+    path.write_bytes(b"[\n" + b",\n".join(map(msgspec.json.encode, found)) + b"\n]\n")
+
+
+def table(found: Sequence[Comparison]) -> str:
+    """A row for each cell: errors in per cent by arm."""
+    arms = list(dict.fromkeys(each.arm for each in found))
+    heads = ["drafter", "device", "clients", *arms]
+    lines = [heads, ["---"] * len(heads)]
+    cells = dict.fromkeys((each.method, each.device, each.clients, each.ahead) for each in found)
+    for cell in cells:
+        method, name, clients, ahead = cell
+        same = {e.arm: e.error for e in found if (e.method, e.device, e.clients, e.ahead) == cell}
+        shown = [f"{100 * same[arm]:+.2f} %" if arm in same else "" for arm in arms]
+        title = method.replace("_", " ") + ", async" * ahead
+        lines.append([title, device(name).title, clients, *shown])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,157 @@
+"""Runs an arm in a cell."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .arms import Arm, parse_arm
+from .cells import Cell
+from .clock import Noise
+from .device import Work, device
+from .rows import COLD, RESTARTED, WARM, Row, by_size, curve_of, summary
+from .scripted_vllm import EngineKind, ScriptedVllm
+from .traffic import Job, jobs, serve
+
+NOISE_SEED = 1000
+"""Added to the traffic's seed."""
+
+
+class Engines:
+    """The engines of this process, each started when it is first wanted."""
+
+    def __init__(self) -> None:
+        self._engines: dict[EngineKind, ScriptedVllm] = {}
+        self.last_key: object = None
+        self.last: _Answered = _Answered([], 0, [], [])
+
+    def of(self, cell: Cell) -> ScriptedVllm:
+        """The engine that a cell runs on."""
+        kind = cell.kind
+        if kind not in self._engines:
+            self._engines[kind] = ScriptedVllm(kind)
+        return self._engines[kind]
+
+    def close(self) -> None:
+        """Shut all of them down."""
+        for engine in self._engines.values():
+            engine.close()
+
+
+class _Answered(NamedTuple):
+    """A load answered by an arm.
+
+    Attributes:
+        steps: what each step ran.
+        sent: steps until the last request was sent.
+        per_token, first_token: see `traffic.Served`.
+        counters: the plugin's, before and after.
+    """
+
+    steps: list[Work]
+    sent: int
+    per_token: list[float]
+    first_token: list[float]
+    counters: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+
+
+def runs(
+    engines: Engines, cell: Cell, name: str, seed: int, *, ran: str = "", restart: bool = False
+) -> Iterator[Row]:
+    """Let an arm answer a cell's load: once, or cold and warm, and restarted if that is wanted.
+
+    The steps of an arm that learns nothing do not depend on the clock, unless requests arrive in
+    time. They are run once for all devices, and priced on each.
+
+    Args:
+        engines: of this process.
+        cell: what is asked.
+        name: of the arm.
+        seed: of the traffic, the noise and the policy.
+        ran: the arm that `name` stands for, such as a table; empty: `name`.
+        restart: an arm that learns answers a third time, from its saved state.
+    """
+    arm = replace(parse_arm(ran or name), seed=seed)
+    known = not arm.policy and cell.traffic.arrivals is None
+    same = (cell.traffic, cell.kind, cell.kv_tokens, arm.name, seed)
+    if known and same == engines.last_key:
+        yield _row(cell, name, seed, "", ran, engines.last)
+        return
+    engine = engines.of(cell)
+    made = jobs(cell.traffic, cell.method, cell.kmax, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        if restart:
+            arm = replace(arm, state=folder)
+        engine.use(arm, device(cell.device), cell.kv_tokens)
+        for part in _parts(arm.learns, restart):
+            if part == RESTARTED:
+                engine.restart()
+            answered = _answer(engine, cell, made, seed)
+            if known:
+                engines.last_key, engines.last = same, answered
+            yield _row(cell, name, seed, part, ran, answered, arm)
+
+
+def _parts(learns: bool, restart: bool) -> tuple[str, ...]:
+    if not learns:
+        return ("",)
+    return (COLD, WARM, RESTARTED) if restart else (COLD, WARM)
+
+
+def _answer(engine: ScriptedVllm, cell: Cell, made: list[Job], seed: int) -> _Answered:
+    recorder = engine.recorder
+    recorder.noise = Noise(cell.noise, NOISE_SEED + seed)
+    before = engine.status()
+    served = serve(engine, cell.traffic, made)
+    steps = recorder.take()
+    counters = before, engine.status()
+    return _Answered(steps, served.sent, served.per_token, served.first_token, counters)
+
+
+def _row(
+    cell: Cell,
+    name: str,
+    seed: int,
+    part: str,
+    ran: str,
+    answered: _Answered,
+    arm: Arm | None = None,
+) -> Row:
+    on = device(cell.device)
+    if arm is not None and arm.graphs is not None:
+        on = msgspec.structs.replace(on, graphs=arm.graphs)
+    charge, noise = on.charge(cell.method), Noise(cell.noise, NOISE_SEED + seed)
+    steps, sent = answered.steps, answered.sent
+    seconds = [charge.seconds(work) * noise.factor() for work in steps]
+    requests = max(sum(work.requests for work in steps), 1)
+    before, after = answered.counters
+    arrived = cell.traffic.arrivals is not None
+    return Row(
+        cell=cell.name,
+        arm=name,
+        seed=seed,
+        part=part,
+        runs=ran or name,
+        steps=len(steps),
+        tokens=sum(work.emitted for work in steps),
+        seconds=round(sum(seconds), 6),
+        loaded=(sum(work.emitted for work in steps[:sent]), round(sum(seconds[:sent]), 6)),
+        curve=curve_of(steps, seconds),
+        sizes=by_size(steps, seconds),
+        verified=round(sum(work.tokens - work.requests for work in steps) / requests, 4),
+        modes=_growth(before, after, "steps_by_mode") if part else {},
+        kinds=_growth(before, after, "steps_by_kind") if part else {},
+        faults=sum(_growth(before, after, "fail_opens").values()),
+        per_token=summary(answered.per_token) if arrived else None,
+        first_token=summary(answered.first_token) if arrived else None,
+    )
+
+
+def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
+    counted = before.get(name, {})
+    grown = {key: count - counted.get(key, 0) for key, count in after.get(name, {}).items()}
+    return {key: count for key, count in grown.items() if count}

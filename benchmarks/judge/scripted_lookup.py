@@ -1,0 +1,60 @@
+"""A second source of drafts that plays a record, in the place of the adapter's suffix trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adaptive_spec.adapters.vllm.lookup import LookedUp, Placement
+from adaptive_spec.step import IntArray
+
+if TYPE_CHECKING:
+    from .scripted_vllm import Script
+
+EMITTED, WRONG = 5, 9
+"""Every emitted token is the same; a copied draft is one of them, or it is wrong."""
+
+
+class ScriptedLookUp:
+    """What `adaptive_spec.adapters.vllm.lookup.LookUp` is to a scheduler without steps ahead."""
+
+    placement = Placement.SCHEDULER
+    allowed = True
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def find(
+        self, requests: Sequence[Any], most: IntArray, under_way: IntArray, kmax: int
+    ) -> LookedUp:
+        """Look up drafts; see `LookUp.find`. Nothing is under way."""
+        tokens: list[list[int]] = []
+        match: list[int] = []
+        for request, room in zip(requests, most.tolist(), strict=True):
+            text = self._script.texts.get(request.request_id)
+            if text is None or room <= 0 or text.lines.copied is None:
+                tokens.append([])
+                match.append(0)
+                continue
+            lines, place = text.lines, text.place
+            found = min(text.lines.copied[place], room, kmax)
+            right = min(lines.copied_right[place], found)
+            tokens.append([EMITTED] * right + [WRONG] * (found - right))
+            match.append(lines.copied_match[place] if found else 0)
+        known = [request.num_tokens for request in requests]
+        available: IntArray = np.array([len(each) for each in tokens], dtype=np.int64)
+        return LookedUp(requests, known, tokens, available, np.array(match, dtype=np.int64))
+
+    def take_up(self, requests: Sequence[Any]) -> None:
+        """The record has all text."""
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Nothing is kept."""
+
+    def forget_all(self) -> None:
+        """Nothing is kept."""
+
+    def not_copied(self) -> None:
+        """The scheduler itself hands the drafts over."""

@@ -1,0 +1,277 @@
+"""Requests to an engine: clients in a closed loop, a number that changes, or arrivals in time."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.data_folder import data_folder
+from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
+from adaptive_spec.step import IntArray
+
+from .clock import Recorder
+from .records import lines
+from .script import Lines
+
+PAUSE_SECONDS = 1.0
+"""Virtual time between two loads, so that the adapter sees an idle engine."""
+LUMP_SECONDS = 3.0
+"""Mooncake's conversation trace has 1,180 distinct times in 12,031 rows: they are floored to
+multiples of 3 seconds. Each lump is spread over its 3 seconds."""
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """So many clients, until so many requests more were sent.
+
+    Attributes:
+        clients: of the closed loop.
+        requests: sent in this piece.
+        records: what they play; empty: those of the traffic.
+    """
+
+    clients: Positive
+    requests: Positive
+    records: tuple[str, ...] = ()
+
+
+class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arrivals of a public trace, at another speed.
+
+    Attributes:
+        trace: ``azure-conv``, ``azure-code``, ``mooncake``.
+        rate: requests per second in the mean.
+        requests: the first ones.
+        lengths: prompts and answers have the trace's lengths, at most `longest` of an answer.
+    """
+
+    trace: str
+    rate: float
+    requests: Positive
+    lengths: bool = True
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What clients ask for.
+
+    Attributes:
+        pieces: of a closed loop; a client sends its next request when its last one is answered.
+        arrivals: in place of `pieces`.
+        records: what the drafter does; of several, requests play one after the other in turn.
+        lengths: of answers: ``records`` for each record's own, ``lognormal`` for a log-normal
+            distribution of mean `mean`, or ``even`` for half to one and a half times the mean.
+        mean: tokens of an answer.
+        longest: bound of an answer (tokens).
+        prompts: tokens of each prompt; 0: the record's own, or 64.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    arrivals: Arrivals | None = None
+    records: tuple[str, ...]
+    lengths: str = "records"
+    mean: int = 64
+    longest: int = 2048
+    prompts: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether the number of clients changes."""
+        return len({piece.clients for piece in self.pieces}) != 1
+
+    @property
+    def requests(self) -> int:
+        """Requests in all."""
+        if self.arrivals is not None:
+            return self.arrivals.requests
+        return sum(piece.requests for piece in self.pieces)
+
+
+class Job(NamedTuple):
+    """A request: the stretch of the records that it plays, and its tokens."""
+
+    prompt: int
+    tokens: int
+    lines: Lines
+    start: int
+    arrival: float = 0.0
+
+
+SPREAD = 1.0
+"""Standard deviation of the logarithm of log-normal lengths: the longest tenth is 3.6 times the
+median."""
+
+
+def jobs(traffic: Traffic, method: str, kmax: int, seed: int) -> list[Job]:
+    """Return all requests; same arguments, same requests, whatever answers them.
+
+    Raises DataError where records or a trace are not there.
+    """
+    digest = zlib.crc32(msgspec.json.encode(traffic))
+    random = np.random.default_rng([seed, digest])
+    made: list[Job] = []
+    pieces: Sequence[tuple[int, tuple[str, ...]]] = [
+        (piece.requests, piece.records or traffic.records) for piece in traffic.pieces
+    ] or [(traffic.requests, traffic.records)]
+    arrived = None if traffic.arrivals is None else _arrivals(traffic.arrivals, random)
+    for requests, names in pieces:
+        known = [lines(name, method, kmax) for name in names]
+        for number in range(requests):
+            at = None if arrived is None else arrived[len(made)]
+            made.append(_job(traffic, known[number % len(known)], random, at))
+    return made
+
+
+def _job(traffic: Traffic, played: Lines, random: np.random.Generator, at: _Arrival | None) -> Job:
+    data = played.data
+    record = int(random.integers(0, data.records))
+    start, own = int(data.offsets[record]), int(data.lengths[record])
+    tokens = own + 1
+    if traffic.lengths == "lognormal":
+        drawn = random.lognormal(np.log(traffic.mean) - SPREAD**2 / 2, SPREAD)
+        tokens = max(round(float(drawn)), 4)
+    elif traffic.lengths == "even":
+        tokens = int(random.integers(traffic.mean // 2, traffic.mean * 3 // 2 + 1))
+    elif traffic.lengths != "records":
+        raise DataError(f"lengths {traffic.lengths!r}: there are records, lognormal, even")
+    prompt = traffic.prompts or int(data.prompt_tokens[record]) or 64
+    if at is None:
+        return Job(prompt, min(tokens, traffic.longest), played, start)
+    if at.prompt:
+        prompt, tokens = at.prompt, max(at.tokens, 2)
+    return Job(prompt, min(tokens, traffic.longest), played, start, at.seconds)
+
+
+class _Arrival(NamedTuple):
+    seconds: float
+    prompt: int
+    tokens: int
+
+
+_TRACES = {
+    "azure-conv": "azure_llm_2023_conv.csv.gz",
+    "azure-code": "azure_llm_2023_code.csv.gz",
+    "mooncake": "mooncake_conversation_trace.jsonl.gz",
+}
+LONGEST_PROMPT = 32_768
+
+
+def _arrivals(given: Arrivals, random: np.random.Generator) -> list[_Arrival]:
+    if given.trace not in _TRACES:
+        raise DataError(f"no trace {given.trace!r}; there are: {', '.join(_TRACES)}")
+    file = data_folder() / "load" / _TRACES[given.trace]
+    read = read_mooncake if given.trace == "mooncake" else read_azure
+    rows = []
+    for row in read(file):
+        rows.append(row)
+        if len(rows) == given.requests:
+            break
+    if len(rows) < given.requests:
+        raise DataError(f"{file}: {len(rows)} requests, not {given.requests}")
+    times = np.array([row.arrival for row in rows])
+    if given.trace == "mooncake":
+        times = np.sort(times + random.uniform(0.0, LUMP_SECONDS, len(times)))
+    times -= times[0]
+    times *= given.requests / given.rate / times[-1]
+    prompts: IntArray = np.array([row.prompt_tokens for row in rows])
+    answers: IntArray = np.array([row.output_tokens for row in rows])
+    return [
+        _Arrival(
+            float(time),
+            max(min(int(prompt), LONGEST_PROMPT), 1) if given.lengths else 0,
+            int(tokens) if given.lengths else 0,
+        )
+        for time, prompt, tokens in zip(times, prompts, answers, strict=True)
+    ]
+
+
+class Engine(Protocol):
+    """An engine in this process, as the traffic sees it."""
+
+    recorder: Recorder
+
+    def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
+        """Send a request."""
+        ...
+
+    def step(self) -> Sequence[Any]:
+        """Let the engine do one step; return name, tokens and whether it was the last, of each."""
+        ...
+
+    def drain(self) -> None:
+        """Take up what is still under way after the last answer has ended."""
+        ...
+
+
+class Served(NamedTuple):
+    """What came of a load.
+
+    Attributes:
+        sent: steps until the last request was sent.
+        first_token: [R] seconds until each request's first token.
+        per_token: [R] seconds per token after the first.
+    """
+
+    sent: int
+    first_token: list[float]
+    per_token: list[float]
+
+
+def serve(engine: Engine, traffic: Traffic, made: Sequence[Job]) -> Served:
+    """Have a load answered by an idle engine."""
+    recorder = engine.recorder
+    clock = recorder.clock
+    clock.advance(PAUSE_SECONDS)
+    began, live, sent, total = clock(), set[str](), 0, len(made)
+    last_sent = 0
+    came: dict[str, float] = {}
+    first: dict[str, float] = {}
+    first_token, per_token = [0.0] * total, [0.0] * total
+    limits = _limits(traffic)
+
+    def send() -> None:
+        nonlocal sent, last_sent
+        job, name = made[sent], f"q{sent}"
+        came[name] = began + job.arrival if traffic.arrivals else clock()
+        engine.submit(name, job.prompt, job.tokens, job.lines, job.start)
+        live.add(name)
+        sent += 1
+        if sent == total:
+            last_sent = len(recorder.completed)
+
+    while live or sent < total:
+        if traffic.arrivals is not None:
+            if not live and sent < total:
+                # Rounded down, the time could stay short of the arrival: a step of no length more.
+                clock.advance(max(began + made[sent].arrival - clock(), 0.0) + 1e-9)
+            while sent < total and began + made[sent].arrival <= clock():
+                send()
+        else:
+            while sent < total and len(live) < limits[sent]:
+                send()
+        for name, tokens, finished in engine.step():
+            number = int(name[1:])
+            if tokens and name not in first:
+                first[name] = clock()
+                first_token[number] = clock() - came[name]
+            if finished:
+                live.discard(name)
+                rest = max(made[number].tokens - 1, 1)
+                per_token[number] = (clock() - first[name]) / rest
+    engine.drain()
+    return Served(last_sent, first_token, per_token)
+
+
+def _limits(traffic: Traffic) -> list[int]:
+    """Number of clients by number of requests sent."""
+    return list(_each(traffic.pieces))
+
+
+def _each(pieces: Sequence[Piece]) -> Iterator[int]:
+    for piece in pieces:
+        for _ in range(piece.requests):
+            yield piece.clients

@@ -1,0 +1,83 @@
+"""The program of an engine's process: tasks as JSON lines, rows as JSON lines back.
+
+python -m benchmarks.judge.worker
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adaptive_spec.errors import AdaptiveSpecError
+
+from .cells import Cell
+from .rows import Row
+
+if TYPE_CHECKING:
+    from .run import Engines
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell to be answered by an arm.
+
+    Attributes:
+        cell: what is asked.
+        arm: name in results.
+        ran: the arm that it stands for.
+        seed: of traffic, noise and policy.
+        restart: answer once more from saved state.
+        key: of the rows.
+    """
+
+    cell: Cell
+    arm: str
+    ran: str
+    seed: int
+    restart: bool = False
+    key: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a task: rows, or why there are none."""
+
+    rows: list[Row] = []
+    error: str = ""
+    cpu: float = 0.0
+
+
+def answer(engines: Engines, task: Task) -> Answer:
+    """Do a task."""
+    import time
+
+    from .run import runs
+
+    began = time.process_time()
+    try:
+        rows = list(
+            runs(engines, task.cell, task.arm, task.seed, ran=task.ran, restart=task.restart)
+        )
+    except AdaptiveSpecError as error:
+        return Answer(error=str(error))
+    rows = [msgspec.structs.replace(row, key=task.key) for row in rows]
+    return Answer(rows=rows, cpu=round(time.process_time() - began, 2))
+
+
+def main() -> None:
+    """Do one task after the other."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what the engine prints goes to the log
+    from .run import Engines
+
+    engines = Engines()
+    answers.write(b"{}\n")
+    for line in sys.stdin.buffer:
+        task = msgspec.json.decode(line, type=Task)
+        answers.write(msgspec.json.encode(answer(engines, task)) + b"\n")
+    os._exit(0)  # nothing of a scripted engine wants an orderly end
+
+
+if __name__ == "__main__":
+    main()
