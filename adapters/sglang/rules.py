@@ -125,7 +125,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "LoRA",
         "SGLang refuses",
-        f"with STANDALONE and with registered algorithms, so with {NGRAM_NAME}",
+        f"with STANDALONE and with registered algorithms, so with {NGRAM_NAME}; EAGLE takes it "
+        "since 0.5.23, but not with --speculative-adaptive",
     ),
     Rule(
         "no speculation configured",
@@ -140,7 +141,7 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "DSPARK",
         INERT,
-        "it plans its own verify lengths",
+        "its planner sets verify lengths on the device, and its worker asks nobody for K",
         _CAPABILITY,
         when(
             lambda setup: setup.algorithm("is_dspark"),

@@ -5,6 +5,8 @@ Facts about upstream in our own words. `source_check` looks for each of them in 
 
 * ``one-engine``: K per iteration, 1.3 and main, by wrapping functions;
 * ``host drafter``: a `Drafter` given to the LLM API, 1.2.x, without wrapping anything.
+
+`RESERVE` is no route: where it is missing, K stays within upstream's own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from adaptive_spec.engines.source_check import EngineSource
 from adaptive_spec.engines.source_facts import AnyOf, Fact, function, names, order
 
 ONE_ENGINE, HOST_DRAFTER = "one-engine", "host drafter"
+RESERVE = "one-engine drafts count in the token budget"
 
 EXECUTOR = "_torch/pyexecutor/py_executor.py"
 DRAFTER = "_torch/speculative/drafter.py"
@@ -237,8 +240,16 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "drafts are asked for once KV is reserved; results before update_resources",
         ),
     ),
+    RESERVE: (
+        names(
+            EXECUTOR,
+            "PyExecutor._prepare_and_schedule_batch",
+            "draft_tokens is_spec_decode max_total_draft_tokens",
+            "since #16101 each request has room for Kmax drafts when a batch is composed",
+        ),
+    ),
 }
-"""Route -> facts."""
+"""Route or feature -> facts."""
 
 SOURCE = EngineSource(
     title="TensorRT-LLM",

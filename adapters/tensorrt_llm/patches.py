@@ -11,13 +11,13 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, SOURCE
+from adaptive_spec.adapters.tensorrt_llm.contract import ONE_ENGINE, RESERVE, SOURCE
 from adaptive_spec.adapters.tensorrt_llm.ladder import is_dynamic, lacks_room, ladder_of
 from adaptive_spec.adapters.tensorrt_llm.start import attach
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
@@ -60,9 +60,13 @@ def _patch(module: ModuleType, switch: Switch) -> None:
 
 
 @functools.cache
-def _require_supported() -> None:
-    """Check the facts of the installed source, once. Raises UnsupportedEngineError."""
-    SOURCE.require([ONE_ENGINE], Path(next(iter(sys.modules[_PACKAGE].__path__))))
+def _require_supported() -> Mapping[str, str]:
+    """Check the facts of the installed source, once.
+
+    Returns the features that it lacks, and what is missing. Raises UnsupportedEngineError.
+    """
+    package = Path(next(iter(sys.modules[_PACKAGE].__path__)))
+    return SOURCE.require([ONE_ENGINE], package).missing
 
 
 def _wrap_executor(module: Any, switch: Switch) -> None:
@@ -138,7 +142,11 @@ def _wrap_resolver(module: Any) -> None:
         if k is None:
             return int(own(draft_len_schedule, batch_size, max_draft_len, *args, **kwargs))
         least = args[0] if args else kwargs.get("min_draft_len", 0)
-        return max(int(least), min(int(k), int(max_draft_len)))
+        most = int(max_draft_len)
+        if RESERVE in _require_supported():
+            # More drafts than upstream's own could take a batch beyond its token budget.
+            most = int(own(draft_len_schedule, batch_size, max_draft_len, *args, **kwargs))
+        return max(int(least), min(int(k), most))
 
     _wrap(module, RESOLVER, resolve)
 
@@ -161,6 +169,8 @@ def _wrap_graphs_to_capture(cls: type[Any], switch: Switch, logger: Any) -> None
             return found
         if not is_dynamic(spec_config):
             return found
+        if getattr(setting(self, "llm_args"), "cache_transceiver_config", None) is not None:
+            return found  # prefill and decode apart: nothing but upstream's own K will run
         ladder = ladder_of(spec_config, switch.ladder)
         resources = getattr(_here, "resources", None)
         most = int(setting(self, "max_batch_size") or max(cuda_graph_batch_sizes))

@@ -11,6 +11,7 @@ import numpy as np
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
+from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
@@ -69,6 +70,14 @@ def drafter_limit(vllm_config: Any) -> int | None:
     return int(vllm_config.model_config.max_model_len if limit is None else limit)
 
 
+def text_matches(vllm_config: Any) -> TextMatches | None:
+    """Return what looks matches up where model runner V2 makes n-gram drafts; None elsewhere."""
+    speculation = vllm_config.speculative_config
+    if not vllm_config.use_v2_model_runner or speculation.method not in ("ngram", "ngram_gpu"):
+        return None
+    return TextMatches(int(speculation.prompt_lookup_min))
+
+
 class ContextBuilder:
     """Reads one scheduler. Use from its thread."""
 
@@ -93,6 +102,8 @@ class ContextBuilder:
         self._rows: _Rows | None = None
         self.drafter_limit: int | None = None
         """Longest context with which the drafter runs; None: any."""
+        self.matches: TextMatches | None = None
+        """Where drafts are looked up on the device: looks up whether there are any."""
         self.near_limit = False
         """Whether a running request of the last batch may exceed `drafter_limit` in its step."""
         self.running = 0
@@ -180,6 +191,13 @@ class ContextBuilder:
                 requests, room, computed + 1 - np.array(tokens, dtype=np.int64), kmax
             )
         shown = None if signals is None else signals.take(rows.ids)
+        if self.matches is not None:
+            matched = self.matches.find(requests)
+            shown = np.repeat(matched[:, None], kmax, axis=1), np.full((len(matched), kmax), np.nan)
+            # The text is whole, so that drafts without a match are known to be fillers. One K for
+            # the batch must not fall with the request that matches least.
+            if not (ahead or any(on_way)) and self._capability.level is not Level.UNIFORM:
+                available = np.where(matched < FEW, 0, available)
         limit = None
         if under_way is None:
             most = available if found is None else np.maximum(available, found.available)

@@ -78,19 +78,30 @@ def judge(command: str) -> RecipeReport:
             refused = isinstance(placement, str)
             said = f"no: {placement}" if refused else own.second_source.kind
             rows.append(("second source", said))
+        if table_dropped(config, command):
+            rows.append(("table of K", "vLLM drops it with data parallelism, and runs Kmax"))
         rows += [("K = 0 keeps", kept) for kept in kept_at_zero(config)]
         rows += [("note", note) for note in found.notes]
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
+
+
+def table_dropped(vllm_config: Any, command: str) -> bool:
+    """Return whether vLLM has taken the command's `num_speculative_tokens_per_batch_size` away."""
+    name = "num_speculative_tokens_per_batch_size"
+    kept = getattr(vllm_config.speculative_config, name, None)
+    return name in command and kept is None
 
 
 def kept_at_zero(vllm_config: Any) -> list[str]:
     """Return the costs of a configured drafter that stay at K = 0: vLLM cannot take them back."""
     speculation, model = vllm_config.speculative_config, vllm_config.model_config
     drops = getattr(speculation, "use_eagle_block_drop", speculation.use_eagle)
+    # From 0.33 on a block's hash covers the token after it, which is why it was dropped.
+    looks_ahead = getattr(vllm_config, "num_hash_lookahead_tokens", 0) > 0
     found = []
     if speculation.method not in WITHOUT_MODEL:
         found.append("the memory of the drafter")
-    if vllm_config.cache_config.enable_prefix_caching and drops():
+    if vllm_config.cache_config.enable_prefix_caching and drops() and not looks_ahead:
         found.append("the last cached block of each prompt is computed anew")
     if model.is_hybrid or model.has_inner_state:
         found.append("1 + Kmax recurrent states in place of one, for each request")

@@ -22,8 +22,11 @@ DEPTH_FOLLOWS = {
 """Methods that draft as many tokens as the scheduler asks for, by model runner."""
 
 # The runner masks drafts beyond the scheduler's number for every method.
-RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"})
-"""Executed methods of model runner V2 whose speculators have a model of their own."""
+RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mtp"}) | {
+    "ngram",
+    "ngram_gpu",
+}
+"""Executed methods of model runner V2."""
 
 _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 """Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""
@@ -65,8 +68,10 @@ in_pipeline: Callable[[Setup], str] = when(
     "pipeline parallelism",
 )
 on_expert_ranks: Callable[[Setup], str] = when(
-    # Each rank of a dense model is an engine of its own, with 1 here.
-    lambda setup: setup.config.parallel_config.data_parallel_size > 1,
+    # Each rank of a dense model is an engine of its own, which finds 1 here once it has started.
+    lambda setup: (
+        setup.config.parallel_config.data_parallel_size > 1 and setup.config.model_config.is_moe
+    ),
     "data parallelism of a mixture of experts",
 )
 wrong_output: Callable[[Setup], str] = when(
@@ -123,9 +128,13 @@ def _not_executed(setup: Setup) -> str:
     return ""
 
 
+_LOSSLESS = ("standard", "block")
+"""Methods of rejection sampling that keep the target's distribution, whatever K is."""
+
+
 def _rejection(setup: Setup) -> str:
     method = setup.config.speculative_config.rejection_sample_method
-    return "" if method == "standard" else f"rejection_sample_method={method}"
+    return "" if method in _LOSSLESS else f"rejection_sample_method={method}"
 
 
 def _other_controllers(setup: Setup) -> str:
@@ -231,8 +240,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "a drafter that makes a fixed number of drafts",
         TRIMMING,
-        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark; all with one pass for all "
-        "drafts (parallel_drafting)",
+        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark, ngram; all with one pass "
+        "for all drafts (parallel_drafting)",
         "test_start_up",
         _fixed_number,
     ),
@@ -293,7 +302,7 @@ RULES: tuple[Rule[Setup], ...] = (
         _captured_for_kmax,
     ),
     Rule(
-        "ngram_gpu, suffix and other methods on V2 that were not executed",
+        "suffix and other methods on V2 that were not executed",
         SHADOW,
         "VLLM_USE_V2_MODEL_RUNNER=0 selects V1",
         "test_start_up",
@@ -378,7 +387,13 @@ RULES: tuple[Rule[Setup], ...] = (
         ),
     ),
     Rule(
-        "rejection_sample_method other than standard",
+        "rejection_sample_method block",
+        SUPPORTED,
+        "how often the first drafts are accepted does not depend on K there",
+        "test_v2_block_verification; losslessness/test_block_verification, by enumeration",
+    ),
+    Rule(
+        "other values of rejection_sample_method",
         SHADOW,
         "lossy or synthetic acceptance is nothing to learn from",
         "test_start_up",
@@ -399,7 +414,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "num_speculative_tokens_per_batch_size",
         SUPPORTED,
-        "your table is what fail-open, shadow and mode off run",
+        "your table is what fail-open, shadow and mode off run; vLLM drops it with data "
+        "parallelism",
         "test_context_and_outcome",
     ),
     Rule("--scheduler-cls", "refused", "one line at start-up", "test_start_up"),

@@ -22,7 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.adapters.vllm.context import Batch, ContextBuilder, drafter_limit
+from adaptive_spec.adapters.vllm.context import (
+    Batch,
+    ContextBuilder,
+    drafter_limit,
+    text_matches,
+)
 from adaptive_spec.adapters.vllm.copied_drafts import MESSAGE, ONE_HOT, Copied
 from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, Wanted
@@ -65,6 +70,9 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         self._lookup = lookup
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._builder.drafter_limit = drafter_limit(scheduler.vllm_config)
+        self._builder.matches = text_matches(scheduler.vllm_config)
+        ahead = scheduler.vllm_config.scheduler_config.async_scheduling
+        self._awaits_text = self._builder.matches is not None and not ahead
         self._drafter = DrafterState(table, counters)
         self._by_scheduler = lookup is None or lookup.placement is Placement.SCHEDULER
         # The worker must then know which drafts were copied, and confirms it with each round.
@@ -248,6 +256,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             return
         if self._lookup is not None and self._by_scheduler:
             return  # a look-up for the tokens under way would find less than one for the newest
+        if self._awaits_text:
+            return  # then all text is there, and with it whether anything matches
         depth = output.num_spec_tokens_to_schedule
         depth = self._kmax if depth is None else int(depth)
         if self._not_drafted is EVERYBODY:
@@ -306,6 +316,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         """Forget the texts that were looked up for requests that have ended."""
         if self._lookup is not None:
             self._lookup.forget(names)
+        if self._builder.matches is not None:
+            self._builder.matches.forget(names)
 
     def idle(self) -> bool:
         """Return whether vLLM has no request at all."""

@@ -4,7 +4,7 @@ Several engines share the GPU. Each has its own memory, and only one works at a 
 measured in turn, seconds apart, on the same card.
 
     main             command line: which stages, until when
-    stages/          smoke, step costs, overhead, sweep, confidence
+    stages/          smoke, sweep, own time, step costs, graphs
     arms             what an arm is: an engine and how it is set
     setups           engines by key, as vLLM's arguments
     fleet            engine processes: start, ask, stop
@@ -21,5 +21,5 @@ measured in turn, seconds apart, on the same card.
     simulated        the simulator against the sweep
     pack, unpack     vLLM for a GPU machine without a network
 
-`python -m benchmarks.gpu.main --help` says how to run it.
+`benchmarks/judge/first_call.sh` runs it in two calls of minutes.
 """

@@ -1,18 +1,13 @@
 """What is compared: an engine, and how it is set for a cell.
 
-    none           no speculation
-    staticK        vLLM with this K (0 included), by its own schedule of K by batch size
-    schedule       vLLM's schedule, tuned from the static K measured before
-    adaptive       vLLM's adaptive verification
-    ownK           vLLM configured with num_speculative_tokens = K
-    ours-cold      adaptive-spec that has learned nothing yet
-    ours           adaptive-spec as the cells before have left it
-    ours-off       adaptive-spec with speculation off
-    fixedK         adaptive-spec with this K
-    ladder         adaptive-spec with one K per batch, of the captured ladder
-    quiet          adaptive-spec without confidence
-
-`-sync` behind a name: with synchronous scheduling.
+none           no speculation
+staticK        vLLM with this K (0 included), by its own schedule of K by batch size
+schedule       vLLM's schedule, tuned from the static K measured before
+ours-cold      adaptive-spec that has learned nothing yet
+ours           adaptive-spec as the cells before have left it
+ours-off       adaptive-spec with speculation off
+fixedK         adaptive-spec with this K
+ladder         adaptive-spec with one K per batch, of the captured ladder
 """
 
 from __future__ import annotations
@@ -26,9 +21,7 @@ from .setups import NONE
 
 GOODPUT: dict[str, Any] = {"mode": "on", "policy": "goodput"}
 OFF: dict[str, Any] = {"mode": "on", "policy": "off"}
-NAME = re.compile(
-    r"(none|schedule|adaptive|ours|ours-cold|ours-off|ladder|quiet|(static|own|fixed)(\d+))(-sync)?"
-)
+NAME = re.compile(r"none|schedule|ours|ours-cold|ours-off|ladder|(static|fixed)(\d+)")
 
 Table = list[tuple[int, int, int]]
 """vLLM's schedule: first and last batch size, K."""
@@ -58,22 +51,18 @@ def arm(name: str, method: str) -> Arm:
     match = NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"{name!r} is no arm: see benchmarks/gpu/arms.py")
-    plain, family, k, sync = match.groups()
+    family, k = match.groups()
 
     def engine(kind: str) -> str:
-        return f"{method}-{kind}{sync or ''}"
+        return f"{method}-{kind}"
 
-    match family or plain:
+    match family or name:
         case "none":
             return Arm(NONE)
         case "static":
             return Arm(engine("vllm"), static=int(k))
         case "schedule":
             return Arm(engine("vllm"), scheduled=True)
-        case "own":
-            return Arm(engine(f"k{k}"))
-        case "adaptive":
-            return Arm(engine("adaptive"))
         case "fixed":
             switch = {"mode": "on", "policy": "static", "options": {"k": int(k)}}
             return Arm(engine("ours"), switch=switch)

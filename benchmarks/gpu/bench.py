@@ -15,7 +15,7 @@ from .arms import Arm, arm, tuned_schedule
 from .fleet import EngineError, Fleet
 from .load import Load
 from .results import Results
-from .setups import Machine
+from .setups import NONE, Machine
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class Extent:
         batches, contexts: of the timed decode steps.
         prompts: lengths of the timed prompts.
         steps: counted for each setting.
-        ramp_seconds: of each of the five parts of the ramp.
     """
 
     method: str
@@ -49,7 +48,6 @@ class Extent:
     contexts: tuple[int, ...]
     prompts: tuple[int, ...]
     steps: int
-    ramp_seconds: float
 
 
 class Bench:
@@ -83,6 +81,34 @@ class Bench:
         for key in keys:
             if key in self.fleet.failed and not self.fleet.has(key):
                 self.fail(f"engine/{key}", self.fleet.failed[key])
+
+    @property
+    def ours(self) -> str:
+        """The engine with adaptive-spec: with varlen graphs, or the ladder's if those failed."""
+        found = f"{self.extent.method}-ours"
+        return f"{self.extent.method}-ladder" if found in self.fleet.failed else found
+
+    @property
+    def steered_arm(self) -> str:
+        """The arm of `ours`."""
+        return self.ours.rpartition("-")[2]
+
+    def use_sweep(self) -> None:
+        """Have the sweep's engines up: no speculation, vLLM's table, adaptive-spec.
+
+        Raises EngineError without the last: the others alone are not worth the time.
+        """
+        vllm = f"{self.extent.method}-vllm"
+        self.use(NONE, vllm, self.ours)
+        if not self.fleet.has(self.ours):
+            self.use(NONE, vllm, self.ours)  # the ladder's now
+        if not self.fleet.has(self.ours):
+            raise EngineError(f"no engine with adaptive-spec: {self.fleet.failed[self.ours]}")
+
+    def static_arm(self, k: int) -> str:
+        """The arm of a static K: vLLM's own, or ours at that K if vLLM's engine is not up."""
+        vllm_is_up = self.fleet.has(f"{self.extent.method}-vllm")
+        return f"static{k}" if vllm_is_up else f"fixed{k}"
 
     def measure(self, key: str, engine: str, do: str, *arguments: Any, **named: Any) -> Any:
         """Ask an engine and keep its answer, unless it is there, the time is up or it is not up.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from .engine import Engine
@@ -12,8 +12,6 @@ from .load import Load, Tally
 
 EVERY_STEP = "StepDriver.before_schedule"
 """One of our functions, which is called once in every step."""
-RAMP_PERIOD = 0.25
-"""Seconds between two rows of a ramp."""
 
 
 class ClosedLoop:
@@ -99,34 +97,3 @@ def own_time(engine: Engine, load: Load) -> dict[str, Any]:
             name: round(1e6 * seconds / steps, 2) for name, (_, seconds, _) in functions.items()
         },
     }
-
-
-def ramp(engine: Engine, clients: Sequence[tuple[int, float]], load: Load) -> dict[str, Any]:
-    """Serve a number of clients that changes.
-
-    Args:
-        engine: which.
-        clients: numbers of clients and the seconds they stay, in order.
-        load: the rest; its own number of clients is not used.
-
-    Returns:
-        `rows`: [seconds, clients, tokens per second, mean K] every `RAMP_PERIOD`.
-    """
-    loop = ClosedLoop(engine, load)
-    steps = engine.steps
-    steps.clear()
-    rows = []
-    start = time.monotonic()
-    for wanted, seconds in clients:
-        ends = time.monotonic() + seconds
-        while (began := time.monotonic()) < ends:
-            while len(engine.live) < wanted:
-                loop.send(load.output_tokens)
-            tally, first = Tally(), len(steps.at)
-            loop.run(tally, began + RAMP_PERIOD, clients=wanted)
-            now = time.monotonic()
-            k = sum(steps.draft_tokens[first:]) / max(sum(steps.running[first:]), 1)
-            rate = tally.tokens / (now - began)
-            rows.append([round(now - start, 3), wanted, round(rate, 1), round(k, 3)])
-    engine.abandon()
-    return {"rows": rows}

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from .closed_loop import own_time, ramp, serve
+from .closed_loop import own_time, serve
 from .engine import Engine, Setup
 from .greedy import answers, gaps
 from .load import Load
-from .shapes import Setting, cuda_calls, time_prompts, time_settings
+from .shapes import Setting, time_prompts, time_settings
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "facts": Engine.facts,
@@ -27,14 +27,12 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "rpc": Engine.rpc,
     "serve": serve,
     "own_time": own_time,
-    "ramp": ramp,
     "answers": answers,
     "gaps": gaps,
     "settings": time_settings,
     "prompts": time_prompts,
-    "cuda_calls": cuda_calls,
 }
-TYPES = {"load": Load, "settings": list[Setting], "setting": Setting | None}
+TYPES = {"load": Load, "settings": list[Setting]}
 """Arguments that are more than JSON."""
 
 

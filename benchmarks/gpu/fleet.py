@@ -20,13 +20,13 @@ from .engine import Setup
 from .setups import Machine, setup_for
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 240.0
-ANSWER_SECONDS = 180.0
+START_SECONDS = 200.0
+ANSWER_SECONDS = 90.0
 STOP_SECONDS = 20.0
 BETWEEN_STARTS = 2.0
 """vLLM reads the free memory at start: not all engines in the same moment."""
 TAIL_LINES = 40
-STEERING = ("settings", "cuda_calls")
+STEERING = ("settings",)
 """Commands that switch the policy themselves."""
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -126,13 +126,13 @@ class Fleet:
     Attributes:
         machine: what engines are made for.
         failed: why an engine does not start, by key; it is not tried again.
-        started: engines that have started.
+        started: keys of engines that have started.
     """
 
     def __init__(self, machine: Machine, logs: Path) -> None:
         self.machine = machine
         self.failed: dict[str, str] = {}
-        self.started = 0
+        self.started: set[str] = set()
         self._logs = logs
         self._process_of: dict[str, EngineProcess] = {}
         self._shared: EngineProcess | None = None
@@ -169,7 +169,7 @@ class Fleet:
         for key in under_way:
             try:
                 found[key] = self._process_of[key].receive(START_SECONDS)
-                self.started += 1
+                self.started.add(key)
             except EngineError as error:
                 self.failed[key] = str(error)
                 self.stop(key)

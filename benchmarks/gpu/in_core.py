@@ -6,7 +6,6 @@ methods in the thread that schedules. With one GPU the worker and the scheduler 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,9 +17,6 @@ OURS = (
     f"{ADAPTER}.draft_signal.v2_tap:V2Tap._keep",
 )
 """Functions of adaptive-spec that run on the host in a step and don't call one another."""
-
-CUDA_CALL = "cuda"
-"""Prefix of CUDA runtime calls in a PyTorch profile."""
 
 
 class BenchExtension:
@@ -47,17 +43,6 @@ class BenchExtension:
             for name, calls in watch.calls.items()
         }
 
-    def bench_cuda_calls(self, on: bool) -> dict[str, int]:
-        """Start counting CUDA runtime calls, or stop and return the count of each."""
-        from torch.profiler import ProfilerActivity, profile
-
-        if on:
-            self._bench_profile = profile(activities=[ProfilerActivity.CPU, *_device_activity()])
-            self._bench_profile.start()
-            return {}
-        self._bench_profile.stop()
-        return cuda_calls(self._bench_profile.key_averages())
-
     def bench_memory(self) -> dict[str, float]:
         """GPU memory in GiB: what PyTorch holds here, what is free and what there is in all."""
         import torch
@@ -79,27 +64,3 @@ def mix_into_cpu_worker() -> None:
 
     if BenchExtension not in CPUWorker.__bases__:
         CPUWorker.__bases__ = (*CPUWorker.__bases__, BenchExtension)
-
-
-def cuda_calls(averages: Iterable[Any]) -> dict[str, int]:
-    """Calls of the CUDA runtime in a profile's averages, by name."""
-    return {each.key: each.count for each in averages if each.key.startswith(CUDA_CALL)}
-
-
-def synchronisations(calls: dict[str, int]) -> int:
-    """Calls that make the host wait for the device.
-
-    `cudaEventQuery` and asynchronous copies don't; a plain `cudaMemcpy` does.
-    """
-    return sum(
-        count
-        for name, count in calls.items()
-        if "Synchronize" in name or (name.startswith("cudaMemcpy") and "Async" not in name)
-    )
-
-
-def _device_activity() -> list[Any]:
-    import torch
-    from torch.profiler import ProfilerActivity
-
-    return [ProfilerActivity.CUDA] if torch.cuda.is_available() else []

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .bars import bars, confidence_cost
+from .bars import bars
 from .results import Results
 from .summary import summarise
 
@@ -35,8 +35,8 @@ def render(summary: Mapping[str, Any]) -> str:
         parts.append(_bars(summary, method))
     for method in methods:
         parts += _sweeps(summary, method)
-    parts += [_step_costs(summary), _overhead(summary), _confidence(summary, methods)]
-    parts += [_adaptive(summary), _simulator(summary), _failed(summary)]
+    parts += [_own_time(summary), _graphs(summary), _step_costs(summary)]
+    parts += [_simulator(summary), _failed(summary)]
     return "\n".join(part for part in parts if part)
 
 
@@ -118,39 +118,19 @@ def _step_costs(summary: Mapping[str, Any]) -> str:
     return f"## Step costs\n\n{found}{said}"
 
 
-def _overhead(summary: Mapping[str, Any]) -> str:
-    rows = summary.get("overhead", ())
-    parts = []
-    if rows:
-        parts.append(_cells(rows))
+def _own_time(summary: Mapping[str, Any]) -> str:
     own = summary.get("own", {})
-    if own:
-        parts.append(
-            "Time of our own code per step, with the default policy deciding:\n\n"
-            + table(
-                ["engine", "clients", "microseconds", "CPU microseconds"],
-                [(*key.split("/"), row["own_us"], row["own_cpu_us"]) for key, row in own.items()],
-            )
-        )
-    return "## Overhead\n\n" + "\n".join(parts) if parts else ""
-
-
-def _confidence(summary: Mapping[str, Any], methods: Sequence[str]) -> str:
-    rows = [
-        (method, batch, f"{ratio:.3f}")
-        for method in methods
-        for batch, ratio in confidence_cost(summary, method).items()
-    ]
+    rows = [(*key.split("/"), row["own_us"], row["own_cpu_us"]) for key, row in own.items()]
     if not rows:
         return ""
-    cost = table(["method", "requests", "step time with confidence over without"], rows)
-    served = summary.get("confidence", ())
-    return "## Confidence\n\n" + cost + ("\n" + _cells(served) if served else "")
+    head = ["engine", "clients", "microseconds", "CPU microseconds"]
+    said = "Time of our own code per step, with the default policy deciding:\n\n"
+    return "## The plugin's own time\n\n" + said + table(head, rows)
 
 
-def _adaptive(summary: Mapping[str, Any]) -> str:
-    rows = summary.get("adaptive")
-    return "## vLLM's adaptive verification\n\n" + _cells(rows) if rows else ""
+def _graphs(summary: Mapping[str, Any]) -> str:
+    rows = summary.get("graph_cells")
+    return "## Varlen against uniform graphs\n\n" + _cells(rows) if rows else ""
 
 
 def _simulator(summary: Mapping[str, Any]) -> str:
@@ -198,9 +178,11 @@ def simulate(out: Path, traces: Path) -> None:
     from .simulated import errors
 
     summary, results = summarise(out), Results(out / "results.jsonl")
-    method, extent = summary["about"]["method"], summary["extent"]
-    results.add("profile", make_profile(out, traces, f"{method}-long"))
-    rows = [row for row in summary.get("sweep", ()) if row["method"] == method]
+    extent, sweep = summary["extent"], summary.get("sweep", ())
+    # A second call may have been about another method, without a sweep.
+    method = sweep[0]["method"] if sweep else summary["about"]["method"]
+    results.add("profile", make_profile(out, traces, f"{method}-ours"))
+    rows = [row for row in sweep if row["method"] == method]
     results.add("simulator", errors(out, traces, rows, {**extent, "method": method}))
 
 

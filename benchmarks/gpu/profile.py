@@ -26,7 +26,7 @@ SEGMENT = "steps-0-000000.jsonl"
 MODEL = "llama-3.1-8b shape (benchmarks/bench_pair)"
 
 
-def split(trace: Path, out: Path) -> dict[str, int]:
+def split(trace: Path, out: Path, kmax: int) -> dict[str, int]:
     """Write the two parts of a trace under `out`; returns the steps of each."""
     counts = {COSTS: 0, ACCEPTANCE: 0}
     files = {}
@@ -38,7 +38,7 @@ def split(trace: Path, out: Path) -> dict[str, int]:
         parts = []
         if len(set(step["k"])) <= 1:
             parts.append(COSTS)
-        if kinds and kinds <= set(KINDS):
+        if kinds and kinds <= set(KINDS) and set(step["k"]) == {kmax}:
             parts.append(ACCEPTANCE)
         for name in parts:
             files[name].write(json.dumps(step) + "\n")
@@ -57,8 +57,8 @@ def make_profile(out: Path, traces: Path, engine: str) -> dict[str, Any]:
     trace, parts = traces / engine, traces / PARTS
     if not trace.is_dir():
         return {"error": "no step traces: run the stage step_costs"}
-    counts = split(trace, parts)
     found = Results(out / "results.jsonl").found
+    counts = split(trace, parts, int(found["extent"]["kmax"]))
     gpu = str(found.get("about", {}).get("gpu", ""))
     drafter = engine.rpartition("-")[0]
     try:

@@ -1,15 +1,11 @@
 """Engines by key, as arguments of vLLM.
 
-A key is `none`, `none-long`, or METHOD-KIND with `-sync` behind it for synchronous scheduling.
-METHOD is `eagle` or `draft_model`. KIND is one of
+A key is `none`, or METHOD-KIND. METHOD is `eagle` or `draft_model`. KIND is one of
 
-    kN         vLLM with num_speculative_tokens = N and nothing else
     vllm       vLLM with Kmax, K by a table at run time, graphs for the rungs of our ladder
-    adaptive   vLLM with Kmax and its adaptive verification
-    ours       adaptive-spec as it comes: K per request in varlen graphs, drafts' confidence read
-    ladder     adaptive-spec without varlen graphs: one K per batch, out of the captured ladder
-    quiet      `ours` without confidence
-    long       the same as `quiet` for long contexts, with step traces
+    ours       adaptive-spec as it comes: K per request in varlen graphs, drafts' confidence read,
+               step traces recorded
+    ladder     the same without varlen graphs: one K per batch, out of the captured ladder
 
 On a CPU, engines that differ only in what concerns a GPU have equal setups and share an engine.
 """
@@ -27,9 +23,7 @@ from .steered import NAME as STEERED
 NONE = "none"
 METHODS = {"eagle": "eagle", "draft_model": "draft"}
 """Folder of the drafter's model by vLLM's name of the method."""
-KEY = re.compile(
-    r"(eagle|draft_model)-(k\d+|vllm|adaptive|ours|ladder|quiet|long)(-sync)?|none(-long)?"
-)
+KEY = re.compile(r"(eagle|draft_model)-(vllm|ours|ladder)|none")
 TABLE_SCHEDULERS = "benchmarks.gpu.table_scheduler"
 EXTENSION = "benchmarks.gpu.in_core.BenchExtension"
 CAPTURED_TOKENS = 512
@@ -44,8 +38,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         scratch: folder for step traces.
         gpu: CUDA with captured graphs; else a CPU, eagerly.
         max_num_seqs: most requests in a batch.
-        max_model_len, long_model_len: tokens; the second for engines whose key ends in `long`.
-        kv_gib, long_kv_gib: KV cache of an engine.
+        max_model_len: tokens.
+        kv_gib: KV cache of an engine.
         kmax: draft tokens configured.
         draft_sampling: vLLM's `draft_sample_method`.
         compilation: vLLM's `compilation_config`, for all engines.
@@ -54,11 +48,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     models: str
     scratch: str
     gpu: bool
-    max_num_seqs: int = 256
-    max_model_len: int = 1024
-    long_model_len: int = 4096
-    kv_gib: float = 4.5
-    long_kv_gib: float = 14.0
+    max_num_seqs: int = 128
+    max_model_len: int = 4096
+    kv_gib: float = 6.0
     kmax: int = 5
     draft_sampling: str = "greedy"
     compilation: dict[str, Any] = {}
@@ -69,19 +61,18 @@ def setup_for(key: str, machine: Machine) -> Setup:
     match = KEY.fullmatch(key)
     if match is None:
         raise ValueError(f"{key!r} is no engine: see benchmarks/gpu/setups.py")
-    method, kind, sync, _ = match.groups()
-    long = key.endswith("long")
-    arguments = _of_target(machine, long=long, sync=bool(sync))
+    method, kind = match.groups()
+    arguments = _of_target(machine)
     if method is not None:
-        arguments["speculative_config"] = _speculation(machine, method, kind)
+        arguments["speculative_config"] = _speculation(machine, method)
         if kind == "vllm":
-            _add_table(arguments, machine, asynchronous=machine.gpu and not sync)
-        elif kind in ("ours", "ladder", "quiet", "long"):
+            _add_table(arguments, machine)
+        else:
             arguments["additional_config"] = {"adaptive_spec": _adaptive(machine, kind, key)}
     return Setup(arguments=arguments, cpu=not machine.gpu)
 
 
-def _of_target(machine: Machine, *, long: bool, sync: bool) -> dict[str, Any]:
+def _of_target(machine: Machine) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": f"{machine.models}/target",
         "max_model_len": machine.max_model_len,
@@ -91,10 +82,6 @@ def _of_target(machine: Machine, *, long: bool, sync: bool) -> dict[str, Any]:
     }
     if not machine.gpu:
         return arguments | {"dtype": "float32", "enforce_eager": True}
-    if sync:
-        arguments["async_scheduling"] = False
-    if long:
-        arguments["max_model_len"] = machine.long_model_len
     return arguments | {
         "worker_extension_cls": EXTENSION,
         # Worker and scheduler in one process: vLLM's default, on which the extension relies.
@@ -102,7 +89,7 @@ def _of_target(machine: Machine, *, long: bool, sync: bool) -> dict[str, Any]:
         "dtype": "bfloat16",
         # What must be free at start; kv_cache_memory_bytes is what is taken.
         "gpu_memory_utilization": 0.25,
-        "kv_cache_memory_bytes": int((machine.long_kv_gib if long else machine.kv_gib) * 2**30),
+        "kv_cache_memory_bytes": int(machine.kv_gib * 2**30),
         "max_num_batched_tokens": 8192,
         "attention_backend": "FLASH_ATTN",
         "cudagraph_metrics": True,
@@ -110,21 +97,18 @@ def _of_target(machine: Machine, *, long: bool, sync: bool) -> dict[str, Any]:
     }
 
 
-def _speculation(machine: Machine, method: str, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _speculation(machine: Machine, method: str) -> dict[str, Any]:
+    return {
         "method": method,
         "model": f"{machine.models}/{METHODS[method]}",
-        "num_speculative_tokens": int(kind[1:]) if kind[1:].isdigit() else machine.kmax,
+        "num_speculative_tokens": machine.kmax,
         "draft_sample_method": machine.draft_sampling,
     }
-    if kind == "adaptive":
-        found["enable_adaptive_verification"] = True
-    return found
 
 
-def _add_table(arguments: dict[str, Any], machine: Machine, *, asynchronous: bool) -> None:
+def _add_table(arguments: dict[str, Any], machine: Machine) -> None:
     """Let K follow a table at run time, with full graphs for the rungs of our ladder."""
-    name = "AsyncTableScheduler" if asynchronous else "SyncTableScheduler"
+    name = "AsyncTableScheduler" if machine.gpu else "SyncTableScheduler"
     arguments["scheduler_cls"] = f"{TABLE_SCHEDULERS}.{name}"
     if not machine.gpu:
         return
@@ -142,14 +126,13 @@ def _add_table(arguments: dict[str, Any], machine: Machine, *, asynchronous: boo
 
 def _adaptive(machine: Machine, kind: str, key: str) -> dict[str, Any]:
     """Start with the steered policy: a server switches to it only if it started with it."""
-    found: dict[str, Any] = {"policy": STEERED, "options": {"k": machine.kmax}}
+    found: dict[str, Any] = {
+        "policy": STEERED,
+        "options": {"k": machine.kmax},
+        "trace": {"directory": f"{machine.scratch}/traces/{key}", "max_segments": 1000},
+    }
     if not machine.gpu:
         found["kernel"] = "numpy"
     elif kind == "ladder":
         found["varlen_graphs"] = False
-    if kind in ("quiet", "long"):
-        found["confidence"] = False
-    if kind == "long":
-        found["trace"] = {"directory": f"{machine.scratch}/traces/{key}", "max_segments": 1000}
-        found["memory_guard"] = False
     return found

@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks.bench_pair.prompts import load_prompts
 
 from .engine import Engine
-from .in_core import synchronisations
 from .steered import NAME as STEERED
 
 UNCOUNTED = 4
@@ -73,34 +72,6 @@ def time_settings(
         )
     engine.abandon()
     return rows
-
-
-def cuda_calls(
-    engine: Engine, batch: int, context: int, steps: int, setting: Setting | None
-) -> dict[str, Any]:
-    """Calls of the CUDA runtime per decode step, by name, and how many wait for the device.
-
-    Args:
-        engine: which.
-        batch: requests.
-        context: tokens of their prompts.
-        steps: profiled.
-        setting: of the steered policy; None for an engine without our plugin.
-    """
-    _begin(engine, batch, context)
-    if setting is not None:
-        engine.control({"policy": STEERED, "options": msgspec.structs.asdict(setting)})
-    _run(engine, UNCOUNTED)
-    engine.rpc("bench_cuda_calls", True)
-    _run(engine, steps)
-    calls: dict[str, int] = engine.rpc("bench_cuda_calls", False)
-    engine.abandon()
-    return {
-        "batch": batch,
-        "steps": steps,
-        "synchronisations_per_step": round(synchronisations(calls) / steps, 3),
-        "calls_per_step": {name: round(count / steps, 3) for name, count in calls.items()},
-    }
 
 
 def time_prompts(engine: Engine, tokens: int, repeats: int) -> dict[str, float]:

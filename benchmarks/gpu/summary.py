@@ -13,13 +13,8 @@ from .results import Results
 CELL = re.compile(
     r"(?P<stage>[a-z]+)/(?P<method>\w+)/t(?P<t>[\d.]+)/(?P<load>\d+)/(?P<arm>[\w-]+)/\d+"
 )
-KEPT_AS_THEY_ARE = (
-    *("about", "extent", "libraries", "server", "ragged_penalty", "profile", "simulator"),
-)
-GROUPS = (
-    *("engine", "capture", "identity", "graphs", "steps", "prompts", "own", "calls"),
-    *("confidence-steps", "ramp", "acceptance"),
-)
+KEPT_AS_THEY_ARE = ("about", "extent", "libraries", "ragged_penalty", "profile", "simulator")
+GROUPS = ("engine", "capture", "identity", "graphs", "steps", "prompts", "own", "acceptance")
 """Beginnings of keys whose results are kept as they are, by the rest of the key."""
 
 Found = Mapping[str, Any]
@@ -37,9 +32,9 @@ def summarise(out: Path) -> dict[str, Any]:
     for group in GROUPS:
         if rows := of_group(found, group):
             summary[group] = rows
-    for stage in ("sweep", "overhead", "confidence", "adaptive"):
+    for stage, name in {"sweep": "sweep", "graphs": "graph_cells"}.items():
         if served := cells(found, stage):
-            summary[stage] = served
+            summary[name] = served
     return summary
 
 

@@ -28,7 +28,6 @@ EXTENT = Extent(
     contexts=(32,),
     prompts=(32,),
     steps=4,
-    ramp_seconds=0.1,
 )
 
 

@@ -66,7 +66,7 @@ def test_only_code_of_other_gpus_is_zeroed() -> None:
 
 def test_the_checkout_leaves_room_for_the_packed_site() -> None:
     files = travelling()
-    assert ROOT / "benchmarks/gpu/run.sh" in files
+    assert ROOT / "benchmarks/judge/first_call.sh" in files
     assert ROOT / "benchmarks/bench_pair/weights/target/model.safetensors" in files
     assert mebibytes(files) < LIMIT_MIB - PACKED_MIB
 

@@ -6,6 +6,7 @@ import gc
 import random
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from harness import managers
 from harness.executor import BATCH, KMAX, one_engine_executor, run, spec_config_of
 from harness.record import Record, check_labels
 from harness.traffic import Traffic, wrong_outputs
-from older_trees import before_19204
+from older_trees import before_16101, before_19204
 
 from adaptive_spec import check_adapter
 
@@ -346,6 +347,30 @@ def test_shadow_mode_changes_nothing_and_captures_no_graph(
     assert ran(executor) == {KMAX}
     assert set(executor.engine.cuda_graph_runner.graphs) == {(size, KMAX) for size in (1, 2, 4, 8)}
     assert len(record.outcomes) > 100
+
+
+@pytest.mark.parametrize(("tree", "most"), [("newest", KMAX), ("before #16101", 2)])
+def test_without_room_in_the_token_budget_k_stays_within_upstreams_own(
+    import_stand_in: Any, switched_on: Any, tmp_path: Path, tree: str, most: int
+) -> None:
+    """TensorRT-LLM#16101: before it a batch with more drafts could exceed max_num_tokens."""
+    switched_on(policy=RANDOM)
+    trt = import_stand_in() if tree == "newest" else import_stand_in(before_16101(tmp_path))
+    executor = small_run(trt, spec_config=spec_config_of(trt, {2: KMAX, 64: 2}), rate=0.3)
+    assert max(k for count, k in executor.engine.history if count > 2) == most
+    assert min(ran(executor)) < 2, "K is chosen"
+
+
+def test_prefill_and_decode_apart_capture_no_more_graphs(
+    import_stand_in: Any, switched_on: Any
+) -> None:
+    switched_on(policy=RANDOM)
+    trt = import_stand_in()
+    executor = one_engine_executor(trt, Traffic(trt, 5, iterations=1, rate=0.15))
+    runner = executor.engine.runner
+    assert len(runner._get_graphs_to_capture([8, 4, 2, 1])) > 4
+    runner._config.llm_args = SimpleNamespace(cache_transceiver_config=object())
+    assert len(runner._get_graphs_to_capture([8, 4, 2, 1])) == 4
 
 
 def test_nothing_happens_during_warm_up(import_stand_in: Any, switched_on: Any) -> None:

@@ -96,6 +96,33 @@ def test_it_says_what_no_switch_at_run_time_takes_back(models: dict[str, Path]) 
     assert "last cached block" in kept("eagle3", model=str(models["eagle3"]))
 
 
+@pytest.mark.every_version
+def test_a_block_whose_hash_looks_ahead_is_kept(models: dict[str, Path]) -> None:
+    """vLLM 0.33; with a KV connector, and before, the last cached block is computed anew."""
+    from adaptive_spec.adapters.vllm import recipe
+
+    drafts = {"method": "eagle3", "model": str(models["eagle3"]), "num_speculative_tokens": 2}
+    config = recipe._configuration(
+        f"vllm serve {models['target']} --max-model-len 256 --enable-prefix-caching "
+        f"--speculative-config '{json.dumps(drafts)}'"
+    )
+    looks_ahead = getattr(config, "num_hash_lookahead_tokens", 0) > 0
+    assert ("last cached block" in " ".join(recipe.kept_at_zero(config))) is not looks_ahead
+
+
+def test_ranks_of_a_dense_model_are_engines_of_their_own(models: dict[str, Path]) -> None:
+    drafts = {"method": "draft_model", "model": str(models["draft"]), "num_speculative_tokens": 3}
+    table = drafts | {"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 8, 1]]}
+    command = f"vllm serve {models['target']} --max-model-len 256 --max-num-seqs 8"
+    _, rows = answers(
+        f"{command} --data-parallel-size 2 --speculative-config '{json.dumps(table)}'"
+    )
+    assert rows["steered"] == "K per request, and draft depth"
+    assert "vLLM drops it" in rows["table of K"]
+    _, rows = answers(f"{command} --speculative-config '{json.dumps(table)}'")
+    assert "table of K" not in rows
+
+
 def test_it_says_what_a_larger_kmax_would_cost(models: dict[str, Path]) -> None:
     drafts = {"method": "eagle3", "model": str(models["eagle3"]), "num_speculative_tokens": 2}
     command = (

@@ -262,6 +262,8 @@ class TestGate:
         config = self.configure(models, method="draft_model")
         config.speculative_config.rejection_sample_method = "synthetic"
         assert "synthetic" in " ".join(detect(config).shadow)
+        config.speculative_config.rejection_sample_method = "block"  # keeps the distribution
+        assert not detect(config).shadow
 
     @pytest.mark.parametrize("name", ["draft_confidence_threshold", "skip_draft_when_k0"])
     def test_beside_another_controller_of_vllms_it_only_watches(

@@ -28,8 +28,8 @@ CONFIGURATIONS = [
     pytest.param(("eagle", False), id="eagle-sync", marks=pytest.mark.long),
     pytest.param(("eagle", True), id="eagle-async"),
 ]
-"""(method, asynchronous). `test_v2_draft_signal.py` compares tokens in all four each time; ngram's
-kernel does not run in the interpreter."""
+"""(method, asynchronous). `test_v2_draft_signal.py` compares tokens in all four each time, and
+`test_v2_ngram.py` those of n-gram."""
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,8 @@ def watch_drafter(runner: Any) -> ModelTap | LookupTap | V2Tap | None:
     if hasattr(drafter, "_sample_draft_tokens"):
         return ModelTap(runner)
     if hasattr(drafter, "suffix_cache") or hasattr(drafter, "max_n"):
-        return LookupTap(runner)
+        # Of V2's n-gram drafts the scheduler finds out itself: see `text_matches`.
+        return LookupTap(runner) if hasattr(runner, "drafter") else None
     if shows_certainty(drafter):
         return V2Tap(runner)
     _LOG.info("adaptive_spec: %s shows no confidence", type(drafter).__name__)

@@ -1,8 +1,8 @@
 """Durations of decode steps by batch, K, depth and context, and a hardware profile of them.
 
-The engine records step traces meanwhile. The profile for the simulator is fitted to the steps whose
-K were equal; what a batch of mixed K costs on top is the ragged penalty. A last load at K = Kmax
-records what is accepted at every position, for the simulator as well.
+The engines are those of the sweep; adaptive-spec's records step traces. The profile for the
+simulator is fitted to the steps whose K were equal; what a batch of mixed K costs on top is the
+ragged penalty. A last load at K = Kmax records what is accepted at every position.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.setups import NONE
 from benchmarks.gpu.shapes import Setting
 from benchmarks.gpu.steered import NAME as STEERED
 
-NONE_LONG = "none-long"
 KV_BYTES_PER_TOKEN = 2 * 33 * 8 * 128 * 2
 """Of an 8B target with one layer of drafter: keys and values, layers, heads, dimensions, bf16."""
 FILLED = 0.85
@@ -30,7 +30,7 @@ LEAST_ACCEPTANCE_SECONDS = 3.0
 def run(bench: Bench) -> None:
     """Measure the stage."""
     extent = bench.extent
-    engine = f"{extent.method}-long"
+    engine = bench.ours
     settings = settings_for(bench.rungs, bench.machine.kmax)
     places = [
         (batch, context)
@@ -40,22 +40,22 @@ def run(bench: Bench) -> None:
         and _fits(bench, batch, context + _growth(bench, settings))
     ]
     keys = [f"steps/{engine}/{batch}/{context}" for batch, context in places]
-    keys += [f"steps/{NONE_LONG}/{batch}/{context}" for batch, context in places]
-    keys += [f"prompts/{NONE_LONG}/{tokens}" for tokens in extent.prompts]
+    keys += [f"steps/{NONE}/{batch}/{context}" for batch, context in places]
+    keys += [f"prompts/{NONE}/{tokens}" for tokens in extent.prompts]
     accepted = [f"acceptance/{engine}/t{each:g}" for each in extent.temperatures]
     if not bench.missing([*keys, *accepted]):
         return
-    bench.use(NONE_LONG, engine)
+    bench.use_sweep()
     for batch, context in places:
-        for name, some in ((NONE_LONG, []), (engine, settings)):
+        for name, some in ((NONE, []), (engine, settings)):
             key = f"steps/{name}/{batch}/{context}"
             bench.measure(
                 key, name, "settings", batch, context, steps=extent.steps, seed=batch, settings=some
             )
             print(key, _shown(bench.results.found.get(key)), flush=True)
     for tokens in extent.prompts:
-        key = f"prompts/{NONE_LONG}/{tokens}"
-        print(key, bench.measure(key, NONE_LONG, "prompts", tokens, PROMPT_REPEATS), flush=True)
+        key = f"prompts/{NONE}/{tokens}"
+        print(key, bench.measure(key, NONE, "prompts", tokens, PROMPT_REPEATS), flush=True)
     rows = [row for key in keys[: len(places)] for row in bench.results.found.get(key) or ()]
     if (penalty := ragged_penalty(rows)) is not None:
         bench.results.add("ragged_penalty", penalty)
@@ -108,8 +108,8 @@ def _fits(bench: Bench, batch: int, context: int) -> bool:
     machine = bench.machine
     if not machine.gpu:
         return context < machine.max_model_len
-    room = FILLED * machine.long_kv_gib * 2**30 / KV_BYTES_PER_TOKEN
-    return context < machine.long_model_len and batch * context <= room
+    room = FILLED * machine.kv_gib * 2**30 / KV_BYTES_PER_TOKEN
+    return context < machine.max_model_len and batch * context <= room
 
 
 def _shown(rows: list[dict[str, object]] | None) -> list[tuple[object, ...]]:

@@ -1,11 +1,14 @@
-"""Throughput at every load: no speculation, static K, vLLM's tuned schedule, adaptive-spec."""
+"""Throughput at every load: no speculation, static K, vLLM's tuned schedule, adaptive-spec.
+
+From the second repeat on the price of the plugin is measured beside them: with the same K as vLLM
+(`fixedK` and `staticK`), and switched off (`ours-off` and `none`).
+"""
 
 from __future__ import annotations
 
 import random
 
 from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.setups import NONE
 
 
 def run(bench: Bench) -> None:
@@ -21,27 +24,27 @@ def run(bench: Bench) -> None:
         for temperature in extent.temperatures
         for clients in extent.loads
     ]
-    keys = [
-        bench.cell_key("sweep", name, clients, temperature, repeat)
-        for repeat, temperature, clients in cells
-        for group in _groups(bench, repeat)
-        for name in group
-    ]
-    if not bench.missing(keys):
+    if bench.over:
         return
-    bench.use(NONE, f"{extent.method}-vllm", f"{extent.method}-ours")
+    bench.use_sweep()
     for repeat, temperature, clients in cells:
         groups = _groups(bench, repeat)
         random.Random(f"{repeat} {temperature} {clients}").shuffle(groups)
         for group in groups:
             for name in group:
                 bench.cell("sweep", name, bench.load(clients, temperature, repeat), repeat)
-    engine = f"{extent.method}-ours"
-    if bench.fleet.has(engine) and not bench.over:
-        bench.measure(f"status/{extent.method}", engine, "control", None)
+    if bench.fleet.has(bench.ours) and not bench.over:
+        bench.measure(f"status/{extent.method}", bench.ours, "control", None)
 
 
 def _groups(bench: Bench, repeat: int) -> list[list[str]]:
     """Arms; those of a group run one after the other."""
-    groups = [["none"], *([f"static{k}"] for k in bench.extent.ks), ["ours-cold", "ours"]]
-    return [*groups, ["schedule"]] if repeat else groups
+    steered = [bench.steered_arm]
+    if steered == ["ours"]:
+        steered = ["ours-cold", "ours"]
+    groups = [["none"], *([bench.static_arm(k)] for k in bench.extent.ks), steered]
+    if repeat:
+        groups += [["schedule"], ["ours-off"]]
+        fixed = f"fixed{bench.machine.kmax}"
+        groups += [[fixed]] if [fixed] not in groups else []
+    return groups

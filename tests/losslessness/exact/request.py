@@ -1,7 +1,8 @@
 """One request of the small world: exact laws of what it drafts and of what it emits.
 
 Verification is rejection sampling with the residual distribution, and a bonus token after the last
-accepted draft (Leviathan et al., arXiv 2211.17192, algorithm 1).
+accepted draft (Leviathan et al., arXiv 2211.17192, algorithm 1), or that of whole blocks, where a
+later draft may save an earlier one (Sun et al., arXiv 2403.10444, algorithm 2).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Rules(NamedTuple):
         grammar: a drafted token 2 is left out (its q isn't masked).
         capped: a request verifies no more drafts than it can use.
         copies: drafts that are looked up; none by default.
+        blocks: drafts are verified as a block.
     """
 
     depth: int = 2
@@ -55,6 +57,7 @@ class Rules(NamedTuple):
     grammar_drops: bool = False
     capped: bool = False
     copies: Copies = ""
+    blocks: bool = False
 
 
 DRAWN_AND_VERIFIED = Rules()
@@ -131,6 +134,8 @@ class Request:
         """Law of a round that verifies the first k drafts, of the drafter or looked up."""
         if copied:
             drafts = self.copied(prefix)
+        if self.rules.blocks:
+            return self._emitted_of_block(prefix, drafts[:k], copied=copied)
         law: dict[Emitted, float] = {}
         reached, current = 1.0, prefix
         for j in range(k):
@@ -147,6 +152,41 @@ class Request:
             current = (*current, token)
         for token, share in enumerate(self.model.target[current]):
             law[Emitted((*current, token), k)] = reached * share
+        return {each: chance for each, chance in law.items() if chance > 0.0}
+
+    def _emitted_of_block(
+        self, prefix: Prefix, drafts: Prefix, *, copied: bool
+    ) -> dict[Emitted, float]:
+        """Likewise of all these drafts, as a block.
+
+        r_j is the ratio that the first j drafts have kept, r_j = min(1, r_(j-1) p(x_j) / q(x_j)).
+        The first j are accepted for themselves with h_j; the longest that are, are kept.
+        """
+        k, ratio = len(drafts), 1.0
+        residuals, accepted = [], []
+        for j in range(k + 1):
+            current = prefix + drafts[:j]
+            target = self.model.target[current]
+            if j == k:
+                accepted.append(ratio)
+                residuals.append(target)
+                break
+            proposed = self._judged_by(current)
+            if copied and self.rules.copies == "one-hot":
+                proposed = np.eye(TOKENS)[drafts[j]]
+            residual = np.maximum(ratio * target - proposed, 0.0)
+            mass = float(residual.sum())
+            kept = mass + 1.0 - ratio
+            accepted.append(mass / kept if kept > 0.0 else 1.0)
+            residuals.append(residual / mass if mass > 0.0 else target)
+            ratio = min(1.0, ratio * float(target[drafts[j]] / proposed[drafts[j]]))
+        law: dict[Emitted, float] = {}
+        longer = 1.0  # chance that no longer block was accepted
+        for j in range(k, -1, -1):
+            share = longer * (accepted[j] if j else 1.0)
+            longer -= share
+            for token, chance in enumerate(residuals[j]):
+                law[Emitted((*prefix, *drafts[:j], token), j)] = share * float(chance)
         return {each: chance for each, chance in law.items() if chance > 0.0}
 
     def _continued(self, prefix: Prefix) -> FloatArray:

@@ -27,6 +27,7 @@ class Text:
         shown: what it is shown as confidence.
         drafting: how drafts are made.
         copies: drafts that are looked up.
+        blocks: drafts are verified as a block.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Text:
         shown: Shown = "maximum",
         drafting: Drafting = "sampled",
         copies: Copies = "",
+        *,
+        blocks: bool = False,
     ) -> None:
         self.server = server
         self._shown: Shown = shown
         depth = server.controller.capability.max_draft_tokens
-        self._rules = Rules(depth=depth, drafting=drafting, copies=copies)
+        self._rules = Rules(depth=depth, drafting=drafting, copies=copies, blocks=blocks)
         self._last = [EOS, EOS]
         self._random = np.random.default_rng(11)
         self._request = functools.cache(self._made)

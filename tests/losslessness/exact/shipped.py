@@ -82,9 +82,10 @@ def experienced(
     shown: Shown = "maximum",
     drafting: Drafting = "sampled",
     copies: Copies = "",
+    blocks: bool = False,
 ) -> Text:
     """Two requests under this policy, some rounds on."""
-    text = Text(Server(policy, capability, signal=signal), shown, drafting, copies)
+    text = Text(Server(policy, capability, signal=signal), shown, drafting, copies, blocks=blocks)
     text.run(rounds)
     if isinstance(policy, GoodputPolicy):
         # However little confidence tells of these drafts: it is to be used where it may be.

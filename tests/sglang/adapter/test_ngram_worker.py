@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import types
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.adapters.sglang import ngram_worker
+from adaptive_spec.adapters.sglang.ngram_algorithm import let_corpora_know_the_name, trie_problem
 from adaptive_spec.adapters.sglang.ngram_worker import ChangingWidth, first_nodes, found_drafts
 
 
@@ -132,3 +134,58 @@ def test_without_buffers_of_other_widths_ngram_runs_as_launched(
     assert worker.steered_params is None
     assert worker.forward_batch_generation(Decoding())[0] == 4
     assert "no NGRAM buffers: MemoryError" in caplog.text
+
+
+def ngram_arguments(**changes: int) -> Any:
+    sizes = {"max_trie_depth": 18, "capacity": 10_000, "min_bfs_breadth": 1, "max_bfs_breadth": 1}
+    named = {f"speculative_ngram_{name}": value for name, value in (sizes | changes).items()}
+    return types.SimpleNamespace(**named)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"capacity": 18}, "--speculative-ngram-capacity 18 holds no path"),
+        ({"max_trie_depth": 1}, "--speculative-ngram-max-trie-depth 1 is below 2"),
+        ({"min_bfs_breadth": 3}, "--speculative-ngram-min-bfs-breadth 3 must be"),
+        ({"capacity": 19}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_trie_that_sglang_cannot_hold_is_refused_in_one_line(
+    changes: dict[str, int], named: str
+) -> None:
+    found = trie_problem(ngram_arguments(**changes))
+    assert found.startswith(named)
+    assert bool(found) is bool(named)
+    assert "\n" not in found
+
+
+@pytest.mark.every_version
+@pytest.mark.parametrize("algorithm", ["ADAPTIVE_NGRAM", "EAGLE"])
+def test_external_corpora_are_reached_under_our_name(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    """sglang#35102, with SGLang's own methods; others still hear that NGRAM is off."""
+    module = pytest.importorskip("sglang.srt.managers.tokenizer_control_mixin")
+    settings = types.SimpleNamespace(speculative_algorithm=algorithm, other=5)
+    monkeypatch.setattr(module, "get_spec", lambda: settings)
+    let_corpora_know_the_name()
+    let_corpora_know_the_name()  # once is enough
+    assert module.get_spec().other == 5
+    asked = []
+
+    async def answered(request: Any) -> list[Any]:
+        asked.append(type(request).__name__)
+        return [types.SimpleNamespace(success=True, message="", corpus_token_counts={"a": 3})]
+
+    server = types.SimpleNamespace(
+        auto_create_handle_loop=lambda: None,
+        list_external_corpora_communicator=answered,
+        remove_external_corpus_communicator=answered,
+    )
+    mixin = module.TokenizerControlMixin
+    listed = asyncio.run(mixin.list_external_corpora(server))
+    removed = asyncio.run(mixin.remove_external_corpus(server, "a"))
+    assert listed.success is removed.success is (algorithm == "ADAPTIVE_NGRAM")
+    assert bool(asked) is listed.success

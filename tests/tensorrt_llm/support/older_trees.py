@@ -49,6 +49,16 @@ def is_dynamic(spec_config):
 '''
 
 
+RESERVE = """\
+        elif self.model_engine.is_spec_decode:
+            # So that the scheduler counts them; drafts at hand stay.
+            for request in self._decoding():
+                if not request.py_draft_tokens:
+                    request.py_draft_tokens = [0] * self.max_total_draft_tokens
+                request.draft_tokens = [0] * self.max_total_draft_tokens
+"""
+
+
 def before_19204(folder: Path) -> Path:
     """Copy the stand-in as main was before #19204: the executor looks K up itself."""
     package = folder / "tensorrt_llm"
@@ -62,6 +72,14 @@ def before_19204(folder: Path) -> Path:
     (package / "_torch/speculative/utils.py").write_text(OLDER_UTILS)
     runner = package / "_torch/pyexecutor/engine/runners/decoder/runner.py"
     edit(runner, "(schedule, size, largest, least)", "(schedule, size, largest)")
+    return folder
+
+
+def before_16101(folder: Path) -> Path:
+    """Copy the stand-in without the room that a batch has for drafts when it is composed."""
+    package = folder / "tensorrt_llm"
+    shutil.copytree(STAND_IN / "tensorrt_llm", package)
+    edit(package / EXECUTOR, RESERVE, "")
     return folder
 
 

@@ -9,6 +9,7 @@ import whether it interprets, so this comes first, in a process of its own.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 ENVIRONMENT = {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
 
@@ -38,3 +39,29 @@ def prepare() -> None:
     from triton.backends import backends
 
     backends["cpu"] = _Backend
+    _take_masks_of_numbers()
+
+
+def _take_masks_of_numbers() -> None:
+    """Let the interpreter take masks that the compiler would have made truth values of.
+
+    Triton 3.9's interpreter refuses the mask of vLLM's n-gram kernel, a conjunction of truth values
+    that it holds as int32.
+    """
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def truth(mask: TensorHandle) -> TensorHandle:
+        if mask.data.dtype == bool:
+            return mask
+        return TensorHandle(mask.data.astype(bool), mask.dtype)
+
+    def masked_load(self: InterpreterBuilder, ptrs: Any, mask: Any, *rest: Any) -> Any:
+        return load(self, ptrs, truth(mask), *rest)
+
+    def masked_store(self: InterpreterBuilder, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        return store(self, ptrs, value, truth(mask), *rest)
+
+    InterpreterBuilder.create_masked_load = masked_load
+    InterpreterBuilder.create_masked_store = masked_store

@@ -1,0 +1,88 @@
+#!/bin/sh
+# The first minutes on a GPU:  sh benchmarks/judge/first_call.sh [first | second]      (from the root)
+#
+# For a bare Hopper machine without a network, lent by the minute. Every result is written when it
+# is there, so a cut loses nothing, and the same command goes on where it stopped.
+#
+#   first    0 s  unpack vLLM and its dependencies (15 s)
+#           15 s  make the models of the bench pair in Llama 3.1 8B's shape on the GPU (20 s)
+#           35 s  libraries: import, one RMS norm, one FlashAttention 3 call (15 s)
+#           50 s  start three engines at once: no speculation, vLLM with its table of K, adaptive-spec
+#                 (EAGLE, graphs; torch.compile, else graphs alone, else eager) (100 s)
+#          150 s  greedy answers of 32 requests in every arm (15 s)
+#          165 s  16, 1, 64, 128 clients, every arm for 3 s, arms interleaved, twice (270 s)
+#          435 s  the plugin's own CPU time per step, then step times by tokens, context and depth,
+#                 for a profile, until the time is up (what is left follows in a second run of it)
+#   second   0 s  the draft model in Llama 3.2 1B's shape (10 s)
+#           10 s  start two engines: varlen and uniform graphs (60 s)
+#           70 s  step times of both (30 s)
+#          100 s  16, 1, 64, 128 clients: fixed K, one K per batch, K per request, for 3 s each (100 s)
+#
+# Set
+#   OUT       folder of the results (default out/gpu)
+#   SCRATCH   folder for logs and step traces, which are packed into OUT (default out/gpu-scratch)
+#   PACKED    what benchmarks/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
+#             Python in PYTHON must have vLLM and this project installed
+#   PYTHON    interpreter (default python3)
+#   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
+#   SECONDS_LEFT  after which no cell is begun (default 450 and 210)
+#   TINY      --tiny: toy models on a CPU, to try this script
+#   COMPILATION   vLLM's compilation_config (default: vLLM's own)
+set -u
+PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} PACKED=${PACKED:-.gpu/site.tar.xz} TINY=${TINY:-}
+SITE=${SITE:-/tmp/adaptive-spec-site} SCRATCH=${SCRATCH:-out/gpu-scratch}
+part=${1:-first}
+drafter=eagle; [ "$part" = first ] || drafter=draft
+mkdir -p "$OUT" "$SCRATCH"
+[ -f "$OUT/results.jsonl" ] || cp "$SCRATCH/results.jsonl" "$OUT" 2>/dev/null
+
+began=$(date +%s)
+left() { echo $((${SECONDS_LEFT:-$1} - $(date +%s) + began)); }
+say() { echo "$(date +%T) $*"; }
+
+say "unpack"
+if [ -f "$PACKED" ]; then
+  "$PYTHON" benchmarks/gpu/unpack.py "$PACKED" "$SITE" || exit 1
+  export PYTHONPATH="$PWD:$SITE${PYTHONPATH:+:$PYTHONPATH}"
+fi
+export VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-/tmp/vllm-cache}
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/inductor-cache}
+export NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-/tmp/numba-cache} HF_HUB_OFFLINE=1
+
+say "models"
+if [ -z "${MODELS:-}" ]; then
+  room=$(df --output=avail -BG /dev/shm 2>/dev/null | tail -1 | tr -dc 0-9)
+  if [ -z "$TINY" ] && [ "${room:-0}" -ge 24 ]; then MODELS=/dev/shm/bench-pair
+  else MODELS=/tmp/bench-pair${TINY:+-tiny}; fi
+fi
+size=8b; [ -z "$TINY" ] || size=tiny
+"$PYTHON" benchmarks/bench_pair/llama_shapes.py "$MODELS" --size "$size" --only target "$drafter" || exit 1
+
+bench() {
+  say "$*"
+  "$PYTHON" -m benchmarks.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY \
+    ${COMPILATION:+--compilation "$COMPILATION"} "$@"
+}
+keep() {
+  cp "$OUT/results.jsonl" "$SCRATCH" 2>/dev/null
+  for folder in logs traces; do
+    [ ! -d "$SCRATCH/$folder" ] || tar -czf "$OUT/$folder.tgz" -C "$SCRATCH" "$folder"
+  done
+}
+run() {
+  case $part in
+    first) bench --stage smoke sweep own step_costs --seconds "$(left 450)" ;;
+    second) bench --method draft_model --stage graphs --seconds "$(left 210)" ;;
+    *) echo "no part $part: choose first or second"; return 2 ;;
+  esac
+}
+run; status=$?
+for fallback in '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}' '{"mode": 0, "cudagraph_mode": "NONE"}'; do
+  [ "$status" -eq 3 ] || break  # an engine has started
+  keep
+  COMPILATION=$fallback
+  run; status=$?
+done
+keep
+say "done, status $status"
+exit "$status"
