@@ -292,6 +292,7 @@ class Controller:
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
+            "requests_without_drafter": len(self.slots.without_drafter),
             "idle_seconds": self._idle_seconds(),
             "why": self._sentence(*last, numbers, written),
             "explanation": numbers,
