@@ -33,6 +33,7 @@ from adaptive_spec.policies.planning.exploration import (
     unpredicted,
 )
 from adaptive_spec.policies.planning.planner import value_of
+from adaptive_spec.policies.planning.prompt_share import PromptShare
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
@@ -215,9 +216,11 @@ class PlannedPolicy:
         return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
-        late = self._tpot.late(drafts.context)
+        context = drafts.context
+        late = self._tpot.late(context)
+        prompts = self._cost.prefill_seconds(self._prompts.tokens)
         forecast = forecast_step(
-            drafts.context,
+            msgspec.structs.replace(context, shared_seconds=context.shared_seconds + prompts),
             drafts.survival,
             self._cost,
             drafts.ahead,
@@ -229,7 +232,7 @@ class PlannedPolicy:
         mode = self._mode_of(forecast)
         self._worth.planned(forecast, mode)
         if mode is not Mode.ON:
-            self._off_since = min(self._off_since, drafts.context.now)
+            self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
@@ -286,7 +289,8 @@ class PlannedPolicy:
         mode = self._modes.step(
             forecast,
             batch_size=context.batch_size,
-            prompts=context.prefill_tokens > 0,
+            # A step that is planned ahead does not know its prompts yet.
+            prompts=context.prefill_tokens > 0 or self._prompts.recent,
             now=context.now,
             ready=self._knows_enough(context.capability)
             and not self._cold_trial.recovering(context),
@@ -324,6 +328,7 @@ class PlannedPolicy:
         if self._capability is None:
             return
         outcome = step.outcome
+        self._prompts.ran(outcome)
         if self._acceptance.learn(step, self._cost):
             self._acceptance.widen()
             self._modes.acceptance_changed()
@@ -357,6 +362,7 @@ class PlannedPolicy:
         if self._capability is not None:
             self._acceptance.forget(slots)
             self._modes.ended(slots)
+            self._prompts.ended(slots)
         self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
@@ -428,6 +434,7 @@ class PlannedPolicy:
         self._acceptance.start(capability)
         self._cost = CostModel(capability, self._profile, self._saved_belief)
         self._modes = ModeMachine(capability)
+        self._prompts = PromptShare()
         self._cold_trial = ColdTrial(capability, self._cost)
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.

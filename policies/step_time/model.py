@@ -286,7 +286,7 @@ class CostModel:
         seconds: FloatArray = self._passes * per_pass
         return seconds
 
-    def prefill_seconds(self, prefill_tokens: int) -> float:
+    def prefill_seconds(self, prefill_tokens: float) -> float:
         """Time that prompt tokens add to a step."""
         return float(self.belief.coefficients[PREFILL]) * prefill_tokens
 

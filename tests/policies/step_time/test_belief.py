@@ -132,3 +132,18 @@ def test_both_forms_of_the_filter_agree() -> None:
             form(*state, features, seconds, 0.01)
     for one, other in zip(*states, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_after_a_jump_the_level_of_all_loads_is_in_doubt() -> None:
+    seen = Observer()
+    for n in range(200):
+        batch = (8, 64)[n % 2]
+        seen.show(batch, n % 3, world(batch, n % 3))
+    other = seen.features(step(64, 1, 1, 1.0))
+
+    def doubt() -> float:
+        return seen.belief.relative_variance(other, float(other @ seen.belief.coefficients))
+
+    assert doubt() < 0.01
+    assert any(seen.show(8, 1, world(8, 1, 4.0)) for _ in range(10))
+    assert doubt() > 0.2

@@ -362,6 +362,34 @@ def test_twice_the_load_makes_a_probe_due() -> None:
     assert len(server.probing_began) > before
 
 
+def test_another_load_brings_the_next_probe_forward() -> None:
+    machine = ModeMachine(capability(off_pass=False))
+    n = 0
+    while machine.mode is not Mode.OFF_COLD:
+        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=8 * 0.9)
+        n += 1
+    machine._schedule.next_probe = now = n * STEP + 500.0
+    for batch, soon in ((12, False), (16, True)):
+        machine.step(Forecast(OUTLOOK), batch_size=batch, prompts=True, now=now - 490.0)
+        assert (machine.next_probe < now) == soon
+
+
+def test_looking_up_in_vain_counts_as_a_loss_of_its_own() -> None:
+    def steps(tokens: float) -> int:
+        machine = ModeMachine(capability(off_pass=False))
+        for n in range(10_000):
+            machine.step(Forecast(OUTLOOK), batch_size=8, prompts=False, now=n * STEP)
+            machine.ended(np.array([n]))
+            if machine.mode is not Mode.ON:
+                return n
+            machine.ran(seconds=STEP, tokens=tokens)
+        return 10_000
+
+    # 1 % of a step against .25 % by the margin alone.
+    assert steps(8 * 1.0025) > 3.0 * steps(8.0)
+
+
 def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
     server = Server(capability(off_pass=False), batch=8)
     server.until(Mode.OFF_COLD)
