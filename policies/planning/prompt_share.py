@@ -12,7 +12,7 @@ from __future__ import annotations
 from adaptive_spec.per_request import integers
 from adaptive_spec.step import IntArray, StepOutcome
 
-_FIXED_STEPS = 1.5
+_FIXED_STEPS = 2.0
 """Steps of a request that no draft saves."""
 _RATE = 1.0 / 64.0
 """Of the averages: per step, and per request that ends."""

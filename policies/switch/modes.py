@@ -521,4 +521,5 @@ class ModeMachine:
         self.mode = Mode.ON
         self.switches += 1
         self._on_since = self._now
+        self._idle_steps = 0
         self._lost.clear()

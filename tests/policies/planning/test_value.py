@@ -92,12 +92,12 @@ def test_steps_of_prompts_try_nothing() -> None:
 
 def test_what_is_hopeless_is_hardly_tried() -> None:
     found = Engine([0, 1]).trials(200, hazard=0.001)
-    assert len(found) - found.count(DEEPER) <= 4
+    assert len(found) - found.count(DEEPER) <= 6
 
 
 def test_hazards_that_were_never_seen_are_tried() -> None:
     unseen = np.array([5000, 0, 0, 0])
-    assert len(Engine([0, 1, 2, 3, 4]).trials(observations=unseen, hazard=0.3)) > 0
+    assert len(Engine([0, 1, 2, 3, 4]).trials(observations=unseen, hazard=0.1)) > 0
 
 
 def test_where_acceptance_is_not_to_be_tried_it_is_known() -> None:
@@ -106,7 +106,7 @@ def test_where_acceptance_is_not_to_be_tried_it_is_known() -> None:
 
 def test_one_k_for_all_is_never_tried_one_deeper_for_some() -> None:
     uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4)
-    found = Engine([1], uniform).trials(observations=np.zeros(4, dtype=np.int64), hazard=0.3)
+    found = Engine([1], uniform).trials(observations=np.zeros(4, dtype=np.int64), hazard=0.1)
     assert found
     assert DEEPER not in found
 
