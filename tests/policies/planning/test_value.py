@@ -121,15 +121,17 @@ def test_what_confidence_gains_is_part_of_what_a_trial_costs() -> None:
     assert tried(0.0) > tried(1.0)
 
 
-def outlook_of(engine: Engine, noise: float = 0.0009) -> tuple[Actions, Outlook]:
+def outlook_of(
+    engine: Engine, noise: float = 0.0009, evidence: FloatArray = EVIDENCE
+) -> tuple[Actions, Outlook]:
     forecast = engine.forecast()
     engine.cost.belief.noise = noise
     actions = engine.value._actions(forecast)
-    return actions, engine.value._outlook(actions, forecast, EVIDENCE)
+    return actions, engine.value._outlook(actions, forecast, evidence)
 
 
 def test_where_steps_are_noisy_sixteen_runs_tell_much_more_than_one() -> None:
-    _, outlook = outlook_of(Engine([1]), noise=0.05)
+    _, outlook = outlook_of(Engine([1]), noise=0.05, evidence=1e12 * EVIDENCE)
     one, sixteen = outlook.change[0, 1, 1], outlook.change[-1, 1, 1]
     assert sixteen > 2.0 * one
 

@@ -134,16 +134,13 @@ def test_both_forms_of_the_filter_agree() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_after_a_jump_the_level_of_all_loads_is_in_doubt() -> None:
+def test_after_a_jump_other_loads_are_believed_to_have_changed_as_much() -> None:
+    """The common level takes up the jump; parts of a step would be taken for far dearer."""
     seen = Observer()
     for n in range(200):
         batch = (8, 64)[n % 2]
         seen.show(batch, n % 3, world(batch, n % 3))
     other = seen.features(step(64, 1, 1, 1.0))
-
-    def doubt() -> float:
-        return seen.belief.relative_variance(other, float(other @ seen.belief.coefficients))
-
-    assert doubt() < 0.01
+    before = float(other @ seen.belief.coefficients)
     assert any(seen.show(8, 1, world(8, 1, 4.0)) for _ in range(10))
-    assert doubt() > 0.2
+    assert 2.5 < float(other @ seen.belief.coefficients) / before < 6.5
