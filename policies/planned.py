@@ -280,7 +280,8 @@ class PlannedPolicy:
         """A step that measures a K, or no drafter, if one is worth it."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
-        return self._exploring.measured(forecast, self._acceptance.observations)
+        best = forecast.best_uniform()[0] if self._modes.wants_a_trial else None
+        return self._exploring.measured(forecast, self._acceptance.observations, best)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode

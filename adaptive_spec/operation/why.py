@@ -28,6 +28,7 @@ _KEPT = {
     "expected gain": "the plans of the last steps promised a gain",
     "load falls": "the load falls, and requests without it get no drafts to their end",
     "stake": "{stake:.2g} s of the requests alive are at stake, should the load fall",
+    "no drafts timed at this load": "too few steps with drafts were timed at this load",
     "step times in doubt": "no speculation is better by {gain:.0%} ± {error:.0%}, no proof",
 }
 """What keeps the drafter running where its losses would stop it (`switch` of the numbers)."""

@@ -76,7 +76,9 @@ class Exploring:
             depth = self._explorer.deeper(depth)
         return Explored(verify, depth, self._deeper, propensity)
 
-    def measured(self, forecast: StepForecast, observations: IntArray | None) -> SpecPlan | None:
+    def measured(
+        self, forecast: StepForecast, observations: IntArray | None, wanted: int | None = None
+    ) -> SpecPlan | None:
         """Return the step that measures a K, which the step before has drafted for.
 
         None where the step runs as planned. Asked once in each step that speculates.
@@ -85,20 +87,23 @@ class Exploring:
             forecast: of the step.
             observations: [Kmax] times each position has been observed; None: acceptance is not to
                 be tried.
+            wanted: K to be measured next, whatever it is worth.
         """
         context, best = forecast.context, forecast.best
         if self._leaves_drafting_out(context):
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
             return unpredicted(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
         now, trial = self.k_ahead, self.value.best_trial(forecast, observations)
+        if wanted is not None:
+            trial = wanted
         self._deeper, self._deeper_next = self._deeper_next, trial == DEEPER
         self.k_ahead = None if trial == DEEPER else trial
         if now is None:
             return None
         depth = best.draft_depth if self.k_ahead is None else self.k_ahead
         verify = np.minimum(context.draft_available, now)
-        wanted = int(np.minimum(context.draft_possible, now).sum())
-        self.value.tried(now, int(verify.sum()) / max(wanted, 1))
+        possible = int(np.minimum(context.draft_possible, now).sum())
+        self.value.tried(now, int(verify.sum()) / max(possible, 1))
         return unpredicted(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:

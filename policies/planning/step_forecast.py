@@ -288,6 +288,11 @@ class StepForecast(NamedTuple):
         return -math.log(of_none), math.sqrt(max(float(variance), 0.0))
 
     @property
+    def timed_drafts(self) -> int:
+        """Steps with drafts that were timed at this load."""
+        return self.step_times.timed_drafts(self.context.batch_size)
+
+    @property
     def drafted_slots(self) -> IntArray:
         """Slots of the requests that may verify drafts."""
         slots: IntArray = self.context.slots[self.context.draft_possible > 0]

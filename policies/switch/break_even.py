@@ -72,6 +72,11 @@ class SpeculationForecast(SavingForecast, Protocol):
         """Gain and break-even of speculation at this load."""
         ...
 
+    @property
+    def timed_drafts(self) -> int:
+        """Steps with drafts that were timed at this load."""
+        ...
+
     def log_gain_of_none(self) -> tuple[float, float]:
         """Ln goodput of no speculation over that of the best K >= 1, and its standard error."""
         ...

@@ -178,6 +178,8 @@ _FALLING, _FALLING_STEPS = 3, 32
 _IDLE, _IDLE_STEPS = 1.02, 256
 """Tokens over those of K = 0 below which ON drafts for nothing; after so many steps in a row it
 becomes OFF_WARM, which probes."""
+_LEAST_TIMED = 4
+"""Steps with drafts to be timed at a load before the drafter is stopped at it."""
 _BEYOND_DOUBT = 2.0
 """Standard errors by which no speculation is better than any K where the drafter is stopped."""
 _WORTH_COMING_BACK = 0.02
@@ -185,6 +187,10 @@ _WORTH_COMING_BACK = 0.02
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
+
+
+UNTIMED = "no drafts timed at this load"
+"""What keeps the drafter until a K was timed at this load."""
 
 
 class ModeMachine:
@@ -221,6 +227,11 @@ class ModeMachine:
         self._gain_of_none = 0.0, math.inf
         self._kept = ""
         self._idle_steps = 0
+
+    @property
+    def wants_a_trial(self) -> bool:
+        """The best K is to be timed at this load, or the drafter will be stopped by hearsay."""
+        return self._kept == UNTIMED
 
     @property
     def cold(self) -> bool:
@@ -371,8 +382,8 @@ class ModeMachine:
         ``gain_of_none``: ln goodput of no speculation over the best K >= 1, and its standard error,
         once that was asked; ``kept``: what keeps the drafter running though its losses have reached
         the cost of coming back (``credit``, ``expected gain``, ``load falls``, ``stake``,
-        ``step times in doubt``), or empty; ``probe_cost``; ``expected_gain``: of speculation over
-        none when it comes back.
+        ``step times in doubt``, `UNTIMED`), or empty; ``probe_cost``; ``expected_gain``: of
+        speculation over none when it comes back.
         """
         gain, error = self._gain_of_none
         return {
@@ -432,6 +443,9 @@ class ModeMachine:
         if self._lost.cold < self._cost_of_coming_back() + self._stake:
             self._kept = "stake"
             return False
+        if forecast.timed_drafts < _LEAST_TIMED:
+            self._kept = UNTIMED
+            return False
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
         if gain <= _BEYOND_DOUBT * error:
             self._kept = "step times in doubt"
@@ -443,6 +457,8 @@ class ModeMachine:
         """Whether a K may pay for all that is known of the step times at this load."""
         if self.mode is not Mode.OFF_WARM or not self._has_state or self._steps % _LOOK_STEPS:
             return False
+        if self._kept == UNTIMED:
+            return True
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
         return error - gain > _WORTH_COMING_BACK
 

@@ -28,6 +28,7 @@ class Forecast(NamedTuple):
     saved: float = 0.0
     """Seconds that drafts save of a step per token, at every load."""
     gain_of_none: tuple[float, float] = (1.0, 0.0)
+    timed_drafts: int = 100
 
     @property
     def drafted_slots(self) -> IntArray:
@@ -225,6 +226,11 @@ def test_the_more_those_alive_would_lose_the_longer_they_keep_the_drafter() -> N
 def test_the_drafter_is_not_stopped_while_the_step_times_leave_a_doubt() -> None:
     assert steps_until_cold(0.0, gain_of_none=(0.05, 0.04)) == 5000
     assert steps_until_cold(0.0, gain_of_none=(0.09, 0.04)) < 500
+
+
+def test_the_drafter_is_not_stopped_where_no_draft_was_timed_at_this_load() -> None:
+    assert steps_until_cold(0.0, timed_drafts=3) == 5000
+    assert steps_until_cold(0.0, timed_drafts=4) < 500
 
 
 def test_the_drafter_is_not_stopped_while_the_load_falls() -> None:
