@@ -4,7 +4,8 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
-# make bench       a real vLLM on a modelled GPU's clock, docs/measured.md; an hour and a half
+# make bench       a real vLLM scheduler on recorded traffic, docs/measured.md; a quarter of an hour
+# make bench-quick the gate of a change: 16 cells against the last committed run; a minute
 # make gpu         measure on a GPU, 11 minutes; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
 # make docs        rewrite the tables in docs/ that come from the code
@@ -18,7 +19,7 @@ export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TRTLLM_PYTHON ?= $(PYTHON)
 
-.PHONY: check test test-trtllm test-long demo demo-quick bench gpu lock docs site clean
+.PHONY: check test test-trtllm test-long demo demo-quick bench bench-quick gpu lock docs site clean
 
 check:
 	@$(PYTHON) scripts/checks.py quick
@@ -41,10 +42,14 @@ demo-quick:
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
 
 bench:
-	@$(PYTHON) scripts/environments.py dev vllm sglang
-	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.virtual_device \
-		--results benchmarks/results/virtual_device.json
+	@$(PYTHON) scripts/environments.py dev vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --processes 2 \
+		--results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
+
+bench-quick:
+	@$(PYTHON) scripts/environments.py vllm
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --quick --processes 2
 
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu

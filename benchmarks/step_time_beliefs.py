@@ -2,10 +2,10 @@
 
     python benchmarks/step_time_beliefs.py [--runs RUNS.jsonl] [--traces FILE ...] [--each]
 
-Sources: recorded steps of a real vLLM on a CPU; the worlds of `changes.py`; runs of the virtual
-device (`--runs`, the file that `python -m benchmarks.virtual_device` writes), with 3 % of noise and
-one step in a hundred three times as long. Half-way through a run of the virtual device the level or
-the price of drafts changes.
+Sources: recorded steps of a real vLLM on a CPU; the worlds of `changes.py`; runs of the judge's
+real engine (`--runs`, a file that `python -m benchmarks.judge.real.against` writes), with 3 % of
+noise and one step in a hundred three times as long. Half-way through such a run the level or the
+price of drafts changes.
 
 Columns: log predictive score per step (Student's t with four degrees of freedom on the logarithm
 of the time; higher is better); share of steps in the 90 % interval; both again for the 50 steps
@@ -33,9 +33,9 @@ from adaptive_spec.policies.step_time.model import Padding
 from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
-from benchmarks.policy_loop import KMAX, NOISE, World, run
 from benchmarks.judge.device import DEVICES, Charge
-from benchmarks.virtual_device.runs import RunFile
+from benchmarks.judge.real.runs import RunFile
+from benchmarks.policy_loop import KMAX, NOISE, World, run
 
 HERE = Path(__file__).resolve().parent
 TRACE = HERE / "results" / "vllm_cpu-costs.jsonl.gz"
@@ -122,7 +122,7 @@ def noisy(seconds: float, random: np.random.Generator) -> float:
 
 
 def virtual(file: Path) -> Iterator[Source]:
-    """Runs of the virtual device, each with a change half-way."""
+    """Runs of the real engine, each with a change half-way."""
     changes: dict[str, tuple[float, float]] = {  # of all, and of what is over a plain step
         "level x 2": (2.0, 1.0),
         "level / 2": (0.5, 1.0),
@@ -238,7 +238,7 @@ def main() -> None:
     """Print the table."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, help="runs.jsonl of the virtual device")
+    parser.add_argument("--runs", type=Path, help="runs.jsonl of out/judge_real")
     parser.add_argument("--traces", type=Path, nargs="*", default=[TRACE])
     parser.add_argument("--each", action="store_true", help="print every source")
     given = parser.parse_args()
@@ -246,7 +246,7 @@ def main() -> None:
     load_kernels()
     groups: dict[str, Iterable[Source]] = {"recorded": recorded(given.traces), "worlds": worlds()}
     if given.runs:
-        groups["virtual device"] = virtual(given.runs)
+        groups["real engine"] = virtual(given.runs)
     print(f"{'':58s}   score covered | 50 steps after a change: the same")
     for name, sources in groups.items():
         found = []

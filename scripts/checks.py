@@ -28,7 +28,7 @@ from environments import ROOT, build, environments_folder, python_of, right_pyth
 
 NEED_VLLM = (
     "tests/bench_models",
-    "tests/bench_virtual_device",
+    "tests/bench_judge",
     "tests/bench_gpu/with_vllm",
     "tests/demo",
 )

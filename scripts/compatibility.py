@@ -44,6 +44,7 @@ _IDENTITY = "tests/vllm/test_greedy_identity.py::test_tokens_are_those_without_s
 _FAMILY = "tests/vllm/test_families.py::test_tokens_are_those_without_speculation"
 _STATE = "tests/vllm/test_families.py::test_recurrent_state_survives_steps_without_drafts"
 _RUNNER_2 = "tests/vllm/test_v2_model_runner.py::test_tokens_are_those_without_speculation"
+_NGRAM_2 = "tests/vllm/test_v2_ngram.py::test_tokens_are_those_without_speculation"
 _FAMILY_2 = "tests/vllm/test_families.py::test_tokens_on_model_runner_v2"
 _SGLANG = "tests/sglang/engine/test_same_output.py::test_tokens_are_those_without_speculation"
 
@@ -70,6 +71,7 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
         *(f"{_FAMILY_2}[mimo_mtp-True]", f"{_FAMILY_2}[gemma4-True]"),
         *(f"{_FAMILY_2}[several_mtp_modules-False]", f"{_FAMILY_2}[deepseek_mtp-True]"),
     ),
+    (V2, "ngram"): (f"{_NGRAM_2}[sync]", f"{_NGRAM_2}[async]"),
     (V2, "dflash"): (f"{_FAMILY_2}[dflash-False]",),
     (V2, "dspark"): (f"{_FAMILY_2}[dspark-False]",),
     (V2, HYBRID_MODELS): (f"{_FAMILY_2}[falcon_h1-False]", f"{_FAMILY_2}[qwen3_next_mtp-True]"),

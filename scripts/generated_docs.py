@@ -33,14 +33,14 @@ from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from benchmarks.virtual_device import page  # noqa: E402
+from benchmarks.judge import page  # noqa: E402
 
 
 def tables() -> dict[str, dict[str, str]]:
     """Every generated table, by file and by the name of its section."""
     measured = page.tables()
     return {
-        "README.md": {"results": results_table(measured["short"])},
+        "README.md": {"results": page.readme_table()},
         "docs/architecture.md": {"evidence": compatibility.evidence()},
         "docs/will_it_work.md": {
             "features": feature_table(),
@@ -87,33 +87,6 @@ def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
     return "\n".join(
         ["| key | default | what it does |", "| --- | --- | --- |", *_rows(struct, prefix)]
     )
-
-
-RESULTS = {
-    "no speculation, warm": "over no speculation",
-    "vLLM's table, tuned on the same cells, warm": "over vLLM's batch-size table, tuned for it",
-    "best static K, warm": "over the best fixed K, known only afterwards",
-    "best static K, cold": "the same from a cold start, learning included",
-}
-"""Rows of the table "In short" of docs/measured.md, and their names in README.md."""
-
-
-def results_table(short: str) -> str:
-    """Results of docs/measured.md for its first device, in per cent, for README.md."""
-    rows = [line.strip("| ").split(" | ") for line in short.splitlines()]
-    device = rows[0][1]
-    lines = [
-        f"| a real vLLM on the clock of a modelled {device} | mean | worst | loads |",
-        "| --- | --- | --- | --- |",
-    ]
-    figures = {row[0]: row[1] for row in rows}
-    for name, title in RESULTS.items():
-        found = re.fullmatch(r"([\d.]+), worst ([\d.]+) \((\d+) cells\)", figures[name])
-        if found is None:
-            raise SystemExit(f"error: docs/measured.md, {name!r}: {figures[name]!r}")
-        mean, worst = (f"{100 * (float(found[n]) - 1):+.1f} %" for n in (1, 2))
-        lines.append(f"| {title} | {mean} | {worst} | {found[3]} |")
-    return "\n".join(lines)
 
 
 def feature_table() -> str:

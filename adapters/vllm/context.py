@@ -104,6 +104,8 @@ class ContextBuilder:
         """Longest context with which the drafter runs; None: any."""
         self.matches: TextMatches | None = None
         """Where drafts are looked up on the device: looks up whether there are any."""
+        self.shows_matches = True
+        """A policy is shown what was found, as confidence."""
         self.near_limit = False
         """Whether a running request of the last batch may exceed `drafter_limit` in its step."""
         self.running = 0
@@ -193,7 +195,9 @@ class ContextBuilder:
         shown = None if signals is None else signals.take(rows.ids)
         if self.matches is not None:
             matched = self.matches.find(requests)
-            shown = np.repeat(matched[:, None], kmax, axis=1), np.full((len(matched), kmax), np.nan)
+            if self.shows_matches:
+                confidence = np.repeat(matched[:, None], kmax, axis=1)
+                shown = confidence, np.full_like(confidence, np.nan)
             # The text is whole, so that drafts without a match are known to be fillers. One K for
             # the batch must not fall with the request that matches least.
             if not (ahead or any(on_way)) and self._capability.level is not Level.UNIFORM:

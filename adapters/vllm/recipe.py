@@ -6,9 +6,12 @@ models decide nothing. Model runner, graphs and ranks are those that vLLM choose
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from adaptive_spec.adapters.vllm import varlen_graphs
@@ -20,10 +23,13 @@ from adaptive_spec.adapters.vllm.capability import (
     detect,
     lookup_placement,
 )
+from adaptive_spec.adapters.vllm.context import drafter_limit
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
 from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.known_recipes import known_recipe
+from adaptive_spec.adapters.vllm.pasted_command import Pasted, read_pasted
 from adaptive_spec.adapters.vllm.rules import Setup, wrong_output
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.config import Config
@@ -31,8 +37,11 @@ from adaptive_spec.engines.doctor_rows import RecipeReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
 from adaptive_spec.step import Level
 
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_SERVERS = ("serve", "vllm.entrypoints.openai.api_server")
+_ALIKE = 0.94
+"""From which ratio on an unknown option is taken for a misspelt one."""
+_ADVICE = "For further information visit"
+"""Beginning of the line that pydantic adds to its reasons."""
+_SECRET = re.compile("KEY|PASS|SECRET|TOKEN")
 _STEERED = {
     Level.FULL: "K per request, and draft depth",
     Level.VERIFY: "K per request; the draft depth stays Kmax",
@@ -40,16 +49,27 @@ _STEERED = {
 }
 
 
+_ACTS = ("K per request", "one K")
+"""Beginnings of `_STEERED`."""
+
+
 def judge(command: str) -> RecipeReport:
     """Return what the plugin would do under this command.
 
     Args:
-        command: a shell command such as ``NAME=value vllm serve MODEL --flag value``, or its
-            arguments alone; lines may end in a backslash.
+        command: what people paste (`pasted_command`), such as ``NAME=value vllm serve MODEL --flag
+            value``, a compose file, or a server's arguments alone.
 
     Raises ConfigError if vLLM cannot make a configuration of it, UnsupportedEngineError without
     vLLM.
     """
+    pasted = read_pasted(command)
+    print("importing vLLM, up to a minute", file=sys.stderr, flush=True)
+    with _logs_on_stderr():
+        return _judge(pasted)
+
+
+def _judge(pasted: Pasted) -> RecipeReport:
     try:
         import vllm
     except ImportError as error:
@@ -57,12 +77,22 @@ def judge(command: str) -> RecipeReport:
             f"--recipe needs vLLM, which makes the configuration: {error}; install it here, or "
             "call doctor where the server runs"
         ) from None
-    config = _configuration(command)
+    os.environ.update(pasted.environment)
+    try:
+        config, left_over = _configuration(pasted)
+    except ConfigError as error:
+        rows = known_recipe(pasted.words) if _is_unreachable(error.__cause__) else []
+        if not rows:
+            raise
+        steered = any(said.rpartition(": ")[2].startswith(_ACTS) for _, said in rows)
+        return RecipeReport(steered=steered, rows=[*rows, ("note", str(error))])
     setattr(config.scheduler_config, MISSING, SOURCE.require([BASE]).missing)
     found = detect(config, expected=True)
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
     device = config.device_config.device_type
     rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
+    if pasted.environment:
+        rows.append(("environment", _said(pasted.environment)))
     if found.capability is not None and (wrong := wrong_output(Setup(config))):
         rows.append(("refused", f"vLLM's output is wrong with {wrong}; change the command"))
     rows.append(("steered", _steered(found)))
@@ -78,18 +108,33 @@ def judge(command: str) -> RecipeReport:
             refused = isinstance(placement, str)
             said = f"no: {placement}" if refused else own.second_source.kind
             rows.append(("second source", said))
-        if table_dropped(config, command):
+        if table_dropped(config, pasted.words):
             rows.append(("table of K", "vLLM drops it with data parallelism, and runs Kmax"))
+        if shorter := drafters_length(config):
+            rows.append(("drafter's length", shorter))
         rows += [("K = 0 keeps", kept) for kept in kept_at_zero(config)]
         rows += [("note", note) for note in found.notes]
+    if left_over:
+        rows.append(("left out", f"{' '.join(left_over)}: no option of this vLLM"))
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
 
 
-def table_dropped(vllm_config: Any, command: str) -> bool:
+def table_dropped(vllm_config: Any, words: Sequence[str]) -> bool:
     """Return whether vLLM has taken the command's `num_speculative_tokens_per_batch_size` away."""
     name = "num_speculative_tokens_per_batch_size"
     kept = getattr(vllm_config.speculative_config, name, None)
-    return name in command and kept is None
+    return any(name in word for word in words) and kept is None
+
+
+def drafters_length(vllm_config: Any) -> str:
+    """Return what becomes of requests that are longer than the drafter takes; empty if none is."""
+    longest, limit = int(vllm_config.model_config.max_model_len), drafter_limit(vllm_config)
+    if limit is None or limit >= longest:
+        return ""
+    return (
+        f"{limit} of {longest} tokens: with a longer request in the batch vLLM drafts for nobody "
+        "(vllm#52762), and K is 0 until it has ended"
+    )
 
 
 def kept_at_zero(vllm_config: Any) -> list[str]:
@@ -131,6 +176,19 @@ def _steered(found: Support) -> str:
     return _STEERED[found.capability.level]
 
 
+def _said(environment: Mapping[str, str]) -> str:
+    """Variables as they are set; what looks like a secret without its value."""
+    return " ".join(
+        f"{name}={'...' if _SECRET.search(name) else value}" for name, value in environment.items()
+    )
+
+
+def _is_unreachable(error: BaseException | None) -> bool:
+    """Whether the model's configuration could not be had, as Hugging Face's libraries say it."""
+    text = str(error)
+    return isinstance(error, OSError) or "huggingface.co" in text or "snapshot" in text
+
+
 def _own(vllm_config: Any) -> Config | None:
     """Our configuration, if the command has one."""
     # Where vLLM has loaded the plugin, the gate has taken it out of sight.
@@ -138,37 +196,69 @@ def _own(vllm_config: Any) -> Config | None:
     return gated or requested_config(vllm_config.additional_config)
 
 
-def _configuration(command: str) -> Any:
-    """Let vLLM parse the command and resolve its configuration."""
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
+def _configuration(pasted: Pasted) -> tuple[Any, list[str]]:
+    """Let vLLM parse the words and resolve its configuration; it, and the options it does not know.
 
-    words = _words(command)
-    parser = FlexibleArgumentParser(exit_on_error=False)
-    parser.add_argument("model_tag", nargs="?")
+    Raises ConfigError, one line, with vLLM's own reason.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
     try:
-        # What belongs to the HTTP server alone is left over.
-        known, _ = AsyncEngineArgs.add_cli_args(parser).parse_known_args(words)
+        known, left_over, options = _parsed(pasted.words)
+        for word in left_over:
+            name = word.partition("=")[0].partition(".")[0].replace("_", "-")
+            if near := difflib.get_close_matches(name, options, 1, _ALIKE):
+                raise ConfigError(f"--recipe: {name} is no option of vLLM; did you mean {near[0]}?")
         if known.model_tag is not None:
             known.model = known.model_tag
-        return AsyncEngineArgs.from_cli_args(known).create_engine_config()
+        return AsyncEngineArgs.from_cli_args(known).create_engine_config(), left_over
+    except ConfigError:
+        raise
     except (SystemExit, Exception) as error:
-        reason = (str(error).splitlines() or [""])[0]
+        lines = [line.strip() for line in str(error).splitlines()]
+        said = "; ".join(line for line in lines if line and not line.startswith(_ADVICE))
         raise ConfigError(
-            f"--recipe: vLLM makes no configuration of it on this machine: {reason}"
+            f"--recipe: vLLM makes no configuration of it on this machine: {said}"
         ) from error
 
 
-def _words(command: str) -> list[str]:
-    """The command's arguments after the server's name; assignments go to the environment."""
+def _parsed(words: list[str]) -> tuple[Any, list[str], list[str]]:
+    """vLLM's namespace for `vllm serve`, the words that it does not know, and its options."""
+    from vllm.entrypoints.cli.serve import ServeSubcommand
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    left_over: list[str] = []
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+        """Collects unknown words, and raises where vLLM would end the process."""
+
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+            found, left = super().parse_known_args(args, namespace)
+            left_over.extend(left)
+            return found, []
+
+        def error(self, message: str) -> Any:
+            raise ValueError(message)
+
+    parser = Parser()
+    serve = ServeSubcommand().subparser_init(parser.add_subparsers(dest="subparser"))
+    known = parser.parse_args(["serve", *words])
+    return known, left_over, list(serve._option_string_actions)
+
+
+@contextmanager
+def _logs_on_stderr() -> Iterator[None]:
+    """Send what vLLM prints elsewhere than the answer."""
+    sys.stdout.flush()
     try:
-        words = shlex.split(command.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise ConfigError(f"--recipe: {error}; paste the whole command") from None
-    while words and _ASSIGNMENT.fullmatch(words[0]):
-        name, _, value = words.pop(0).partition("=")
-        os.environ[name] = value
-    for server in _SERVERS:
-        if server in words:
-            return words[words.index(server) + 1 :]
-    return words
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # closed
+        yield
+        return
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -31,6 +31,9 @@ RUN_ON_V2 = frozenset({"dflash", "draft_model", "dspark", "eagle", "eagle3", "mt
 _OTHER_SETTINGS = ("draft_confidence_threshold", "skip_draft_when_k0")
 """Settings of a `SpeculativeConfig` by which vLLM itself ends or skips drafting."""
 
+_TABLES, _OF_BATCHES = "num_speculative_tokens_per_", "num_speculative_tokens_per_batch_size"
+"""vLLM's tables of K, and the one that is handed back where we do not decide."""
+
 _OTHER_PLUGINS = ("dynamic_spec_config",)
 """Keys of `additional_config` by which other plugins set K (vllm-ascend)."""
 
@@ -141,6 +144,12 @@ def _other_controllers(setup: Setup) -> str:
     """Features of vLLM and of other plugins that set the number of drafts themselves."""
     speculation, added = setup.config.speculative_config, setup.config.additional_config
     found = [name for name in _OTHER_SETTINGS if getattr(speculation, name, None)]
+    # One by context length is proposed (vllm#54801); whatever it is called, it would multiply.
+    found += [
+        name
+        for name, value in sorted(vars(speculation).items())
+        if name.startswith(_TABLES) and name != _OF_BATCHES and value
+    ]
     if isinstance(added, Mapping):
         found += [name for name in _OTHER_PLUGINS if added.get(name)]
     return ", ".join(f"{name} already sets the number of drafts" for name in found)
@@ -319,7 +328,8 @@ RULES: tuple[Rule[Setup], ...] = (
         ),
     ),
     Rule(
-        "draft_confidence_threshold, skip_draft_when_k0, vllm-ascend's dynamic_spec_config",
+        "draft_confidence_threshold, skip_draft_when_k0, other num_speculative_tokens_per_*, "
+        "vllm-ascend's dynamic_spec_config",
         SHADOW,
         "vLLM or another plugin sets the number of drafts",
         "test_start_up",
@@ -402,7 +412,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "enable_adaptive_verification",
         SHADOW,
-        "vLLM trims already; with `take_over` the plugin switches it off and steers",
+        "vLLM trims on the device and tells nobody how far: acceptance is recorded too low; "
+        "with `take_over` the plugin switches it off and steers",
         "test_start_up",
         when(
             lambda setup: getattr(

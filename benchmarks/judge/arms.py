@@ -8,11 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs
 from adaptive_spec.errors import ConfigError
 
 from .device import Graphs
 
-NONE, GOODPUT, ORACLE = "none", "goodput", "oracle"
+MOST_REQUESTS = 512
+LARGEST_CAPTURED = 512
+"""Tokens; vLLM's default on Hopper."""
+
+NONE, GOODPUT, ORACLE, LADDER = "none", "goodput", "oracle", "ladder"
 SGLANG_RULE, SGLANG_LIST = "sglang-rule", "sglang-list"
 """SGLang's own controller, with its default file, and with one list of candidates for all batches;
 on SGLang's scheduler only."""
@@ -79,6 +84,7 @@ _POLICIES = {
     GOODPUT: Arm(GOODPUT, "adaptive-spec", policy="goodput"),
     "history": Arm("history", "without confidence", policy="goodput", confidence=False),
     "one-k": Arm("one-k", "one K per batch", policy="goodput", graphs=Graphs(kind="uniform")),
+    LADDER: Arm(LADDER, "one K per batch, of the ladder", policy="goodput"),
     "no-cold": Arm("no-cold", "without OFF-cold", policy="goodput", capability={"cold_off": False}),
     "linucb": Arm("linucb", "policy linucb", policy="linucb"),
     "both": Arm("both", "two sources", policy="goodput", second_source=True),
@@ -92,8 +98,8 @@ def parse_arm(name: str) -> Arm:
     """Return the arm of this name.
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
-    ``goodput``, ``history``, ``one-k``, ``no-cold``, ``both``, ``linucb``, ``regression``,
-    ``thompson``, ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or
+    ``goodput``, ``history``, ``one-k``, ``ladder``, ``no-cold``, ``both``, ``linucb``,
+    ``regression``, ``thompson``, ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``.
 
     Raises ConfigError for a name that is none.
@@ -121,6 +127,13 @@ def parse_arm(name: str) -> Arm:
         f"unknown arm {name!r}: there are {NONE}, k0 and up, table:FROM-TO=K,..., {TABLE_CELL}, "
         f"{TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE} and policy:NAME={{OPTIONS}}"
     )
+
+
+def ladder_graphs(kmax: int) -> Graphs:
+    """Graphs that the adapter captures where attention has none for batches whose K differ."""
+    values = rungs(kmax, (), most=MOST_REQUESTS)
+    sizes = tuple(capture_sizes(values, MOST_REQUESTS, LARGEST_CAPTURED))
+    return Graphs(kind="ladder", ladder=values, sizes=sizes)
 
 
 def is_static(name: str) -> bool:

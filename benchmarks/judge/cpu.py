@@ -104,7 +104,7 @@ def measure() -> Charges:
 
 
 def _measured(engine: Any, played: Any, clients: int) -> tuple[float, float]:
-    """Seconds that the device waits for, and of the core; lower quartiles, as others compute, too."""
+    """Seconds that the device waits for, and of the core: lower quartiles of the steps."""
     driver, script = engine.scheduler.adaptive_spec, engine.script
     spent = {"waits": 0.0, "script": 0.0}
 

@@ -32,7 +32,8 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 
 from . import gate
 from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
-from .cells import LATER, Cell, load_cells
+from .cells import FILE, LATER, Cell, load_cells
+from .page import write_picture
 from .ratios import terminal_table
 from .results import figures, publish
 from .rows import COLD, RESTARTED, Row, RowFile
@@ -44,9 +45,15 @@ ROOT = Path(__file__).resolve().parents[2]
 STATIC = ("k1", "k2", "k3", "k5", "k7")
 K0 = "k0"
 """vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
+MOST_TUNED = 256
+"""Largest number of clients that an operator tunes a table on."""
 TABLES = (TABLE_CELL, TABLE_CONSTANT)
 ARMS = (NONE, *STATIC, K0, *TABLES, TIERS, GOODPUT)
-_PRICES = ("benchmarks/judge", "sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware")
+_JUDGE = "clock device records rows run script scripted_lookup scripted_vllm traffic vllm_steps"
+_PRICES = (
+    *(f"benchmarks/judge/{name}.py" for name in _JUDGE.split()),
+    *("sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware"),
+)
 _PACKAGE = ("adaptive_spec", "policies", "adapters/vllm", "sim/baselines")
 
 
@@ -54,7 +61,8 @@ _PACKAGE = ("adaptive_spec", "policies", "adapters/vllm", "sim/baselines")
 def _digest(folders: tuple[str, ...]) -> str:
     found = hashlib.sha256()
     for folder in folders:
-        for file in sorted((ROOT / folder).rglob("*")):
+        path = ROOT / folder
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.suffix in (".py", ".json", ".npz") and "__pycache__" not in file.parts:
                 found.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return found.hexdigest()
@@ -62,8 +70,11 @@ def _digest(folders: tuple[str, ...]) -> str:
 
 def key_of(cell: Cell, ran: str, seed: int) -> str:
     """Digest of what a row depends on."""
-    folders = _PRICES + (_PACKAGE if parse_arm(ran).policy else ())
-    text = msgspec.json.encode((cell, ran, seed)).decode() + _digest(folders)
+    arm = parse_arm(ran)
+    folders = _PRICES + (_PACKAGE if arm.policy else ())
+    cell = msgspec.structs.replace(cell, group="", extra=False, quick=False)
+    what = cell, ran, seed, arm.options, arm.capability, arm.graphs
+    text = msgspec.json.encode(what).decode() + _digest(folders)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -71,10 +82,16 @@ class Plan:
     """The tasks that are wanted, as far as what they depend on is there."""
 
     def __init__(
-        self, cells: Sequence[Cell], arms: Sequence[str], seeds: Sequence[int], file: RowFile
+        self,
+        cells: Sequence[Cell],
+        arms: Sequence[str],
+        seeds: Sequence[int],
+        file: RowFile,
+        known: Sequence[Cell] = (),
     ) -> None:
+        """`known` are the cells among which constant loads are found to tune tables on."""
         self._cells, self._arms, self._seeds, self._file = cells, arms, seeds, file
-        self._all = load_cells()
+        self._all = known or cells
 
     def first(self) -> list[Task]:
         """Tasks that depend on no other."""
@@ -120,6 +137,7 @@ class Plan:
             for other in self._all
             if other.group == "constant"
             and (other.device, other.method, other.kind) == (cell.device, cell.method, cell.kind)
+            and other.traffic.pieces[0].clients <= MOST_TUNED
         ]
         played = {other.traffic.records for other in same}
         if cell.traffic.records in played:
@@ -161,12 +179,16 @@ class Progress:
 
 
 def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) -> list[str]:
-    """Do tasks in so many processes; return what failed, or was left out, and why."""
+    """Do tasks in so many processes; return what failed.
+
+    What is left out, as records are not there, is said on stderr.
+    """
     # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
     # So do those of one engine.
     queue = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
     progress, lock = Progress(len(tasks)), threading.Lock()
     problems: list[str] = []
+    left_out: list[str] = []
 
     def work(number: int) -> None:
         process = _Process(out / f"engine-{number}.log")
@@ -184,10 +206,11 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
                 with lock:
                     for row in answer.rows:
                         file.add(row)
-                    if answer.error:
-                        problems.append(f"{task.cell.name}: {answer.error}")
+                    why = answer.error or answer.left_out
+                    if why:
+                        (problems if answer.error else left_out).append(f"{task.cell.name}: {why}")
                     what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
-                    progress.done(answer.error or what)
+                    progress.done(f"{task.cell.name}: {why}" if why else what)
         process.close()
 
     threads = [
@@ -198,12 +221,15 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
         thread.start()
     for thread in threads:
         thread.join()
+    for why in dict.fromkeys(left_out):
+        print(f"judge: left out: {why}", file=sys.stderr)
     return list(dict.fromkeys(problems))
 
 
-def _same(task: Task) -> tuple[str, ...]:
+def _same(task: Task) -> tuple[int, str, str]:
+    """Tasks of the first seed come first."""
     traffic = msgspec.json.encode((task.cell.kind, task.cell.traffic, task.cell.kv_tokens))
-    return traffic.decode(), task.ran, str(task.seed)
+    return task.seed, traffic.decode(), task.ran
 
 
 class _Process:
@@ -255,14 +281,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
     try:
-        cells = _chosen(load_cells(), given)
+        known = load_cells(given.file)
+        cells = _chosen(known, given)
         arms = given.arms.split(",") if given.arms else [GOODPUT] if given.quick else list(ARMS)
         for arm in arms:
             if arm not in TABLES:
                 parse_arm(arm)
         seeds = [gate.SEED] if given.quick else list(range(1, given.seeds + 1))
         file = RowFile(out / "rows.jsonl")
-        plan, problems = Plan(cells, arms, seeds, file), list[str]()
+        plan, problems = Plan(cells, arms, seeds, file, known), list[str]()
         for tasks in (plan.first, plan.second):
             if wanted := tasks():
                 problems += work_off(wanted, file, out, given.processes)
@@ -276,6 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
         publish(figures(cells, file, seeds), given.results)
+        write_picture()
     print(terminal_table(cells, file, arms, seeds))
     return 1 if problems else 0
 
@@ -326,6 +354,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--groups", default="", help="of cells.yaml, with commas; default: all")
     parser.add_argument("--all", action="store_true", help="the extra cells, too")
+    parser.add_argument("--file", type=Path, default=FILE, help="cells of yours, as cells.yaml")
     parser.add_argument("--cells", default="", help="names, with commas")
     parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
     parser.add_argument("--seeds", type=int, default=3, help="so many, from 1 on")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean, stdev
 
 from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
@@ -14,7 +14,17 @@ from .results import RESULTS, CellFigures, published
 WARM, COLD, RESTARTED = f"{GOODPUT} warm", f"{GOODPUT} cold", f"{GOODPUT} restarted"
 PICTURE = RESULTS.parents[2] / "docs" / "images" / "measured.svg"
 METHODS = {"eagle": "EAGLE", "ngram": "n-gram", "draft_model": "draft model"}
-ABLATIONS = ("history", "one-k", "no-cold", "linucb", "regression", "thompson", "both", "oracle")
+ABLATIONS = (
+    "history",
+    "one-k",
+    "ladder",
+    "no-cold",
+    "linucb",
+    "regression",
+    "thompson",
+    "both",
+    "oracle",
+)
 Ratios = list[float]
 
 
@@ -39,7 +49,7 @@ def readme_table() -> str:
     found = [cell for cell in published() if not cell.extra]
     constant = [cell for cell in found if cell.group == "constant"]
     changing = [cell for cell in found if cell.group not in ("constant", "noise and cold")]
-    rows = [
+    rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
         ("over the best fixed K, known only afterwards", lambda c: _over(c, WARM, c.best)),
         ("over no speculation", lambda c: _over(c, WARM, NONE)),
         ("over vLLM's batch-size table, tuned on constant loads", _over_constant),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import mean
 
 from .results import CellFigures
@@ -29,8 +29,8 @@ def by_clients(found: Sequence[CellFigures], methods: Mapping[str, str], arm: st
     for cell in found:
         over = cell.over(arm, cell.best) if cell.clients else []
         if over and cell.method in methods:
-            at = gains.setdefault(cell.method, {}).setdefault(cell.clients, [])
-            at.append(100 * (mean(over) - 1))
+            same = gains.setdefault(cell.method, {}).setdefault(cell.clients, [])
+            same.append(100 * (mean(over) - 1))
     every = [gain for by in gains.values() for values in by.values() for gain in values]
     low = STEP * ((min(every, default=0.0) // STEP) if every else 0)
     high = STEP * (max(every, default=0.0) // STEP + 1)
@@ -68,10 +68,11 @@ def by_clients(found: Sequence[CellFigures], methods: Mapping[str, str], arm: st
 
 
 def _line(
-    gains: Mapping[int, list[float]], colour: str, across: object, down: object
+    gains: Mapping[int, list[float]],
+    colour: str,
+    across: Callable[[int], float],
+    down: Callable[[float], float],
 ) -> Iterator[str]:
-    assert callable(across)
-    assert callable(down)
     means = [f"{across(n):.1f},{down(mean(gains[n])):.1f}" for n in sorted(gains)]
     worst = [f"{across(n):.1f},{down(min(gains[n])):.1f}" for n in sorted(gains, reverse=True)]
     yield f'<polygon points="{" ".join([*means, *worst])}" fill="{colour}" fill-opacity=".15"/>'

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .arms import Arm, parse_arm
+from .arms import LADDER, Arm, ladder_graphs, parse_arm
 from .cells import Cell
 from .clock import Noise
 from .device import Work, device
@@ -76,6 +76,8 @@ def runs(
         restart: an arm that learns answers a third time, from its saved state.
     """
     arm = replace(parse_arm(ran or name), seed=seed)
+    if arm.name == LADDER:
+        arm = replace(arm, graphs=ladder_graphs(cell.kmax))
     known = not arm.policy and cell.traffic.arrivals is None
     same = (cell.traffic, cell.kind, cell.kv_tokens, arm.name, seed)
     if known and same == engines.last_key:

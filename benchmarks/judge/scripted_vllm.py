@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from .arms import Arm, Table
+from .arms import MOST_REQUESTS, Arm, Table
 from .clock import Recorder
 from .device import Device, Work
 from .script import Lines, Text
@@ -50,7 +50,6 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 MAX_MODEL_LEN = 40_960
-MOST_REQUESTS = 512
 BLOCK_TOKENS = 16
 MOST_BLOCKS = 200_000
 """KV blocks of an engine: 3.2 million tokens. A cell that wants fewer has the others held."""
@@ -329,8 +328,9 @@ class ScriptedVllm:
     def _attach(self) -> None:
         from adaptive_spec.adapters.vllm import hooks
 
-        hooks.detect = self._detect  # other engines of this process have their own
-        hooks.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
+        names: Any = hooks
+        names.detect = self._detect  # other engines of this process have their own
+        names.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
         self.scheduler.adaptive_spec.close()
         self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
         self.scheduler.adaptive_spec.clock = self.recorder.clock

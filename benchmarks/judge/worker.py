@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.errors import AdaptiveSpecError, DataError
 
 from .cells import Cell
 from .rows import Row
@@ -41,9 +41,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a task: rows, or why there are none."""
+    """What came of a task.
+
+    Attributes:
+        rows: of its runs.
+        left_out: why there are none: records or a trace are not there.
+        error: why there are none: something failed.
+        cpu: seconds.
+    """
 
     rows: list[Row] = []
+    left_out: str = ""
     error: str = ""
     cpu: float = 0.0
 
@@ -59,6 +67,8 @@ def answer(engines: Engines, task: Task) -> Answer:
         rows = list(
             runs(engines, task.cell, task.arm, task.seed, ran=task.ran, restart=task.restart)
         )
+    except DataError as error:
+        return Answer(left_out=str(error))
     except AdaptiveSpecError as error:
         return Answer(error=str(error))
     rows = [msgspec.structs.replace(row, key=task.key) for row in rows]

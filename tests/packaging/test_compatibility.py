@@ -72,7 +72,7 @@ def test_each_method_that_an_adapter_lists_has_a_column() -> None:
         ("0.33.0", "V1", "hybrid models", CHECKED),
         ("0.30.0", "V2", "draft_model", ABSENT),
         ("0.31.0", "V2", "ngram", ABSENT),
-        ("0.32.0", "V2", "ngram", SHADOW),
+        ("0.33.0", "V2", "ngram", CHECKED),
         ("0.26.0", "V1", "mtp", CHECKED),
         ("0.33.0", "V1", "medusa", ABSENT),
         ("0.5.23", "policy protocol", "DSPARK", REFUSED),

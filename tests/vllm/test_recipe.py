@@ -29,12 +29,21 @@ def answers(command: str) -> tuple[bool, dict[str, str]]:
     return report.steered, dict(report.rows)
 
 
+def configuration(command: str) -> Any:
+    """What vLLM makes of it."""
+    from adaptive_spec.adapters.vllm.pasted_command import read_pasted
+    from adaptive_spec.adapters.vllm.recipe import _configuration
+
+    return _configuration(read_pasted(command))[0]
+
+
 def test_a_whole_command_is_understood(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SOME_VARIABLE", raising=False)
+    for name in ("HF_TOKEN", "SOME_VARIABLE"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
     command = (
-        f"SOME_VARIABLE=1 vllm serve {models['target']} --max-model-len 256 \\\n"
+        f"SOME_VARIABLE=1 HF_TOKEN=hf_abc vllm serve {models['target']} --max-model-len 256 \\\n"
         f"  --enforce-eager --port 8123 {NGRAM}  # a comment"
     )
     steered, rows = answers(command)
@@ -42,6 +51,7 @@ def test_a_whole_command_is_understood(
     assert rows["steered"] == "K per request, and draft depth"
     assert rows["speculation"] == "ngram, Kmax 4, model runner V1"
     assert "cpu" in rows["engine"]
+    assert rows["environment"] == "SOME_VARIABLE=1 HF_TOKEN=..."
 
 
 def test_without_speculation_nothing_is_steered(models: dict[str, Path]) -> None:
@@ -68,10 +78,10 @@ def test_a_pair_with_which_vllms_output_is_wrong_is_refused(
     assert "refused" not in answers(command)[1]
     made = recipe._configuration
 
-    def in_a_pipeline(given: str) -> Any:
-        config = made(given)
+    def in_a_pipeline(given: Any) -> Any:
+        config, left_over = made(given)
         config.parallel_config.pipeline_parallel_size = 2
-        return config
+        return config, left_over
 
     monkeypatch.setattr(recipe, "_configuration", in_a_pipeline)
     steered, rows = answers(f"{command} --no-async-scheduling")
@@ -87,9 +97,7 @@ def test_it_says_what_no_switch_at_run_time_takes_back(models: dict[str, Path]) 
     def kept(method: str, **more: Any) -> str:
         drafts = {"method": method, "num_speculative_tokens": 2} | more
         command = f"vllm serve {models['target']} --max-model-len 256 --speculative-config"
-        return " ".join(
-            recipe.kept_at_zero(recipe._configuration(f"{command} '{json.dumps(drafts)}'"))
-        )
+        return " ".join(recipe.kept_at_zero(configuration(f"{command} '{json.dumps(drafts)}'")))
 
     assert kept("ngram") == ""
     assert "memory of the drafter" in kept("draft_model", model=str(models["draft"]))
@@ -102,7 +110,7 @@ def test_a_block_whose_hash_looks_ahead_is_kept(models: dict[str, Path]) -> None
     from adaptive_spec.adapters.vllm import recipe
 
     drafts = {"method": "eagle3", "model": str(models["eagle3"]), "num_speculative_tokens": 2}
-    config = recipe._configuration(
+    config = configuration(
         f"vllm serve {models['target']} --max-model-len 256 --enable-prefix-caching "
         f"--speculative-config '{json.dumps(drafts)}'"
     )
@@ -149,6 +157,64 @@ def test_it_says_whether_drafts_can_be_looked_up(
         """--additional-config '{"adaptive_spec": {"second_source": {}}}'"""
     )
     assert rows["second source"].startswith(says)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--max_model_len 256 --speculative_config '{drafts}'",
+        "--max-model-len=256 -sc '{drafts}' --async-scheduling",
+        "--max-model-len 256 --speculative-config.method draft_model "
+        "--speculative-config.model {draft} --speculative_config.num_speculative_tokens 4",
+        "--config {file}",
+    ],
+)
+def test_every_form_that_vllm_takes_is_taken(
+    models: dict[str, Path], tmp_path: Path, options: str
+) -> None:
+    drafts = {"method": "draft_model", "model": str(models["draft"]), "num_speculative_tokens": 4}
+    file = tmp_path / "server.yaml"
+    file.write_text(f"max-model-len: 256\nspeculative-config: '{json.dumps(drafts)}'\n")
+    for name, value in (
+        ("{drafts}", json.dumps(drafts)), ("{draft}", models["draft"]), ("{file}", file)
+    ):  # fmt: skip
+        options = options.replace(name, str(value))
+    steered, rows = answers(f"vllm serve {models['target']} {options}")
+    assert steered
+    assert rows["speculation"] == "draft_model, Kmax 4, model runner V1"
+    assert "left out" not in rows
+
+
+def test_misspelt_and_unknown_options_are_named(models: dict[str, Path]) -> None:
+    command = f"vllm serve {models['target']} --max-model-len 256"
+    with pytest.raises(ConfigError, match=r"--speculative-confg .*did you mean --speculative-con"):
+        answers(f"{command} {NGRAM.replace('config', 'confg')}")
+    steered, rows = answers(f"{command} {NGRAM} --no-such-thing 5")
+    assert steered
+    assert rows["left out"] == "--no-such-thing 5: no option of this vLLM"
+
+
+def test_a_drafter_that_is_shorter_than_the_target_is_said(models: dict[str, Path]) -> None:
+    drafts = {"method": "draft_model", "model": str(models["draft"]), "num_speculative_tokens": 4}
+    command = f"vllm serve {models['target']} --max-model-len 512 --speculative-config"
+    assert "drafter's length" not in answers(f"{command} '{json.dumps(drafts)}'")[1]
+    _, rows = answers(f"{command} '{json.dumps(drafts | {'max_model_len': 256})}'")
+    assert rows["drafter's length"].startswith("256 of 512 tokens")
+
+
+def test_a_model_of_a_known_recipe_is_answered_without_a_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    drafts = '{"method": "eagle3", "model": "SOME/HEAD", "num_speculative_tokens": 3}'
+    command = f"vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config '{drafts}'"
+    steered, rows = answers(command)
+    assert steered
+    assert rows["steered"] == "eagle3, Kmax 3: K per request, and draft depth"
+    assert "Hopper: K per request" in rows["full graphs, 0.33.0"]
+    assert "on this machine" in rows["note"]
+    with pytest.raises(ConfigError, match="makes no configuration"):
+        answers(command.replace("Llama-3.1-8B-Instruct", "another"))
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,14 @@ class TestGate:
         config.speculative_config.rejection_sample_method = "block"  # keeps the distribution
         assert not detect(config).shadow
 
-    @pytest.mark.parametrize("name", ["draft_confidence_threshold", "skip_draft_when_k0"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "draft_confidence_threshold",
+            "skip_draft_when_k0",
+            "num_speculative_tokens_per_seq_len",  # vllm#54801; no version has it
+        ],
+    )
     def test_beside_another_controller_of_vllms_it_only_watches(
         self, models: dict[str, Path], name: str
     ) -> None:

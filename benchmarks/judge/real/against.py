@@ -30,7 +30,7 @@ from .runs import Run, RunFile, RunKey
 from .setup import KMAX, ROOT, V1, V1_ASYNC, Setup
 from .texts import acceptance
 from .traffic import Load
-from .worker import LEARN_STEPS, Task
+from .worker import Task
 
 METHODS = "draft_model", "draft_poor"
 LOADS = (
@@ -54,7 +54,7 @@ def wanted(models: str, ahead: bool) -> list[Group]:
                 tasks.append(Task(key=key, device=device(DEVICES[0]), load=load))
             for name in DEVICES:
                 key = RunKey(method=method, arm=GOODPUT, load=load.name, device=name)
-                tasks.append(Task(key=key, device=device(name), load=load, warm=WARM))
+                tasks.append(Task(key=key, device=device(name), load=load, warm=WARM, learn=0))
         engine = V1_ASYNC if ahead else V1
         setup = Setup(models=models, engine=engine, method=method, config={}, most_requests=64)
         found.append(Group(setup, tasks))
@@ -83,7 +83,7 @@ def compare(runs: Sequence[Run], models: Path, *, ahead: bool) -> list[Compariso
                     )
                     real = by_key[key]
                     engine.use(parse_arm(arm), device(name))
-                    steps = _play(engine, lines, plain.texts, clients, LEARN_STEPS * learned)
+                    steps = _play(engine, lines, plain.texts, clients)
                     if learned:
                         steps = _play(engine, lines, plain.texts, clients)
                     found.append(
@@ -107,21 +107,15 @@ def _play(
     lines: Lines,
     texts: Sequence[tuple[list[int], list[int]]],
     clients: int,
-    least_steps: int = 0,
 ) -> list[Work]:
-    """Answer the texts; over and over until so many steps have been made."""
+    """Answer the texts."""
     offsets = lines.data.offsets.tolist()
     made = [
         Job(len(prompt), len(answer), lines, start)
         for (prompt, answer), start in zip(texts, offsets, strict=False)
     ]
-    steps: list[Work] = []
-    while True:
-        traffic = Traffic(pieces=(Piece(clients, len(made)),), records=())
-        serve_scripted(engine, traffic, made)
-        steps += engine.recorder.take()
-        if len(steps) >= least_steps:
-            return steps
+    serve_scripted(engine, Traffic(pieces=(Piece(clients, len(made)),), records=()), made)
+    return engine.recorder.take()
 
 
 def _rate(steps: Sequence[Work], on: Device, method: str) -> float:

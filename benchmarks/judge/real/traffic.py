@@ -1,16 +1,13 @@
-"""Requests to an engine: clients in a closed loop, a number that changes, or arrivals in time."""
+"""Requests to an engine: clients in a closed loop, or a number that changes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from adaptive_spec.errors import DataError
-from adaptive_spec.sim.load.trace_files import read_azure
 from benchmarks.bench_pair.prompts import load_prompts
 
 from ..arms import Arm
@@ -32,7 +29,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         name: in results; of a closed loop, the number of clients.
         pieces: (clients, requests): so many clients until so many requests more were sent. A
             client sends its next request when its last one is answered.
-        arrivals: seconds at which requests arrive, in place of `pieces`.
         kind: kind of prompt; `mixed`: all kinds in turn.
         temperature: of sampling.
         tokens: of each answer.
@@ -41,8 +37,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    pieces: tuple[tuple[int, int], ...] = ()
-    arrivals: tuple[float, ...] = ()
+    pieces: tuple[tuple[int, int], ...]
     kind: str = MIXED
     temperature: float = 0.0
     tokens: int = 64
@@ -52,17 +47,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def requests(self) -> int:
         """Requests in all."""
-        return len(self.arrivals) or sum(requests for _, requests in self.pieces)
+        return sum(requests for _, requests in self.pieces)
 
     @property
     def most_clients(self) -> int:
-        """The largest number of clients; of arrivals, of requests."""
-        return max((clients for clients, _ in self.pieces), default=len(self.arrivals))
-
-    @property
-    def total_tokens(self) -> int:
-        """Tokens of all answers."""
-        return sum(job.max_tokens for job in itertools.islice(self.jobs(), self.requests))
+        """The largest number of clients."""
+        return max(clients for clients, _ in self.pieces)
 
     def clients_after(self, sent: int) -> int:
         """The number of clients once so many requests were sent."""
@@ -82,25 +72,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             prompts = {self.kind: prompts[self.kind]}
         count = self.distinct or self.requests
         asked = list(itertools.islice(endless_jobs(prompts, self.tokens, self.seed), count))
-        first = self.pieces[0][0] if self.pieces else 0
+        first = self.pieces[0][0]
         for place, job in enumerate(itertools.cycle(asked)):
             tokens = job.max_tokens
             if place < first:
                 tokens = max(tokens * (place + 1) // first, 1)
             yield Job(job.kind, place, job.prompt, tokens)
-
-
-def traced(path: Path, requests: int, rate: float) -> Load:
-    """Return the first arrivals of a trace in Azure's columns, at so many per second in the mean.
-
-    Raises DataError for another file, or one with fewer requests.
-    """
-    times = [each.arrival for each in itertools.islice(read_azure(path), requests)]
-    if len(times) < requests or not times[-1]:
-        raise DataError(f"{path}: fewer than {requests} requests")
-    scale = requests / rate / times[-1]
-    name = f"{path.name.partition('.')[0]} {rate:g}/s"
-    return Load(name=name, arrivals=tuple(scale * time for time in times))
 
 
 class Answer(NamedTuple):
@@ -159,7 +136,7 @@ def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
     """
     recorder = engine.recorder
     recorder.clock.advance(PAUSE_SECONDS)
-    jobs, began = load.jobs(), recorder.clock()
+    jobs = load.jobs()
     live: set[int] = set()
     answers: dict[int, list[int]] = {}
     sent, total = 0, load.requests
@@ -173,20 +150,12 @@ def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
         sent += 1
 
     while True:
-        if load.arrivals:
-            pass
-        elif len(recorder.completed) < least_steps:
+        if len(recorder.completed) < least_steps:
             total = max(total, sent + load.most_clients)
         elif least_steps:
             total = max(load.requests, min(total, sent))
-        if load.arrivals:
-            if not live and sent < total:
-                recorder.clock.advance(max(began + load.arrivals[sent] - recorder.clock(), 0.0))
-            while sent < total and load.arrivals[sent] <= recorder.clock() - began:
-                send()
-        else:
-            while sent < total and len(live) < load.clients_after(sent):
-                send()
+        while sent < total and len(live) < load.clients_after(sent):
+            send()
         if not live:
             engine.drain()
             return [answers[number] for number in sorted(answers)]

@@ -164,7 +164,8 @@ class VllmEngine:
             seen = self._device.capability(found.capability)
             return msgspec.structs.replace(found, capability=seen)
 
-        hooks.detect = detect_device
+        names: Any = hooks
+        names.detect = detect_device
 
     def _use_table(self, arm: Arm) -> None:
         """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""

@@ -33,13 +33,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         device: on whose clock.
         load: to be answered.
         warm: name of the arm under which the same policy answers the load once more; the first
-            time it goes on for `LEARN_STEPS` steps at least. Empty: no second time.
+            time it goes on for `learn` steps at least. Empty: no second time.
+        learn: least steps to learn from; the same prompts are asked over and over.
     """
 
     key: RunKey
     device: Device
     load: Load
     warm: str = ""
+    learn: int = LEARN_STEPS
 
     @property
     def keys(self) -> list[RunKey]:
@@ -53,7 +55,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 def runs(engine: Engine, task: Task) -> Iterator[Run]:
     """Do a task."""
     engine.use(parse_arm(task.key.arm), task.device)
-    least = LEARN_STEPS if task.warm else 0
+    least = task.learn if task.warm else 0
     first = _one(engine, task.key, task.load, least)
     yield first
     if task.warm:

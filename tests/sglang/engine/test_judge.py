@@ -8,15 +8,14 @@ import pytest
 
 pytest.importorskip("httpx", reason="its traffic is that of the demo, which needs httpx")
 
-from benchmarks.virtual_device.arms import GOODPUT, NONE, SGLANG_RULE, warm
-from benchmarks.virtual_device.cells import Curve
+
+from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE
 from benchmarks.judge.device import DEVICES
-from benchmarks.virtual_device.main import work_off
-from benchmarks.virtual_device.runs import Run, RunFile, RunKey
-from benchmarks.virtual_device.setup import SGLANG, Setup
-from benchmarks.virtual_device.sweep import Group
-from benchmarks.virtual_device.traffic import Load
-from benchmarks.virtual_device.worker import Task
+from benchmarks.judge.real.processes import Group, work_off
+from benchmarks.judge.real.runs import Run, RunKey
+from benchmarks.judge.real.setup import SGLANG, Setup
+from benchmarks.judge.real.traffic import Load
+from benchmarks.judge.real.worker import Task
 
 pytestmark = pytest.mark.engine
 
@@ -29,7 +28,7 @@ Runs = dict[str, Run]
 @pytest.fixture(scope="module")
 def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Runs by arm; `again` is a second policy that begins with nothing learned."""
-    folder = tmp_path_factory.mktemp("virtual_device")
+    folder = tmp_path_factory.mktemp("judge")
     wanted = []
     for method, arms in ((NONE, (NONE,)), ("eagle", (*STATIC, SGLANG_RULE, GOODPUT, "again"))):
         setup = Setup(
@@ -42,18 +41,18 @@ def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> R
         tasks = []
         for arm in arms:
             plain = GOODPUT if arm == "again" else arm
-            learns = warm(arm) if plain == GOODPUT else ""
+            learns = f"{arm}-warm" if plain == GOODPUT else ""
             key = RunKey(engine=SGLANG, method=method, arm=plain, load=LOAD.name, device=arm)
             tasks.append(Task(key=key, device=DEVICE, load=LOAD, warm=learns))
         wanted.append(Group(setup, tasks))
-    file = RunFile(folder / "runs.jsonl")
-    assert work_off(wanted, file, folder, workers=1) == []
-    return {run.key.device + "-warm" * ("-warm" in run.key.arm): run for run in file.read()}
+    runs = work_off(wanted, folder)
+    return {run.key.device + "-warm" * ("-warm" in run.key.arm): run for run in runs}
 
 
 def steady(run: Run) -> float:
     """Tokens per second on the device."""
-    return Curve(run.steps, DEVICE.charge(run.key.method)).steady
+    charge = DEVICE.charge(run.key.method)
+    return sum(work.emitted for work in run.steps) / sum(map(charge.seconds, run.steps))
 
 
 def test_every_arm_emits_the_tokens_of_no_speculation(runs: Runs) -> None:

@@ -1,0 +1,98 @@
+"""`advise` on a trace of the scripted engine, against that engine: the first draft's acceptance
+depends on K, and `advise` must not take one K's for another's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from adaptive_spec.config import Trace
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.advice import setups
+from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, recorded_world
+from adaptive_spec.sim.hardware.from_trace import read_timed_steps
+from benchmarks.judge.arms import GOODPUT, parse_arm
+from benchmarks.judge.device import DEVICES
+from benchmarks.judge.records import lines
+from benchmarks.judge.scripted_vllm import ENVIRONMENT, EngineKind, ScriptedVllm
+from benchmarks.judge.traffic import Piece, Traffic, jobs, serve
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is not installed"),
+]
+
+CLIENTS, REQUESTS, KMAX, SHARE = 32, 1000, 7, 0.06
+TRAFFIC = Traffic(pieces=(Piece(CLIENTS, REQUESTS),), records=("llama:code",), longest=512)
+BOUND = 0.02
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[ScriptedVllm]:
+    """An engine; skipped without the records."""
+    try:
+        lines("llama:code", "eagle", KMAX)
+    except DataError as error:
+        pytest.skip(str(error))
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT)
+    yield ScriptedVllm(EngineKind("eagle", KMAX))
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def _rate(engine: ScriptedVllm) -> float:
+    """Tokens per second until the last request was sent."""
+    served = serve(engine, TRAFFIC, jobs(TRAFFIC, "eagle", KMAX, 1))
+    seconds = engine.recorder.seconds[: served.sent]
+    steps = engine.recorder.take()[: served.sent]
+    return sum(work.emitted for work in steps) / sum(seconds)
+
+
+@pytest.fixture(scope="module")
+def trace(engine: ScriptedVllm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Steps of a server that runs K = 7, and another K in 6 % of its steps."""
+    from adaptive_spec.adapters.vllm import hooks
+
+    folder = tmp_path_factory.mktemp("trace")
+    engine.use(parse_arm(GOODPUT), DEVICES["h100-8b"])
+    holder = engine.scheduler.vllm_config.scheduler_config
+    config = msgspec.structs.replace(
+        getattr(holder, hooks.ATTRIBUTE),
+        mode="shadow",
+        shadow_share=SHARE,
+        trace=Trace(directory=str(folder)),
+    )
+    setattr(holder, hooks.ATTRIBUTE, config)
+    engine.restart()
+    _rate(engine)
+    engine.scheduler.adaptive_spec.close()
+    setattr(holder, hooks.ATTRIBUTE, msgspec.structs.replace(config, trace=Trace()))
+    return folder
+
+
+def test_a_trace_of_k_7_predicts_other_fixed_k(engine: ScriptedVllm, trace: Path) -> None:
+    observed, steps = observe([trace]), read_timed_steps([trace])
+    world = recorded_world(observed, steps, drafter="eagle", seed=0, tokens=FEWEST_TOKENS)
+    errors = {}
+    for k in (1, 2, 3):
+        engine.use(parse_arm(f"k{k}"), DEVICES["h100-8b"])
+        predicted = world.run(setups.static(k), CLIENTS).tokens_per_second
+        errors[k] = predicted / _rate(engine) - 1.0
+    assert max(map(abs, errors.values())) <= BOUND, errors
+
+
+def test_a_trace_is_a_record_for_the_judge(engine: ScriptedVllm, trace: Path) -> None:
+    played = lines(str(trace), "eagle", KMAX)
+    assert played.data.records > 900
+    engine.use(parse_arm("k3"), DEVICES["h100-8b"])
+    asked = Traffic(pieces=(Piece(8, 24),), records=(str(trace),))
+    served = serve(engine, asked, jobs(asked, "eagle", KMAX, 1))
+    assert served.sent > 0
+    assert sum(work.emitted for work in engine.recorder.take()) > 24
