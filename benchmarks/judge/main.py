@@ -1,6 +1,7 @@
 """The command line: which runs, processes, progress, time left, a table of ratios.
 
-    python -m benchmarks.judge                       # every group, the usual arms, three seeds
+    python -m benchmarks.judge                       # every group, the usual arms
+    python -m benchmarks.judge --seeds 3             # with the spread over seeds
     python -m benchmarks.judge --groups uneven --arms none,k1,goodput --seeds 1
     python -m benchmarks.judge --all                 # with the extra cells
     python -m benchmarks.judge --quick               # the gate, a minute
@@ -302,8 +303,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
-        publish(figures(cells, file, seeds), given.results)
-        write_picture()
+        found = figures(cells, file, seeds)
+        publish(found, given.results)
+        write_picture(found)
     print(terminal_table(cells, file, arms, seeds))
     return 1 if problems else 0
 
@@ -357,7 +359,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--file", type=Path, default=FILE, help="cells of yours, as cells.yaml")
     parser.add_argument("--cells", default="", help="names, with commas")
     parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
-    parser.add_argument("--seeds", type=int, default=3, help="so many, from 1 on")
+    parser.add_argument("--seeds", type=int, default=1, help="so many, from 1 on")
     parser.add_argument("--processes", type=int, default=1, help="engine processes at a time")
     parser.add_argument("--quick", action="store_true", help="the gate's cells and arm")
     parser.add_argument("--renew", action="store_true", help="with --quick: commit its scores")

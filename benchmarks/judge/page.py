@@ -68,9 +68,9 @@ def readme_table() -> str:
     return _table(heads, lines)
 
 
-def write_picture() -> None:
+def write_picture(found: Sequence[CellFigures]) -> None:
     """Draw the gain over the best fixed K by clients."""
-    PICTURE.write_text(by_clients(published(), METHODS, WARM), encoding="utf-8")
+    PICTURE.write_text(by_clients(found, METHODS, WARM), encoding="utf-8")
 
 
 def _over(cell: CellFigures, arm: str, other: str) -> float | None:
