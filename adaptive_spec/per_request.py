@@ -29,6 +29,8 @@ class RequestSlots:
         self._size = 0
         self.released = 0
         """Slots that have been freed so far."""
+        self.without_drafter: set[int] = set()
+        """Slots of live requests that the drafter has lost."""
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -72,6 +74,7 @@ class RequestSlots:
         if slot is not None:
             self._free.append(slot)
             self.released += 1
+            self.without_drafter.discard(slot)
         return slot
 
 

@@ -24,15 +24,16 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.explanation import Worth, best_uniform, explanation
+from adaptive_spec.policies.planning.explanation import Worth, explanation
 from adaptive_spec.policies.planning.exploration import (
     ColdTrial,
     Explorer,
     Exploring,
-    engine_verify,
+    first_k,
     unpredicted,
 )
 from adaptive_spec.policies.planning.planner import value_of
+from adaptive_spec.policies.planning.prompt_share import PromptShare
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
@@ -206,14 +207,20 @@ class PlannedPolicy:
         if self._cost.ready:
             plan = self._plan_forecast(drafts)
         else:
-            depth, reason = context.engine_k, "no step measured yet"
-            plan = unpredicted(context, engine_verify(context), depth, Mode.ON, reason)
+            k, steers = first_k(context, drafts.survival), context.capability.steers_depth
+            verify, depth = (
+                np.minimum(context.draft_available, k),
+                k if steers else context.engine_k,
+            )
+            plan = unpredicted(context, verify, depth, Mode.ON, "no step measured yet")
         return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
-        late = self._tpot.late(drafts.context)
+        context = drafts.context
+        late = self._tpot.late(context)
+        prompts = self._cost.prefill_seconds(self._prompts.tokens)
         forecast = forecast_step(
-            drafts.context,
+            msgspec.structs.replace(context, shared_seconds=context.shared_seconds + prompts),
             drafts.survival,
             self._cost,
             drafts.ahead,
@@ -225,7 +232,7 @@ class PlannedPolicy:
         mode = self._mode_of(forecast)
         self._worth.planned(forecast, mode)
         if mode is not Mode.ON:
-            self._off_since = min(self._off_since, drafts.context.now)
+            self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
             plan = self._exploring.while_off(forecast, self._modes)
         else:
@@ -258,8 +265,11 @@ class PlannedPolicy:
         tokens = None
         if choice.survival is not None:
             tokens = forecast.context.batch_size + value_of(choice.survival, verify)
+        k_ahead = self._exploring.k_ahead
+        if k_ahead is not None:
+            depth, reason = k_ahead, f"drafting {k_ahead} to measure it"
         plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
-        if tokens is not None:
+        if tokens is not None and k_ahead is None:
             seconds = forecast.compared_seconds(plan)
             better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
             better *= forecast.best.seconds / seconds
@@ -270,7 +280,8 @@ class PlannedPolicy:
         """A step that measures a K, or no drafter, if one is worth it."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
-        return self._exploring.tried(forecast, self._acceptance.observations)
+        best = forecast.best_uniform()[0] if self._modes.wants_a_trial else None
+        return self._exploring.measured(forecast, self._acceptance.observations, best)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
@@ -279,7 +290,8 @@ class PlannedPolicy:
         mode = self._modes.step(
             forecast,
             batch_size=context.batch_size,
-            prompts=context.prefill_tokens > 0,
+            # A step that is planned ahead does not know its prompts yet.
+            prompts=context.prefill_tokens > 0 or self._prompts.recent,
             now=context.now,
             ready=self._knows_enough(context.capability)
             and not self._cold_trial.recovering(context),
@@ -317,6 +329,7 @@ class PlannedPolicy:
         if self._capability is None:
             return
         outcome = step.outcome
+        self._prompts.ran(outcome)
         if self._acceptance.learn(step, self._cost):
             self._acceptance.widen()
             self._modes.acceptance_changed()
@@ -332,6 +345,7 @@ class PlannedPolicy:
                 accepted=int(np.count_nonzero(outcome.accepted)),
             )
         self._tpot.emitted(outcome.slots, outcome.emitted)
+        self._modes.lengths.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
         if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
@@ -348,7 +362,8 @@ class PlannedPolicy:
         """Drop the state of ended requests."""
         if self._capability is not None:
             self._acceptance.forget(slots)
-            self._modes.ended(len(slots))
+            self._modes.ended(slots)
+            self._prompts.ended(slots)
         self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
@@ -371,7 +386,8 @@ class PlannedPolicy:
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
-            numbers["best"] = best_uniform(forecast)
+            k, of_none = forecast.best_uniform()
+            numbers["best"] = {"k": k, "of_none": round(of_none, 3)}
             numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
             numbers["probing"] = self._modes.probing
             numbers["next_probe_seconds"] = round(self._modes.next_probe - now, 1)
@@ -419,6 +435,7 @@ class PlannedPolicy:
         self._acceptance.start(capability)
         self._cost = CostModel(capability, self._profile, self._saved_belief)
         self._modes = ModeMachine(capability)
+        self._prompts = PromptShare()
         self._cold_trial = ColdTrial(capability, self._cost)
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -36,6 +38,25 @@ tenants:
   - {name: batch, load: closed:6}
 """
 """Half of the clients ask for a TPOT that speculation has to keep."""
+
+
+def _copying(random: np.random.Generator, tokens: int = 300) -> dict[str, Any]:
+    """An output with stretches that repeat earlier text, as a record of two sources of drafts."""
+
+    def accepted(right: list[bool]) -> list[int]:
+        lengths, run = [], 0
+        for token in reversed(right):
+            lengths.append(1 + run)
+            run = min(run + 1, 20) if token else 0
+        return lengths[::-1]
+
+    copies = np.repeat(random.random(tokens // 30) < 0.4, 30)
+    model, look_up = random.random(tokens) < 0.6, random.random(tokens) < 0.05 + 0.92 * copies
+    return {
+        "eagle": accepted(model.tolist()),
+        "ngram": accepted(look_up.tolist()),
+        "prompt_len": 50,
+    }
 
 
 class Case(NamedTuple):
@@ -64,6 +85,9 @@ def cases(folder: Path) -> Iterator[Case]:
     """All runs. Writes a load into `folder`."""
     tenants = folder / "tenants.yaml"
     tenants.write_text(TENANTS)
+    copying, random = folder / "copying.jsonl", np.random.default_rng(0)
+    rows = [json.dumps(_copying(random)) + "\n" for _ in range(40)]
+    copying.write_text("".join(rows))
     recorded: dict[str, Any] = {"acceptance": ("record:good_t0.8",), "drafter": "draft_model"}
     dead: dict[str, Any] = {"acceptance": ("model:dead",)}
     poor: dict[str, Any] = {"acceptance": ("record:poor_t0.8",), "drafter": "draft_model"}
@@ -112,6 +136,10 @@ def cases(folder: Path) -> Iterator[Case]:
         "n-gram, 16 clients, verify": (
             12000,
             {"drafter": "ngram", "level": Level.VERIFY, "load": "closed:16"},
+        ),
+        "two sources": (
+            12000,
+            {"acceptance": (str(copying),), "drafter": "hybrid", "load": "closed:8"},
         ),
         "mixture of experts": (12000, {"hardware": "h100-qwen3-30b-a3b", "load": "closed:12"}),
         "little KV": (12000, {"load": "closed:16", "kv_tokens": 6000}),

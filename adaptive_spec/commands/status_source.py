@@ -136,6 +136,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     drafts_by_task: dict[str, tuple[_Count, _Count]] = {}
     max_draft_tokens: Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFT_TOKENS)] = 0
     live_requests: _Count = 0
+    requests_without_drafter: _Count = 0
     last_depth: _Count = 0
     last_reason: str = ""
     why: str = ""

@@ -111,7 +111,9 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     rows = sum(recent["requests_by_k"].values())
     verified, steps = recent["verified_tokens"], recent["steps"]
     estimates, goodput = status.get("estimates", {}), status.get("goodput", {})
-    yield "live requests", str(status.get("live_requests", "–"))
+    lost = status.get("requests_without_drafter")
+    besides = f", {lost} have lost the drafter" if lost else ""
+    yield "live requests", f"{status.get('live_requests', '–')}{besides}"
     yield "decoding per step", f"{rows / steps:.1f}" if steps else "–"
     yield "tokens/s", f"{recent['emitted_tokens'] / seconds:,.0f}" if seconds else "–"
     yield "goodput", f"{_number(goodput, 'measured')} (predicted {_number(goodput, 'predicted')})"

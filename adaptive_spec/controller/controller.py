@@ -292,6 +292,7 @@ class Controller:
             "control_file_error": self._operator.error,
             "benched": self._faults.breaker.benched,
             "live_requests": len(self.slots),
+            "requests_without_drafter": len(self.slots.without_drafter),
             "idle_seconds": self._idle_seconds(),
             "why": self._sentence(*last, numbers, written),
             "explanation": numbers,
@@ -329,7 +330,8 @@ class Controller:
         self._faults.of_hook(what)
 
     def _policy_failed(self, what: str, now: float | None = None) -> None:
-        self._faults.of_policy(what, self._now if now is None else now, self.policy.name)
+        if self._faults.of_policy(what, self._now if now is None else now, self.policy.name):
+            self._saved.distrust()
 
     def flush(self) -> None:
         """Write status, trace and learned state; for an engine that falls idle. Never raises."""

@@ -81,8 +81,11 @@ class Faults:
         self._config = config
         self.breaker = Breaker(config)
 
-    def of_policy(self, fault: str, now: float, policy_name: str) -> None:
-        """Count a fault of the policy, for the breaker too; its kind is the text before a colon."""
+    def of_policy(self, fault: str, now: float, policy_name: str) -> bool:
+        """Count a fault of the policy, for the breaker too; its kind is the text before a colon.
+
+        Returns whether it benches the policy.
+        """
         planning = fault.startswith("plan")
         self._say(fault, "the engine's own K is used" if planning else "serving goes on")
         benched = self.breaker.failed(now)
@@ -93,6 +96,7 @@ class Faults:
                 policy_name,
                 self._config.bench_seconds,
             )
+        return benched
 
     def of_hook(self, fault: str) -> None:
         """Count a fault of our own code around the policy, which is no reason to bench the policy.

@@ -128,7 +128,8 @@ class RequestTable:
 
     def stop_drafting(self, slots: IntArray) -> int:
         """Draft for these requests no more; return how many had a cap above 0."""
-        stopped = int(np.count_nonzero(self.draft_cap[slots]))
+        stopped = slots[self.draft_cap[slots] > 0]
+        self._slots.without_drafter.update(stopped.tolist())
         self.draft_cap[slots] = 0
         self._stops += 1
-        return stopped
+        return len(stopped)

@@ -187,6 +187,13 @@ FIGURES: tuple[Figure, ...] = (
         _one("live_requests"),
     ),
     Figure(
+        "adaptive_spec_requests_without_drafter",
+        "gauge",
+        "Live requests that have lost the drafter (OFF-cold): they decode without drafts.",
+        (),
+        _one("requests_without_drafter"),
+    ),
+    Figure(
         "adaptive_spec_goodput_tokens_per_second",
         "gauge",
         "Predicted and measured goodput of the last predicted steps.",

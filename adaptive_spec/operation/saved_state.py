@@ -79,6 +79,7 @@ class SavedState:
         self._server = _digest(msgspec.json.encode(self._identity))
         self._log = logger
         self._saved_at = math.nan
+        self._taken_up: Path | None = None
         self._profiles: dict[str, str] = {}
 
     @classmethod
@@ -105,6 +106,7 @@ class SavedState:
 
     def take_up(self, policy: Policy, config: Config) -> bool:
         """Load the saved state into a new policy; return whether a matching file was used."""
+        self._taken_up = None
         if self._directory is None:
             return False
         path = self._directory
@@ -133,6 +135,7 @@ class SavedState:
             )
             self._set_aside(path)
             return False
+        self._taken_up = path
         self._log.info("adaptive_spec: policy %s resumes from %s", config.policy, path)
         return True
 
@@ -175,6 +178,13 @@ class SavedState:
         for _, path in sorted(found)[: max(len(found) - MOST_FILES, 0)]:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+    def distrust(self) -> None:
+        """Set aside the file that the policy started from, as the policy has failed repeatedly."""
+        path, self._taken_up = self._taken_up, None
+        if path is not None:
+            self._log.warning("adaptive_spec: saved state %s is not used again", path)
+            self._set_aside(path)
 
     def drop(self) -> None:
         """Set aside all saved states of this server, of any policy."""

@@ -23,6 +23,16 @@ _LIMITS = {
 }
 """What keeps a plan from another draft."""
 
+_KEPT = {
+    "credit": "speculation gained {credit:.2g} s in the last lifetimes of requests",
+    "expected gain": "the plans of the last steps promised a gain",
+    "load falls": "the load falls, and requests without it get no drafts to their end",
+    "stake": "{stake:.2g} s of the requests alive are at stake, should the load fall",
+    "no drafts timed at this load": "too few steps with drafts were timed at this load",
+    "step times in doubt": "no speculation is better by {gain:.0%} ± {error:.0%}, no proof",
+}
+"""What keeps the drafter running where its losses would stop it (`switch` of the numbers)."""
+
 
 def group(mode: str, reason: str) -> str:
     """Return the kind of a step: ``planned``, ``measuring``, ``off`` or ``engine``."""
@@ -45,8 +55,8 @@ def sentence(mode: str, reason: str, numbers: Numbers, written: float) -> str:
     if not numbers:
         return reason
     if "off_seconds" in numbers:
-        return _off(numbers, written)
-    text = _on(numbers)
+        return _off(mode, numbers, written)
+    text = _on(numbers) + _kept(numbers)
     kind = group(mode, reason)
     if kind == "measuring":
         return f"This step runs to learn ({reason}). The plan itself: {text}"
@@ -76,13 +86,25 @@ def _on(numbers: Numbers) -> str:
     return f"{name}: {'; '.join(parts)}" if parts else name
 
 
-def _off(numbers: Numbers, written: float) -> str:
+def _kept(numbers: Numbers) -> str:
+    switch = numbers.get("switch") or {}
+    reason = _KEPT.get(switch.get("kept", ""))
+    if reason is None:
+        return ""
+    gain, error = switch.get("gain_of_none") or (0.0, 0.0)
+    known = {"credit": switch["credit"], "stake": switch["stake"]}
+    return f". The drafter runs on, as {reason.format(**known, gain=gain, error=error)}"
+
+
+def _off(mode: str, numbers: Numbers, written: float) -> str:
     since = time.strftime("%H:%M:%S", time.gmtime(written - numbers["off_seconds"]))
     best = numbers["best"]
     text = (
         f"OFF since {since} UTC, {numbers['batch']} requests: the best K = {best['k']} would give "
         f"{best['of_none']:.2f} of no speculation"
     )
+    if mode == "off_warm":
+        text += _kept(numbers)
     if numbers.get("probing"):
         return f"{text}; a probe runs now"
     wait = numbers.get("next_probe_seconds")

@@ -116,21 +116,3 @@ def _one_more(forecast: StepForecast) -> IntArray:
         )
     more: IntArray = np.maximum(np.minimum(k, context.draft_possible), verify)
     return more
-
-
-def best_uniform(forecast: StepForecast) -> dict[str, Any]:
-    """Return the best K >= 1 for all requests, and its goodput over that of no speculation."""
-    batch, survival = forecast.taking_part, forecast.counted_survival
-    off = batch / forecast.off_seconds
-    gains = [
-        (batch + batch * float(survival[:k].mean(axis=1).sum())) / _seconds(forecast, k) / off
-        for k in range(1, len(forecast.survival) + 1)
-    ]
-    best = int(np.argmax(gains))
-    return {"k": best + 1, "of_none": round(gains[best], 3)}
-
-
-def _seconds(forecast: StepForecast, k: int) -> float:
-    """Duration of a step that verifies K drafts of each request and drafts as deep."""
-    drafts = min(k * forecast.taking_part, len(forecast.verify_seconds) - 1)
-    return forecast.seconds_of(drafts, k, Mode.ON if k else Mode.OFF_WARM)

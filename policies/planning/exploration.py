@@ -14,6 +14,7 @@ import numpy as np
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import DEEPER, FRACTION, FRACTION_OF_NONE, Value
+from adaptive_spec.policies.step_time.belief import KNEE
 from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
@@ -49,8 +50,8 @@ class Exploring:
 
     def __init__(self, explorer: Explorer, value: Value) -> None:
         self._explorer, self.value = explorer, value
-        self._k: int | None = None
-        """K that was drafted for, to be tried in this step."""
+        self.k_ahead: int | None = None
+        """K that this step drafts for, to be measured in the next."""
         self._deeper = self._deeper_next = False
         self._without_drafting: dict[int, int] = {}
 
@@ -75,8 +76,10 @@ class Exploring:
             depth = self._explorer.deeper(depth)
         return Explored(verify, depth, self._deeper, propensity)
 
-    def tried(self, forecast: StepForecast, observations: IntArray | None) -> SpecPlan | None:
-        """Verify the K that was drafted for to be tried, or draft for the next trial.
+    def measured(
+        self, forecast: StepForecast, observations: IntArray | None, wanted: int | None = None
+    ) -> SpecPlan | None:
+        """Return the step that measures a K, which the step before has drafted for.
 
         None where the step runs as planned. Asked once in each step that speculates.
 
@@ -84,24 +87,23 @@ class Exploring:
             forecast: of the step.
             observations: [Kmax] times each position has been observed; None: acceptance is not to
                 be tried.
+            wanted: K to be measured next, whatever it is worth.
         """
         context, best = forecast.context, forecast.best
         if self._leaves_drafting_out(context):
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
             return unpredicted(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
-        now, trial = self._k, self.value.best_trial(forecast, observations)
+        now, trial = self.k_ahead, self.value.best_trial(forecast, observations)
+        if wanted is not None:
+            trial = wanted
         self._deeper, self._deeper_next = self._deeper_next, trial == DEEPER
-        self._k = None if trial == DEEPER else trial
-        if now is None and self._k is None:
-            return None
-        depth = best.draft_depth if self._k is None else self._k
+        self.k_ahead = None if trial == DEEPER else trial
         if now is None:
-            return unpredicted(
-                context, best.verify, depth, Mode.ON, f"drafting {depth} to measure it"
-            )
+            return None
+        depth = best.draft_depth if self.k_ahead is None else self.k_ahead
         verify = np.minimum(context.draft_available, now)
-        wanted = int(np.minimum(context.draft_possible, now).sum())
-        self.value.tried(now, int(verify.sum()) / max(wanted, 1))
+        possible = int(np.minimum(context.draft_possible, now).sum())
+        self.value.tried(now, int(verify.sum()) / max(possible, 1))
         return unpredicted(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:
@@ -121,11 +123,11 @@ class Exploring:
         return forecast.plan(verify, self.probe_depth, modes.plan_mode, "probing", propensity)
 
     def _drop(self) -> None:
-        self._k, self._deeper_next = None, False
+        self.k_ahead, self._deeper_next = None, False
 
     def _leaves_drafting_out(self, context: StepContext) -> bool:
         capability = context.capability
-        if capability.level is Level.UNIFORM or capability.steers_depth or self._k is not None:
+        if capability.level is Level.UNIFORM or capability.steers_depth or self.k_ahead is not None:
             return False
         load = load_bin(context.batch_size)
         made = self._without_drafting.get(load, 0)
@@ -141,9 +143,19 @@ class Exploring:
         return self._explorer.deeper(0)
 
 
-def engine_verify(context: StepContext) -> IntArray:
-    """[B] K_i of the engine itself."""
-    return np.minimum(context.draft_available, context.engine_k)
+def first_k(context: StepContext, survival: FloatArray) -> int:
+    """Return the K >= 1, at most the engine's, that a roofline expects most tokens per second of.
+
+    Args:
+        context: a step before any was timed.
+        survival: [Kmax, B] s_ij.
+    """
+    ks = np.array([k for k in context.capability.uniform_values if 0 < k <= context.engine_k])
+    if not ks.size:
+        return context.engine_k
+    tokens = 1.0 + np.cumsum(survival.mean(axis=1))[ks - 1]
+    passes = np.maximum(context.batch_size * (1.0 + ks) / KNEE, 1.0)
+    return int(ks[np.argmax(tokens / passes)])
 
 
 def unpredicted(

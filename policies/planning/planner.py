@@ -145,7 +145,10 @@ def _rank_loop(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray,
     return position, request, ordered
 
 
-@kernel("Tuple((int64[::1], int64[::1], float64[::1]))(float64[:, ::1], int64[:])", _rank_loop)
+@kernel(
+    "Tuple((int64[::1], int64[::1], float64[::1]))(float64[:, ::1], Array(int64, 1, 'A', True))",
+    _rank_loop,
+)
 def rank(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Sort drafts by falling value, which is compared at 32 bits.
 
@@ -237,8 +240,9 @@ def _admit_loop(
 
 
 @kernel(
-    "Tuple((int64[::1], int64, float64, float64))(int64[::1], int64[::1], float64[::1], int64[:],"
-    " int64[:], float64, float64[:], float64[:], int64[:])",
+    "Tuple((int64[::1], int64, float64, float64))(int64[::1], int64[::1], float64[::1],"
+    " Array(int64, 1, 'A', True), Array(int64, 1, 'A', True), float64, float64[:], float64[:],"
+    " int64[:])",
     _admit_loop,
 )
 def admit(
@@ -307,7 +311,7 @@ def _value_loop(values: FloatArray, verify: IntArray) -> float:
     return total
 
 
-@kernel("float64(float64[:, :], int64[:])", _value_loop)
+@kernel("float64(float64[:, :], Array(int64, 1, 'A', True))", _value_loop)
 def value_of(values: FloatArray, verify: IntArray) -> float:
     """Sum of values [Kmax, B] at positions below verify [B], request by request."""
     admitted = np.arange(len(values)) < verify[:, None]
@@ -316,9 +320,10 @@ def value_of(values: FloatArray, verify: IntArray) -> float:
 
 
 @kernel_of_kernels(
+    # The controller makes the limits read-only; an array that can be written fits as well.
     "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1],"
-    " int64[:], int64[:], float64[::1], float64[::1], int64[::1], boolean, boolean[:],"
-    " float64[::1])"
+    " Array(int64, 1, 'A', True), Array(int64, 1, 'A', True), float64[::1], float64[::1],"
+    " int64[::1], boolean, Array(boolean, 1, 'A', True), float64[::1])"
 )
 def best_plan(
     survival: FloatArray,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -88,6 +89,7 @@ def forecast_step(
             cost.prefill_seconds(context.prefill_tokens),
             Admission(verify, int(depth), float(value), float(seconds)),
             float(tokens),
+            cost,
         )
 
     def admission(weights: FloatArray | None) -> Admission:
@@ -135,6 +137,7 @@ def forecast_step(
         cost.prefill_seconds(context.prefill_tokens),
         best,
         context.batch_size + value_of(survival, best.verify),
+        cost,
     )
 
 
@@ -182,6 +185,7 @@ class StepForecast(NamedTuple):
     best: Admission
     best_tokens: float
     """Tokens that the best plan is expected to emit, each counted as one."""
+    step_times: CostModel
 
     def seconds_of(
         self, drafts: int, depth: int, mode: Mode = Mode.ON, *, ragged: bool = False
@@ -249,6 +253,69 @@ class StepForecast(NamedTuple):
             self.off_seconds,
             mean[1:] / mean[:-1],
         )
+
+    def best_uniform(self) -> tuple[int, float]:
+        """Return the best K >= 1 for all requests, and its goodput over that of no speculation."""
+        number, most = self.taking_part, len(self.verify_seconds) - 1
+        tokens = 1.0 + np.cumsum(self.counted_survival.mean(axis=1))
+        gains = {
+            k: float(tokens[k - 1]) * self.off_seconds / self.seconds_of(min(k * number, most), k)
+            for k in self.context.capability.uniform_values
+            if k
+        }
+        best = max(gains, key=lambda k: gains[k])
+        return best, gains[best]
+
+    def log_gain_of_none(self) -> tuple[float, float]:
+        """Return ln goodput of no speculation over that of the best K >= 1, and its standard error.
+
+        The error is that of the step times.
+        """
+        context, capability = self.context, self.context.capability
+        k, of_none = self.best_uniform()
+        seconds, errors, _ = self.step_times.goodput_covariance(
+            context.batch_size,
+            int(context.context_tokens.sum()),
+            [0, k * self.taking_part],
+            [
+                -1 if capability.cold_off else 0,
+                k if capability.steers_depth else capability.max_draft_tokens,
+            ],
+        )
+        part = seconds / (seconds + context.shared_seconds)
+        none, best = part * np.sqrt(np.diag(errors))
+        variance = none * none + best * best - 2.0 * part[0] * part[1] * errors[0, 1]
+        return -math.log(of_none), math.sqrt(max(float(variance), 0.0))
+
+    @property
+    def timed_drafts(self) -> int:
+        """Steps with drafts that were timed at this load."""
+        return self.step_times.timed_drafts(self.context.batch_size)
+
+    @property
+    def drafted_slots(self) -> IntArray:
+        """Slots of the requests that may verify drafts."""
+        slots: IntArray = self.context.slots[self.context.draft_possible > 0]
+        return slots
+
+    def saved_seconds(self, batch_sizes: list[int]) -> FloatArray:
+        """Seconds that the best K >= 1 saves of a step without drafts, per token of a request.
+
+        Args:
+            batch_sizes: [N] of requests such as those of this step.
+
+        Returns [N], at least 0.
+        """
+        each = int(self.context.context_tokens.mean())
+        tokens = 1.0 + np.cumsum(self.counted_survival.mean(axis=1))
+        k = np.arange(1, len(tokens) + 1)
+        saved = np.zeros(len(batch_sizes))
+        for n, batch in enumerate(batch_sizes):
+            verify = self.step_times.verify_seconds(batch, batch * each, 0)
+            drafting = self.step_times.draft_seconds(batch)
+            passes = drafting[k] if self.context.capability.steers_depth else drafting[-1]
+            saved[n] = verify[0] - np.min((verify[batch * k] + passes) / tokens)
+        return np.maximum(saved, 0.0)
 
     @property
     def counted_survival(self) -> FloatArray:

@@ -8,16 +8,17 @@ Computing 21, 2009) is the gain expected of that, in the two-point form, repeate
 
     max over actions a of s_a u(gap_a / s_a),  u(z) = phi(z) - z (1 - Phi(z))
 
-s_a is the standard deviation by which n trials change the difference between a and the plan. A
-trial is run if gradient * horizon > n * cost, and the one with the largest difference is. The
-horizon is the number of steps that this load has been run for, up to a bound (Lindy's law): of a
-load that never returns, a trial tells nothing of use. It is no longer than what is told lasts: the
-steps in which the belief drifts by s_a.
+s_a is the standard deviation by which n trials change the difference between a and the plan, beyond
+what n steps of the plan itself would tell. A trial is run if gradient * horizon > n * cost, and the
+one with the largest difference is. The horizon is the number of steps that this load has been run
+for, up to a bound (Lindy's law): of a load that never returns, a trial tells nothing of use. It is
+no longer than what is told lasts: the steps in which the belief drifts by s_a.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,42 @@ FRACTION_OF_NONE = 1.0 / 2.0
 """That share where no request speculates."""
 DEEPER = -1
 """A trial of the plan with one draft more for some requests."""
+
+
+class Actions(NamedTuple):
+    """What a step may run: each K of the ladder, the plan, and perhaps one deeper and no drafter.
+
+    Attributes:
+        accepted: [A, Kmax] expected accepted drafts, by position.
+        observed: [A, Kmax] expected observations, by position.
+        verified: [A] drafts.
+        depths: [A] D; -1 without the drafter.
+        hazard: [Kmax] mean hazard of each position.
+        plan: which of the actions the plan is.
+    """
+
+    accepted: FloatArray
+    observed: FloatArray
+    verified: list[int]
+    depths: list[int]
+    hazard: FloatArray
+    plan: int
+
+
+class Outlook(NamedTuple):
+    """Belief about the actions, against the plan.
+
+    Attributes:
+        seconds: [A] expected duration.
+        tokens: [A] expected tokens.
+        change: [n, A, E] standard deviation by which n runs of E change ln goodput of A.
+        drifts: [A] variance by which that drifts per step.
+    """
+
+    seconds: FloatArray
+    tokens: FloatArray
+    change: FloatArray
+    drifts: FloatArray
 
 
 class Value:
@@ -133,83 +170,107 @@ class Value:
         return [k for k, each in zip(ks, variance, strict=False) if each > UNSURE**2]
 
     def _search(self, forecast: StepForecast, evidence: FloatArray, horizon: float) -> int | None:
-        context, cost, best = forecast.context, self.cost, forecast.best
-        capability, ks = self._capability, self._ks
-        batch, kmax = context.batch_size, capability.max_draft_tokens
-        steers = capability.steers_depth
+        """Return the trial of the largest net gain; None if none is worth leaving the plan."""
+        actions = self._actions(forecast)
+        outlook = self._outlook(actions, forecast, evidence)
+        net = self._net_gains(actions, outlook, horizon)
+        repeats, trial = divmod(int(net.argmax()), net.shape[1])
+        if net[repeats, trial] <= _LEAST_NET:
+            return None
+        return DEEPER if trial > actions.plan else int(self._ks[trial])
+
+    def _actions(self, forecast: StepForecast) -> Actions:
+        """Return what the next step may run."""
+        context, capability, best = forecast.context, self._capability, forecast.best
+        kmax, steers, plan = capability.max_draft_tokens, capability.steers_depth, len(self._ks)
         position = np.arange(kmax)[:, None]
-        possible = position < context.draft_possible
-        ours = position < best.verify
-        # [A, Kmax] expected tokens, and observations, by position: of each K, and of the plan.
-        reached = np.vstack((np.ones((1, batch)), forecast.survival[:-1]))
-        gained = np.sum(forecast.survival, axis=1, where=possible)
-        tried = np.sum(reached, axis=1, where=possible)
+        possible, ours = position < context.draft_possible, position < best.verify
+        reached = np.vstack((np.ones((1, context.batch_size)), forecast.survival[:-1]))
+        accepted = np.sum(forecast.survival, axis=1, where=possible)
+        observed = np.sum(reached, axis=1, where=possible)
         drafts = np.cumsum(np.concatenate(([0], possible.sum(axis=1))))
-        use = (np.arange(kmax) < ks[:, None]) * self._found[:, None]
-        by = np.vstack((use * gained, np.sum(forecast.survival, axis=1, where=ours)))
-        shown = np.vstack((use * tried, np.sum(reached, axis=1, where=ours)))
+        # Of each K; the plan; one draft more for some requests; without the drafter.
+        use = (np.arange(kmax) < self._ks[:, None]) * self._found[:, None]
+        rows = [*use * accepted, np.sum(forecast.survival, axis=1, where=ours)]
+        seen = [*use * observed, np.sum(reached, axis=1, where=ours)]
         depth = best.draft_depth if steers else kmax
-        verified = [int(n) for n in self._found * drafts[ks]] + [int(best.verify.sum())]
-        depths = [int(k) if steers else kmax for k in ks] + [depth]
+        verified = [int(n) for n in self._found * drafts[self._ks]] + [int(best.verify.sum())]
+        depths = [int(k) if steers else kmax for k in self._ks] + [depth]
         deeper = depth if steers else round(float(best.verify.mean()))
-        star = len(ks)
         if deeper < kmax and capability.level is not Level.UNIFORM:
-            some = max(FRACTION, 1.0 / batch)
-            by, shown = np.vstack((by, by[-1])), np.vstack((shown, shown[-1]))
-            by[-1, deeper] += some * gained[deeper]
-            shown[-1, deeper] += some * tried[deeper]
-            verified.append(verified[-1] + max(int(some * batch), 1))
+            some = max(FRACTION, 1.0 / context.batch_size) * (np.arange(kmax) == deeper)
+            rows.append(rows[plan] + some * accepted)
+            seen.append(seen[plan] + some * observed)
+            verified.append(verified[plan] + max(int(some[deeper] * context.batch_size), 1))
             depths.append(min(depth + 1, kmax))
-        cold = capability.cold_off  # is no trial; other trials show whether it is better
-        if cold:
-            by, shown = np.vstack((by, 0.0 * by[-1])), np.vstack((shown, 0.0 * shown[-1]))
+        if capability.cold_off:  # is no trial; other trials show whether it is better
+            rows.append(np.zeros(kmax))
+            seen.append(np.zeros(kmax))
             verified.append(0)
             depths.append(-1)
-        seconds, times, drift = cost.goodput_covariance(
-            batch, int(sum(context.context_tokens.tolist())), verified, depths
+        hazard = np.clip(accepted / np.maximum(observed, 1e-9), 1e-3, 1.0 - 1e-3)
+        return Actions(np.array(rows), np.array(seen), verified, depths, hazard, plan)
+
+    def _outlook(self, actions: Actions, forecast: StepForecast, evidence: FloatArray) -> Outlook:
+        """Return what is believed of the actions' ln goodput, and what n runs of each would tell.
+
+        What n steps of the plan tell is left out: it is told without a trial.
+        """
+        context, plan = forecast.context, actions.plan
+        seconds, times, drift = self.cost.goodput_covariance(
+            context.batch_size,
+            int(sum(context.context_tokens.tolist())),
+            actions.verified,
+            actions.depths,
         )
         if context.shared_seconds:
             part = seconds / (seconds + context.shared_seconds)
             seconds = seconds + context.shared_seconds
             times, drift = times * np.outer(part, part), drift * np.outer(part, part)
-        tokens = forecast.taking_part + by.sum(axis=1)
-        value = np.log(tokens / seconds)
-        gap = np.maximum(value[star] - value, 0.0)
-        gap[:star] += max(self._admitted, 0.0)
-        if cold:
-            gap[-1] = abs(value[star] - value[-1])
-        hazard = np.clip(gained / np.maximum(tried, 1e-9), 1e-3, 1.0 - 1e-3)
+        tokens = forecast.taking_part + actions.accepted.sum(axis=1)
+        hazard = actions.hazard
         # d ln tokens / d logit of a position: all later tokens need it.
-        later = np.cumsum(by[:, ::-1], axis=1)[:, ::-1]
+        later = np.cumsum(actions.accepted[:, ::-1], axis=1)[:, ::-1]
         slope = later * (1.0 - hazard) / tokens[:, None]
-        unsure = 1.0 / (1.0 + evidence) + _HAZARD_DRIFT * self._age
-        told = _UNKNOWN * shown * hazard * (1.0 - hazard)
+        slope = slope - slope[plan]
+        told = _UNKNOWN * actions.observed * hazard * (1.0 - hazard)
         n = _REPEATS[:, None]
-        left = unsure - 1.0 / (1.0 / unsure + _REPEATS[:, None, None] * told)  # [n, E, Kmax]
-        apart = times - times[star]  # [A, E]
-        noise = cost.belief.error(seconds, forecast.prefill_seconds)
-        change = apart**2 / (np.diag(times) + noise / n)[:, None, :]  # [n, A, E]
-        change = change + (slope - slope[star]) ** 2 @ left.transpose(0, 2, 1)
-        change = np.sqrt(np.maximum(change, 1e-16))
-        # The result of a trial lasts until the belief has drifted by as much.
-        drifts = np.diag(drift) + drift[star, star] - 2.0 * drift[star]
-        drifts = drifts + _HAZARD_DRIFT * ((slope - slope[star]) ** 2).sum(axis=1)
-        lasts = change**2 / np.maximum(drifts, 1e-12)[:, None]
+        noise = self.cost.belief.error(seconds, forecast.prefill_seconds)
+        # [n, A, A] and [n, 1, Kmax]: covariance and variance after n steps of the plan.
+        by_plan = times[plan] / np.sqrt(times[plan, plan] + noise[plan] / n)
+        times = times - by_plan[:, :, None] * by_plan[:, None, :]
+        unsure = 1.0 / (1.0 + evidence) + _HAZARD_DRIFT * self._age
+        unsure = 1.0 / (1.0 / unsure + n * told[plan])[:, None, :]
+        left = unsure - 1.0 / (1.0 / unsure + n[:, :, None] * told)  # [n, E, Kmax]
+        apart = times - times[:, plan, None, :]  # [n, A, E]
+        change = apart**2 / (np.diagonal(times, axis1=1, axis2=2) + noise / n)[:, None, :]
+        change = change + slope**2 @ left.transpose(0, 2, 1)
+        drifts = np.diag(drift) + drift[plan, plan] - 2.0 * drift[plan]
+        drifts = drifts + _HAZARD_DRIFT * (slope**2).sum(axis=1)
+        return Outlook(seconds, tokens, np.sqrt(np.maximum(change, 1e-16)), drifts)
+
+    def _net_gains(self, actions: Actions, outlook: Outlook, horizon: float) -> FloatArray:
+        """Return gain minus cost, in steps, of n runs of each action: [n, A]."""
+        plan, ks = actions.plan, slice(0, actions.plan)
+        tokens, seconds, change = outlook.tokens, outlook.seconds, outlook.change
+        cold = actions.depths[-1] < 0
+        value = np.log(tokens / seconds)
+        gap = np.maximum(value[plan] - value, 0.0)
+        gap[ks] += max(self._admitted, 0.0)
         longest = np.full(len(gap), horizon)
         if cold:
+            gap[-1] = abs(value[plan] - value[-1])
             longest[-1] *= _LONG
+        # The result of a trial lasts until the belief has drifted by as much.
+        lasts = change**2 / np.maximum(outlook.drifts, 1e-12)[:, None]
         each = change * unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
-        gain = each.max(axis=1)  # [n, E]
-        lost = seconds / seconds[star] - tokens / tokens[star]
-        lost[:star] += max(self._admitted, 0.0)
-        net = gain - n * np.maximum(lost, 0.0)
-        net[:, star] = 0.0
+        lost = seconds / seconds[plan] - tokens / tokens[plan]
+        lost[ks] += max(self._admitted, 0.0)
+        net: FloatArray = each.max(axis=1) - _REPEATS[:, None] * np.maximum(lost, 0.0)
+        net[:, plan] = 0.0
         if cold:
             net[:, -1] = 0.0
-        repeats, trial = divmod(int(net.argmax()), net.shape[1])
-        if net[repeats, trial] <= _LEAST_NET:
-            return None
-        return DEEPER if trial > star else int(ks[trial])
+        return net
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -40,7 +40,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.kernels import kernel
-from adaptive_spec.policies.step_time.profile import CostProfile, extended
+from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
 from adaptive_spec.step import FloatArray, StepOutcome
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
@@ -113,13 +113,19 @@ def guess_from_scale(seconds: float, outcome: StepOutcome) -> FloatArray:
     guess = np.zeros(SIZE)
     guess[PASS] = _PASS_SHARE * seconds / (passes + 5.0)
     verify = seconds - passes * guess[PASS]
-    roofline = np.maximum(np.append(TOKENS, TOKENS[-1] + WIDTHS[-1]) / KNEE, 1.0)
-    # A prompt's token is as much work as a draft.
-    roofline *= verify / max((outcome.batch_tokens + outcome.prefill_tokens) / KNEE, 1.0)
-    guess[0] = roofline[0]
-    guess[1 : LAST + 1] = np.diff(roofline)
-    guess[PREFILL] = guess[LAST] / WIDTHS[-1]
+    verify /= max((outcome.batch_tokens + outcome.prefill_tokens) / KNEE, 1.0)
+    guess += verify * roofline(KNEE)
     return guess
+
+
+def roofline(knee: float) -> FloatArray:
+    """Return the coefficients [P] of passes that take 1 up to so many tokens, and then 1 / knee."""
+    heights = np.maximum(np.append(TOKENS, TOKENS[-1] + WIDTHS[-1]) / knee, 1.0)
+    found = np.zeros(SIZE)
+    found[0] = heights[0]
+    found[1 : LAST + 1] = np.diff(heights)
+    found[PREFILL] = 1.0 / knee  # a prompt's token is as much work as a draft
+    return found
 
 
 def guess_from_profile(profile: CostProfile) -> FloatArray:
@@ -276,6 +282,8 @@ _SHARE, _SHARE_OF_PROFILE = 0.3, 0.03
 """Prior standard deviation of each part, relative to a step: roofline, profile."""
 _BEND, _MINOR = 0.5, 0.3
 """Standard deviation relative to `_SHARE`: bends; contexts and any draft."""
+_EARLY_KNEE, _LATE_KNEE, _KNEE_SHARE = 96.0, 256.0, 2.0
+"""Knees beside `KNEE` (tokens), and how far the belief may lie from it to them, likewise."""
 _FAR = KNOTS.index(192)
 """Last bend that belongs to the slope of prompt tokens as well."""
 _DRIFT, _DRIFT_STEPS = 1e-6, 16
@@ -292,6 +300,15 @@ _CLIP, _JUMP, _JUMP_RATE = 3.0, 1.9, 0.3
 """Surprises (standard deviations): clip, mean that is a jump, averaging rate."""
 _PROMPT_ERROR = 0.15
 """Relative error of the time of prompts, which is not linear."""
+
+
+_OTHER_KNEES: FloatArray = _KNEE_SHARE * np.stack(
+    [roofline(knee) - roofline(KNEE) for knee in (_EARLY_KNEE, _LATE_KNEE)]
+)
+
+
+_ABSURD = 100.0
+"""Factor between measured and expected times, three steps in a row, that no change explains."""
 
 
 class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -314,6 +331,8 @@ class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         covariance = self.matrix()
         if not (np.isfinite(self.mean).all() and np.isfinite(covariance).all()):
             raise ValueError("every number must be finite")
+        if np.abs(self.mean).max() > LARGEST_PART or covariance.max() > LARGEST_PART**2:
+            raise ValueError(f"no part of a step takes more than {LARGEST_PART:g} s")
         scale = np.sqrt(np.diag(covariance).clip(1e-300))
         if np.linalg.eigvalsh(covariance / scale / scale[:, None]).min() < -1e-6:
             raise ValueError("`covariance` must be positive semi-definite")
@@ -333,6 +352,7 @@ class Belief:
         coefficients: [P] the most likely ones within their bounds.
         noise: relative variance of a step's time.
         jumps: times that step times have jumped.
+        absurd: the last step was too far from what is believed to learn anything but its scale.
     """
 
     def __init__(self, passes: float) -> None:
@@ -346,6 +366,7 @@ class Belief:
         self.noise = _NOISE**2
         self._level, self._surprise, self._before = _LEAST_LEVEL, 0.0, 0.0
         self._steps = self.jumps = 0
+        self.absurd = False
         self._last = 1, 1, 1e-6
         """Batch size, tokens of context and seconds of the last step."""
 
@@ -427,6 +448,7 @@ class Belief:
         z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
         self._surprise += _JUMP_RATE * (z - self._surprise)
         jumped = abs(self._surprise) > _JUMP
+        self.absurd = jumped and not 1.0 / _ABSURD < seconds / expected < _ABSURD
         if jumped:
             self._surprise, self.jumps = 0.0, self.jumps + 1
             longer = plain * max(seconds / expected, 1.0)
@@ -442,7 +464,8 @@ class Belief:
             self.noise = min(max(self.noise + rate * more, _LEAST_NOISE**2), 1.0)
         self._before = z
         self._last = batch, context, plain
-        variance = (noise + (_DISBELIEF * off) ** 2) * expected**2
+        # Not `expected**2`, which raises where a product is infinite.
+        variance = (noise + (_DISBELIEF * off) ** 2) * expected * expected
         condition(self._mean, covariance, self._push, self._least, c, features, seconds, variance)
         return jumped
 
@@ -454,7 +477,7 @@ class Belief:
     def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
         """S [P, P]: what may be wrong with the coefficients, each part by a plain step."""
         tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
-        sides = np.zeros((LAST + 9, SIZE))
+        sides = np.zeros((LAST + 11, SIZE))
         sides[0, 0] = 1.0
         beyond = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST))) / tokens
         beyond[1:] *= _BEND
@@ -473,5 +496,6 @@ class Belief:
             (ANY_DRAFT_CONTEXT, context, _MINOR),
         ):
             sides[place, place] = share / size
+        sides[-2:] = _OTHER_KNEES
         sides *= seconds
         return sides.T @ sides

@@ -228,6 +228,8 @@ class CostModel:
         self.belief = Belief(0.5 * capability.max_draft_tokens)
         self._timed_cold: set[int] = set()
         """Loads that a step without the drafter was timed at, by `load_bin`."""
+        self._timed_drafts: dict[int, int] = {}
+        """Steps with drafts that were timed at a load, by `load_bin`."""
         self._ragged = RaggedPenalty(capability.ragged_penalty)
         self._padding = Padding(capability)
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
@@ -286,7 +288,7 @@ class CostModel:
         seconds: FloatArray = self._passes * per_pass
         return seconds
 
-    def prefill_seconds(self, prefill_tokens: int) -> float:
+    def prefill_seconds(self, prefill_tokens: float) -> float:
         """Time that prompt tokens add to a step."""
         return float(self.belief.coefficients[PREFILL]) * prefill_tokens
 
@@ -338,10 +340,13 @@ class CostModel:
         if self._capability.ragged_penalty and outcome.batch_size > 1:
             seconds -= self._ragged_share(outcome, seconds, cold=cold)
         self.samples += 1
+        load = load_bin(outcome.batch_size)
         if cold:
-            self._timed_cold.add(load_bin(outcome.batch_size))
+            self._timed_cold.add(load)
+        if outcome.batch_tokens > outcome.batch_size and not prompts:
+            self._timed_drafts[load] = self._timed_drafts.get(load, 0) + 1
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
-        if not math.isfinite(float(self.belief.coefficients.sum())):
+        if self.belief.absurd or not math.isfinite(float(self.belief.coefficients.sum())):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
             changed = True
         if changed:
@@ -356,6 +361,7 @@ class CostModel:
 
     def _time_again(self) -> None:
         self._timed_cold.clear()
+        self._timed_drafts.clear()
         self._profile = None
         self.changes += 1
 
@@ -395,6 +401,10 @@ class CostModel:
         timed = self._timed_cold
         known = load_bin(batch_size) in timed or len(timed) >= _ENOUGH_COLD
         return self._profile is not None or known
+
+    def timed_drafts(self, batch_size: int) -> int:
+        """Steps with drafts that were timed at this load since step times have changed."""
+        return self._timed_drafts.get(load_bin(batch_size), 0)
 
     def profile(self) -> CostProfile | None:
         """Return the learned step times as a profile; None before the first step."""

@@ -16,6 +16,8 @@ from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.step import FloatArray
 
+LARGEST_PART = 3600.0
+"""Seconds that no part of a step takes, at any number of tokens."""
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -63,6 +65,8 @@ class CostProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError("`seconds` must be positive")
         if not all(map(math.isfinite, (*self.seconds, *self._rates))):
             raise ValueError("every number must be finite")
+        if max(*self.seconds, *self._rates) > LARGEST_PART:
+            raise ValueError(f"no part of a step takes more than {LARGEST_PART:g} s")
 
     @property
     def _rates(self) -> tuple[float, ...]:

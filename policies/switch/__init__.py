@@ -1,4 +1,1 @@
-"""Speculation on and off: modes, their break-even, and probes while off.
-
-Request lifetimes bound how long what was learned stays of use.
-"""
+"""Speculation on and off: modes, their break-even, the drafter's state, and probes while off."""

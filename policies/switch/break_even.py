@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from adaptive_spec.policies.switch.drafter_state import SavingForecast
 from adaptive_spec.step import FloatArray
 
 _GOOD_HAZARD = 0.8
@@ -49,7 +50,7 @@ class Prospect(msgspec.Struct, frozen=True):
         return self.gain < _LEAST_GAIN
 
 
-class SpeculationForecast(Protocol):
+class SpeculationForecast(SavingForecast, Protocol):
     """The part of a step's forecast that the mode machine reads; computed when read."""
 
     @property
@@ -69,6 +70,15 @@ class SpeculationForecast(Protocol):
 
     def prospect(self) -> Prospect:
         """Gain and break-even of speculation at this load."""
+        ...
+
+    @property
+    def timed_drafts(self) -> int:
+        """Steps with drafts that were timed at this load."""
+        ...
+
+    def log_gain_of_none(self) -> tuple[float, float]:
+        """Ln goodput of no speculation over that of the best K >= 1, and its standard error."""
         ...
 
 

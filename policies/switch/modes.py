@@ -18,12 +18,18 @@ lifetimes of requests add up to a gain, nothing is switched, unless acceptance w
 (`acceptance_changed`). Nor is it while the planner has expected a gain of its plans for some time:
 a few requests that are hard to draft for, all at once, say little about those that follow.
 
+OFF_COLD strands the requests alive: should the load fall, they decode to their end without drafts
+where drafts would pay. So a share of what they would lose were no others to come
+(`policies.switch.drafter_state`) is staked as well, the drafter is never stopped while the load
+falls, and never before the step times say beyond doubt that no K pays.
+
 **Coming back.** While the drafter keeps its state current, speculation comes back as soon as the
-planner finds a plan that pays. Otherwise probes are made at the times of `probes`. A probe
-lasts as long as its test needs: a handful of first drafts if the answer is clear, 256
-near break-even. From OFF_COLD it starts with a step that runs prompts, because only requests that
-begin after the drafter does can be drafted for; until then it costs nothing. An engine that
-compares unverified drafts with what was emitted (n-gram while OFF) reports them through `scored`.
+planner finds a plan that pays, or the step times at this load do not rule out that a K does.
+Otherwise probes are made at the times of `probes`. A probe lasts as long as its test needs: a
+handful of first drafts if the answer is clear, 256 near break-even. From OFF_COLD it starts with a
+step that runs prompts, because only requests that begin after the drafter does can be drafted for;
+until then it costs nothing. An engine that compares unverified drafts with what was emitted (n-gram
+while OFF) reports them through `scored`.
 
 A policy calls, once per step that decodes:
 
@@ -32,7 +38,8 @@ A policy calls, once per step that decodes:
     machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
     machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
     machine.scored(samples, accepted)           # first drafts of the probe only
-    machine.ended(requests)                     # when requests end
+    machine.lengths.emitted(slots, tokens)      # the same outcomes
+    machine.ended(slots)                        # when requests end
 
 and `prompts_only` in a step without decoding requests. The drafter's pass must run if
 `machine.probing`, or if the mode is not OFF_COLD.
@@ -41,11 +48,13 @@ and `prompts_only` in a step without decoding requests. The drafter's pass must 
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 from adaptive_spec.policies.switch.break_even import Prospect, SpeculationForecast
+from adaptive_spec.policies.switch.drafter_state import OutputLengths, stranded_seconds
 from adaptive_spec.policies.switch.probes import ProbeSchedule, ProbeTest
-from adaptive_spec.step import Capability, Mode
+from adaptive_spec.step import Capability, IntArray, Mode
 
 _REMEMBERED = 256.0
 
@@ -160,11 +169,28 @@ _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 # about the next one.
 _BURSTS_OF_LIFETIME = 0.15
 """The share of a lifetime, over the batch, for a drafter without a state."""
+_STRANDED = 0.3
+"""Staked share of the seconds that the requests alive would lose, were no others to come."""
+_STAKE_STEPS, _LOOK_STEPS = 8, 4
+"""Steps between evaluations of that stake, and of whether a K may pay."""
+_FALLING, _FALLING_STEPS = 3, 32
+"""Requests by which a batch is smaller than one of so many steps before where the load falls."""
+_IDLE, _IDLE_STEPS = 1.02, 256
+"""Tokens over those of K = 0 below which ON drafts for nothing; after so many steps in a row it
+becomes OFF_WARM, which probes."""
+_LEAST_TIMED = 4
+"""Steps with drafts to be timed at a load before the drafter is stopped at it."""
+_BEYOND_DOUBT = 2.0
+"""Standard errors by which no speculation is better than any K where the drafter is stopped."""
 _WORTH_COMING_BACK = 0.02
 """Least gain for returning without a probe, where no state is restored."""
 _PATIENCE_STEPS = 20.0
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
+
+
+UNTIMED = "no drafts timed at this load"
+"""What keeps the drafter until a K was timed at this load."""
 
 
 class ModeMachine:
@@ -195,6 +221,17 @@ class ModeMachine:
         self._lost = LostSeconds()
         self._advantage = 0.0
         self._spent = 0.0
+        self.lengths = OutputLengths()
+        self._stake, self._next_stake = 0.0, 0
+        self._batch_sizes: deque[int] = deque(maxlen=_FALLING_STEPS)
+        self._gain_of_none = 0.0, math.inf
+        self._kept = ""
+        self._idle_steps = 0
+
+    @property
+    def wants_a_trial(self) -> bool:
+        """The best K is to be timed at this load, or the drafter will be stopped by hearsay."""
+        return self._kept == UNTIMED
 
     @property
     def cold(self) -> bool:
@@ -233,6 +270,7 @@ class ModeMachine:
         self._lifetime.passed(batch_size, self._off_seconds)
         self._now = now
         self._steps += 1
+        self._batch_sizes.append(batch_size)
         self._schedule.guess_cost(self._off_seconds)
         if not self._can_stop:
             return self.mode
@@ -245,11 +283,13 @@ class ModeMachine:
                 self._lost.credit = 0.0
         elif self.probing:
             self._conclude(forecast)
-        elif self._nothing_to_restore and forecast.advantage > _WORTH_COMING_BACK:
+        elif self._nothing_to_restore and (
+            forecast.advantage > _WORTH_COMING_BACK or self._may_pay(forecast)
+        ):
             self._switch_on(by_probe=False)
         else:
             self._watch(forecast, batch_size)
-            self._consider_going_cold()
+            self._consider_going_cold(forecast)
             self._consider_probing(prompts=prompts)
         return self.mode
 
@@ -269,6 +309,7 @@ class ModeMachine:
         if self.probing:
             self._spent += max(lost, 0.0)
             return
+        self._idle_steps = self._idle_steps + 1 if tokens < _IDLE * batch_size else 0
         if not self._has_state and tokens < 1.001 * batch_size:
             # The cost of such a drafter shows only once the engine no longer calls it.
             lost = max(lost, _ASKING_COSTS * self._off_seconds)
@@ -327,22 +368,32 @@ class ModeMachine:
             self.probing = False
             self._switch_on(by_probe=False)
 
-    def ended(self, requests: int) -> None:
-        """Take up the number of requests that have ended."""
-        self._lifetime.ended(requests)
+    def ended(self, slots: IntArray) -> None:
+        """Take up that the requests in these slots have ended."""
+        self._lifetime.ended(len(slots))
+        self.lengths.ended(slots)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers that speculation is switched by, JSON-compatible; seconds.
 
         ``lost_cold``, ``lost_warm``: lost by not being in OFF_COLD or OFF_WARM; ``credit``: gained
         in the last lifetimes of a request; ``cost_of_coming_back``: losses from which speculation
-        stops; ``probe_cost``; ``expected_gain``: of speculation over none when it comes back.
+        stops; ``stake``: further losses from which the drafter stops, for the requests alive;
+        ``gain_of_none``: ln goodput of no speculation over the best K >= 1, and its standard error,
+        once that was asked; ``kept``: what keeps the drafter running though its losses have reached
+        the cost of coming back (``credit``, ``expected gain``, ``load falls``, ``stake``,
+        ``step times in doubt``, `UNTIMED`), or empty; ``probe_cost``; ``expected_gain``: of
+        speculation over none when it comes back.
         """
+        gain, error = self._gain_of_none
         return {
             "lost_cold": round(self._lost.cold, 4),
             "lost_warm": round(self._lost.warm, 4),
             "credit": round(self._lost.credit, 4),
             "cost_of_coming_back": round(self._cost_of_coming_back(), 4),
+            "stake": round(self._stake, 4),
+            "gain_of_none": None if math.isinf(error) else [round(gain, 3), round(error, 3)],
+            "kept": self._kept,
             "probe_cost": round(self._schedule.probe_cost, 4),
             "expected_gain": round(self._prospect.gain, 4),
             "on_trial": self._lost.on_trial,
@@ -352,7 +403,9 @@ class ModeMachine:
 
     def _consider_stopping(self, forecast: SpeculationForecast, batch_size: int) -> None:
         lost, least = self._lost, self._schedule.probe_cost
-        if lost.cold < least and lost.warm < least:
+        self._kept = ""
+        idle = self._has_state and self._idle_steps >= _IDLE_STEPS and self._advantage <= 0.0
+        if lost.cold < least and lost.warm < least and not idle:
             return
         if self._steps % _REFRESH_STEPS == 0:
             self._prospect = forecast.prospect()
@@ -364,18 +417,50 @@ class ModeMachine:
         expected = self._has_state and self._advantage > _LEAST_ADVANTAGE
         if (going_warm or going_cold) and (lost.credit > 0.0 or expected):
             # Requests and passages differ: better ones were here before and may come again.
+            self._kept = "credit" if lost.credit > 0.0 else "expected gain"
             lost.clear()
-            return
-        if going_cold and self._goes_cold:
+        elif going_cold and self._goes_cold and self._may_strand(forecast):
             self._switch_off(Mode.OFF_COLD, forecast, batch_size)
-        elif going_warm or (going_cold and not self._has_state):
+        elif going_warm or idle or (going_cold and not self._has_state):
             self._switch_off(Mode.OFF_WARM, forecast, batch_size)
 
-    def _consider_going_cold(self) -> None:
+    def _consider_going_cold(self, forecast: SpeculationForecast) -> None:
         warm = self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state
-        if warm and self._lost.cold >= self._cost_of_coming_back():
+        if warm and self._lost.cold >= self._cost_of_coming_back() and self._may_strand(forecast):
             self.mode = Mode.OFF_COLD
             self.switches += 1
+
+    def _may_strand(self, forecast: SpeculationForecast) -> bool:
+        """Whether the requests alive may lose their drafter, now that a return costs no more."""
+        if not self._has_state:
+            return True
+        if max(self._batch_sizes) - self._batch_sizes[-1] >= _FALLING:
+            self._kept = "load falls"
+            return False
+        if self._steps >= self._next_stake:
+            self._stake = _STRANDED * stranded_seconds(forecast, self.lengths)
+            self._next_stake = self._steps + _STAKE_STEPS
+        if self._lost.cold < self._cost_of_coming_back() + self._stake:
+            self._kept = "stake"
+            return False
+        if forecast.timed_drafts < _LEAST_TIMED:
+            self._kept = UNTIMED
+            return False
+        gain, error = self._gain_of_none = forecast.log_gain_of_none()
+        if gain <= _BEYOND_DOUBT * error:
+            self._kept = "step times in doubt"
+            return False
+        self._kept = ""
+        return True
+
+    def _may_pay(self, forecast: SpeculationForecast) -> bool:
+        """Whether a K may pay for all that is known of the step times at this load."""
+        if self.mode is not Mode.OFF_WARM or not self._has_state or self._steps % _LOOK_STEPS:
+            return False
+        if self._kept == UNTIMED:
+            return True
+        gain, error = self._gain_of_none = forecast.log_gain_of_none()
+        return error - gain > _WORTH_COMING_BACK
 
     def _cost_of_coming_back(self) -> float:
         """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
@@ -397,6 +482,7 @@ class ModeMachine:
         self._prospect = forecast.prospect()
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
         self._advantage = self._lost.warm = 0.0
+        self._idle_steps = 0
         self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
@@ -426,8 +512,8 @@ class ModeMachine:
             self._test.begin(self._prospect)
 
     def _conclude(self, forecast: SpeculationForecast) -> None:
-        if self._prospect.hopeless and self._test.samples >= _PROBE_REQUESTS:
-            # The probe has measured step times as well; they may be better than thought.
+        if not self._prospect.hopeless or self._test.samples >= _PROBE_REQUESTS:
+            # The load may have changed, and the probe measures step times as well.
             self._prospect = forecast.prospect()
             self._test.expect(self._prospect)
         pays = self._test.verdict()
@@ -451,4 +537,5 @@ class ModeMachine:
         self.mode = Mode.ON
         self.switches += 1
         self._on_since = self._now
+        self._idle_steps = 0
         self._lost.clear()

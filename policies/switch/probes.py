@@ -33,7 +33,7 @@ _CORRELATION = 3.0
 # With independent drafts a good drafter fails in one probe of 12, and is tried again.
 _ACCEPT, _REJECT = _CORRELATION * math.log(50.0), -math.log(12.0)
 """Log likelihood ratios that end a probe: errors of 1/50 and 1/12."""
-_LEAST_TO_MEASURE = 32
+_LEAST_TO_MEASURE = 64
 """Drafts verified where only step times are in question."""
 _NEVER, _ALWAYS = 1e-3, 1.0 - 1e-3
 # A wrong yes costs a drafter with a state the passes of a trial, and another one hardly anything.

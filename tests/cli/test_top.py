@@ -30,6 +30,7 @@ STATUS = {
     "drafts_by_task": {"code": [100, 75]},
     "max_draft_tokens": 3,
     "live_requests": 2,
+    "requests_without_drafter": 1,
     "last_depth": 3,
     "last_reason": "best of 3",
     "goodput": {"predicted": 120.0, "measured": 118.0},

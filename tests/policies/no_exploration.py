@@ -21,5 +21,5 @@ def without_exploration() -> Iterator[None]:
     """Nothing is tried."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Exploring, "extended", _as_planned)
-        patch.setattr(Exploring, "tried", lambda *_: None)
+        patch.setattr(Exploring, "measured", lambda *_: None)
         yield

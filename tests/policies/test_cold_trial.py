@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
+from adaptive_spec.policies.planning.exploration import ColdTrial
+from adaptive_spec.policies.planning.step_forecast import forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
-from adaptive_spec.step import Capability, Level, StepOutcome
+from adaptive_spec.step import Capability, Level, Mode, StepOutcome
+from tests.policies.planning.test_step_forecast import context as step_context
+from tests.policies.step_time.measured_steps import step as measured
 
 FIXED = Capability(level=Level.FULL, max_draft_tokens=4, depth_follows=False, cold_off=True)
 
@@ -83,3 +88,23 @@ def test_steps_without_drafts_and_without_the_drafter_are_told_apart() -> None:
     without = float(cost.verify_seconds(32, 32_000, 0)[0])
     assert without == pytest.approx(0.010, rel=0.05)
     assert without + float(cost.draft_seconds(32)[0]) == pytest.approx(0.016, rel=0.05)
+
+
+@pytest.mark.parametrize("lifetime", [5.0, 10.0])
+def test_a_trial_waits_until_as_much_may_be_lost_as_it_costs(lifetime: float) -> None:
+    """Half of a lifetime at the goodput of K = 0 against what the passes may have cost so far."""
+    cost = CostModel(FIXED)
+    ran = msgspec.structs.replace(measured(8, 2, 4, 0.03), batch_tokens=24)
+    for _ in range(30):
+        cost.learn(ran)
+    trial = ColdTrial(FIXED, cost)
+    survival = np.repeat(0.3 ** np.arange(1.0, 5.0)[:, None], 8, axis=1)
+    forecast = forecast_step(step_context(1, [4] * 8, capability=FIXED), survival, cost)
+    steps = next(n for n in range(1, 5000) if trial.due(forecast, lifetime))
+    tokens = forecast.best_tokens / 8
+    warm = forecast.seconds_of(0, 0, Mode.OFF_WARM)
+    rest = max(warm - 0.5 * float(forecast.verify_seconds[-1]), 0.1 * warm)
+    per_step = forecast.best.seconds - tokens * rest
+    gain = tokens * warm / forecast.best.seconds - 1.0
+    assert gain > 0.0 < per_step
+    assert steps == pytest.approx(max(0.5 * lifetime * gain / per_step, 100), rel=0.2)

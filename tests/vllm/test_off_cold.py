@@ -60,10 +60,12 @@ def test_who_ran_without_the_drafter_is_not_drafted_for_again() -> None:
         "c": NO_CAP,
     }
     assert counters.events["requests_not_drafted_after_off_cold"] == 2
+    assert len(slots.without_drafter) == 2
     state.launched(_with_drafter(0, 32, 64), requests)
     assert counters.events["prefixes_reused_after_off_cold"] == 2
     for name in "abc":
         slots.release(name)
+    assert not slots.without_drafter
     for turn in range(40):  # whoever gets the rows next is drafted for
         slot = table.enter(f"later-{turn}", Known(f"later-{turn}"))
         assert table.draft_cap[np.array([slot])] == NO_CAP

@@ -26,6 +26,7 @@ STATUS: dict[str, Any] = {
     "policy": "goodput",
     "max_draft_tokens": 3,
     "live_requests": 4,
+    "requests_without_drafter": 2,
     "drafted_tokens": 90,
     "verified_tokens": 19,
     "accepted_tokens": 12,

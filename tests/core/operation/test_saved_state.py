@@ -15,7 +15,7 @@ from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen
 from adaptive_spec.operation.run_time_switch import parse_switch
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.step import StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, StepContext, StepOutcome
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)
 SERVER = {"model": "a", "device": "x"}
@@ -182,6 +182,25 @@ def test_a_damaged_file_is_set_aside_with_one_line(
     run(second, 50, accepted=4)
     second.close()
     assert learned(controller(tmp_path)) == learned(second)
+
+
+def test_a_file_that_benched_the_policy_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = controller(tmp_path)
+    run(first, 50, accepted=2)
+    first.close()
+    (path,) = tmp_path.glob("*.json")
+    second = controller(tmp_path)
+
+    def broken(step: FinishedStep) -> None:
+        raise OverflowError("a number of the file")
+
+    monkeypatch.setattr(second.policy, "observe", broken)
+    run(second, 30, accepted=2)
+    assert second.status()["benched"]
+    assert not path.exists()
+    assert path.with_name(path.name + ".unused").exists()
 
 
 def test_a_state_that_does_not_fit_does_not_stop_the_server(tmp_path: Path) -> None:

@@ -54,6 +54,23 @@ def test_of_requests_with_different_k_one_draft_more_each_is_priced():
     assert "one draft more each (44%) would cost 3.1 ms" in text
 
 
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ("credit", "speculation gained 0.5 s in the last lifetimes of requests"),
+        ("load falls", "the load falls, and requests without it get no drafts to their end"),
+        ("stake", "0.24 s of the requests alive are at stake, should the load fall"),
+        ("step times in doubt", "no speculation is better by 3% ± 9%, no proof"),
+    ],
+)
+def test_what_keeps_the_drafter_running_is_named(kept, words):
+    switch = {"credit": 0.5, "stake": 0.24, "gain_of_none": [0.03, 0.09], "kept": kept}
+    plain = sentence("on", "planned", NUMBERS, 0.0)
+    text = sentence("on", "planned", NUMBERS | {"switch": switch}, 0.0)
+    assert text == f"{plain}. The drafter runs on, as {words}"
+    assert sentence("on", "planned", NUMBERS | {"switch": switch | {"kept": ""}}, 0.0) == plain
+
+
 def test_an_off_decision_names_since_when_and_the_next_probe():
     off = NUMBERS | {
         "off_seconds": 71.0,

@@ -128,3 +128,11 @@ def test_after_widening_a_fall_is_learned_in_a_few_steps() -> None:
         steps[widened] = count
     assert steps[True] < 20
     assert steps[True] < 0.7 * steps[False]
+
+
+def test_once_doubted_every_position_counts_as_unseen() -> None:
+    model = AcceptanceModel(3)
+    model.learn(np.arange(4), np.full(4, 3), np.full(4, 3))
+    assert model.observations.tolist() == [4, 4, 4]
+    model.widen()
+    assert model.observations.tolist() == [0, 0, 0]

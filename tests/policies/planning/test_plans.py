@@ -52,7 +52,7 @@ def test_one_deeper_adds_at_most_one_draft_that_is_at_hand(data: st.DataObject) 
     one = Exploring(Explorer(FULL, 0), Chosen(DEEPER))
     for step in (0, 1):  # drafted for in the first, verified in the second
         now = context(step, available)
-        assert one.tried(forecast(now), NOTHING_SEEN) is None
+        assert one.measured(forecast(now), NOTHING_SEEN) is None
         found = one.extended(forecast(now), planned, int(planned.max()))
         more = found.verify - planned
         assert set(more.tolist()) <= {0, 1}
@@ -66,9 +66,9 @@ def test_a_position_is_drafted_one_step_before_it_is_tried() -> None:
     one = Exploring(Explorer(FULL, 0), Chosen(DEEPER))
     planned = np.array([1, 1, 1])
     of = forecast(context(8, [2, 2, 2]))
-    one.tried(of, NOTHING_SEEN)
+    one.measured(of, NOTHING_SEEN)
     assert one.extended(of, planned, 1).depth == 2
-    one.tried(of, NOTHING_SEEN)
+    one.measured(of, NOTHING_SEEN)
     found = one.extended(of, planned, 1)
     assert found.extended
     assert found.verify.sum() > planned.sum()
@@ -77,13 +77,12 @@ def test_a_position_is_drafted_one_step_before_it_is_tried() -> None:
 
 def test_a_k_is_drafted_in_one_step_and_tried_in_the_next() -> None:
     one = Exploring(Explorer(FULL, 0), Chosen(3))
-    drafting = one.tried(forecast(context(4, [4, 4])), NOTHING_SEEN)
-    assert drafting is not None
-    assert drafting.draft_depth == 3
-    trying = one.tried(forecast(context(5, [3, 3])), NOTHING_SEEN)
+    assert one.measured(forecast(context(4, [4, 4])), NOTHING_SEEN) is None
+    assert one.k_ahead == 3
+    trying = one.measured(forecast(context(5, [3, 3])), NOTHING_SEEN)
     assert trying is not None
     assert trying.verify.tolist() == [3, 3]
-    assert one.tried(forecast(context(6, [0, 0])), NOTHING_SEEN) is None
+    assert one.measured(forecast(context(6, [0, 0])), NOTHING_SEEN) is None
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_where_the_depth_is_fixed_few_steps_leave_drafting_out(
         found = 0
         for step in range(100):
             now = context(step, [4] * batch, capability=capability)
-            plan = one.tried(forecast(now), NOTHING_SEEN)
+            plan = one.measured(forecast(now), NOTHING_SEEN)
             if plan is not None and plan.mode is Mode.OFF_WARM:
                 assert (plan.verify.sum(), plan.draft_depth) == (0, 0)
                 found += 1
@@ -119,12 +118,12 @@ def test_where_the_depth_is_fixed_few_steps_leave_drafting_out(
 def test_going_off_drops_what_was_drafted_to_be_tried() -> None:
     for trial in (3, DEEPER):
         one, modes = Exploring(Explorer(FULL, 0), Chosen(trial)), ModeMachine(FULL)
-        one.tried(forecast(context(4, [4, 4])), NOTHING_SEEN)
+        one.measured(forecast(context(4, [4, 4])), NOTHING_SEEN)
         off = one.while_off(forecast(context(5, [4, 4])), modes)
         assert off.verify.tolist() == [0, 0]
         assert off.draft_depth == 0
         of = forecast(context(6, [4, 4]))
-        assert one.tried(of, NOTHING_SEEN) is None
+        assert one.measured(of, NOTHING_SEEN) is None
         assert not one.extended(of, np.array([1, 1]), 1).extended
 
 

@@ -46,7 +46,8 @@ def forecast(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> Step
     survival = np.repeat(hazard ** np.arange(1.0, 5.0)[:, None], batch, axis=1)
     nothing = Admission(np.zeros(batch, dtype=np.int64), 0, float(batch), 0.1)
     times = 0.1 + slope * np.arange(4 * batch + 1), 0.002 * np.arange(5)
-    return StepForecast(of, survival, None, *times, 0.0, nothing, float(batch))
+    cost = CostModel(of.capability)
+    return StepForecast(of, survival, None, *times, 0.0, nothing, float(batch), cost)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 16])

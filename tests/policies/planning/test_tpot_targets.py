@@ -164,3 +164,36 @@ def test_without_targets_or_allowance_nobody_is_late() -> None:
     assert TpotTargets(0.02).late(context(0)) is None
     asked = context(0, now=1.0, tpot_target=np.full(3, 1e-6))
     assert TpotTargets(0.0).late(asked) is None
+
+
+def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> None:
+    """A late request wants three drafts at no cost; two are at hand, and two take twice as long."""
+
+    class Stairs(Costs):
+        ragged_penalty = 0.0
+
+        def verify_seconds(self, *_: Any) -> np.ndarray:
+            return np.array([0.0100, 0.0300, 0.0200, 0.0101, 0.0400])
+
+        def draft_seconds(self, *_: Any) -> np.ndarray:
+            return np.zeros(5)
+
+    capability = Capability(level=Level.FULL, max_draft_tokens=4)
+    of = context(
+        1,
+        capability=capability,
+        request_ids=["a"],
+        slots=np.arange(1),
+        context_tokens=np.array([10]),
+        draft_available=np.array([2]),
+        draft_possible=np.array([4]),
+        tpot_target=np.array([0.004]),
+        task=np.full(1, -1),
+        temperature=np.zeros(1),
+    )
+    survival = np.full((4, 1), 0.9)
+    forecast = forecast_step(of, survival, Stairs(np.random.default_rng(0), 1, 4))  # type: ignore[arg-type]
+    none = forecast.plan(np.zeros(1, dtype=np.int64), 0, Mode.ON, "planned")
+    raised = TpotTargets(0.05).raised(none, forecast, np.array([True]))
+    assert raised.verify.tolist() == [0]
+    assert raised.draft_depth == 3

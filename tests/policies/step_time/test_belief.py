@@ -132,3 +132,15 @@ def test_both_forms_of_the_filter_agree() -> None:
             form(*state, features, seconds, 0.01)
     for one, other in zip(*states, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_after_a_jump_other_loads_are_believed_to_have_changed_as_much() -> None:
+    """The common level takes up the jump; parts of a step would be taken for far dearer."""
+    seen = Observer()
+    for n in range(200):
+        batch = (8, 64)[n % 2]
+        seen.show(batch, n % 3, world(batch, n % 3))
+    other = seen.features(step(64, 1, 1, 1.0))
+    before = float(other @ seen.belief.coefficients)
+    assert any(seen.show(8, 1, world(8, 1, 4.0)) for _ in range(10))
+    assert 2.5 < float(other @ seen.belief.coefficients) / before < 6.5

@@ -10,7 +10,7 @@ import pytest
 from adaptive_spec.policies.switch import probes
 from adaptive_spec.policies.switch.break_even import Prospect
 from adaptive_spec.policies.switch.modes import ModeMachine
-from adaptive_spec.step import Capability, Level, Mode
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode
 
 STEP, PASS = 0.01, 0.0006
 
@@ -23,8 +23,25 @@ class Forecast(NamedTuple):
     warm_seconds: float = PASS
     advantage: float = 0.0
 
+    slots: IntArray = np.arange(0)
+    """Of the requests that may verify drafts."""
+    saved: float = 0.0
+    """Seconds that drafts save of a step per token, at every load."""
+    gain_of_none: tuple[float, float] = (1.0, 0.0)
+    timed_drafts: int = 100
+
+    @property
+    def drafted_slots(self) -> IntArray:
+        return self.slots
+
     def prospect(self) -> Prospect:
         return self.expected
+
+    def saved_seconds(self, batch_sizes: list[int]) -> FloatArray:
+        return np.full(len(batch_sizes), self.saved)
+
+    def log_gain_of_none(self) -> tuple[float, float]:
+        return self.gain_of_none
 
 
 OUTLOOK = Prospect(gain=0.3, break_even=0.1, worthwhile=0.4)
@@ -54,7 +71,7 @@ class Server:
     def step(self, *, gain: float = -0.05) -> Mode:
         machine = self.machine
         ending = self.age >= self.lifetime
-        machine.ended(int(ending.sum()))
+        machine.ended(np.flatnonzero(ending))
         was_probing = machine.probing
         mode = machine.step(
             Forecast(
@@ -185,6 +202,90 @@ def test_past_gains_are_used_up() -> None:
     server.until(Mode.OFF_COLD, limit=30.0, gain=-0.2)
 
 
+def steps_until_cold(saved: float, **changes: object) -> int:
+    """Steps of eight alive requests whose drafts lose 5 % at this load and save so much below."""
+    machine = ModeMachine(capability())
+    slots = np.arange(8)
+    machine.lengths.emitted(slots, np.full(8, 20))
+    for n in range(5000):
+        forecast = Forecast(OUTLOOK, slots=slots, saved=saved)._replace(**changes)
+        machine.step(forecast, batch_size=8, prompts=False, now=n * STEP)
+        if machine.mode is Mode.OFF_COLD:
+            return n
+        machine.ran(seconds=STEP, tokens=8 * 0.95)
+        if n % 10 == 0:
+            machine.ended(np.array([20]))
+    return 5000
+
+
+def test_the_more_those_alive_would_lose_the_longer_they_keep_the_drafter() -> None:
+    nothing, some, much = (steps_until_cold(saved) for saved in (0.0, 0.0005, 0.002))
+    assert nothing < some < much < 5000
+
+
+def test_the_drafter_is_not_stopped_while_the_step_times_leave_a_doubt() -> None:
+    assert steps_until_cold(0.0, gain_of_none=(0.05, 0.04)) == 5000
+    assert steps_until_cold(0.0, gain_of_none=(0.09, 0.04)) < 500
+
+
+def test_the_drafter_is_not_stopped_where_no_draft_was_timed_at_this_load() -> None:
+    assert steps_until_cold(0.0, timed_drafts=3) == 5000
+    assert steps_until_cold(0.0, timed_drafts=4) < 500
+
+
+def test_the_drafter_is_not_stopped_while_the_load_falls() -> None:
+    machine = ModeMachine(capability())
+    for n in range(400):
+        machine.step(Forecast(OUTLOOK), batch_size=400 - n, prompts=False, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=0.8 * (400 - n))
+        machine.ended(np.array([n]))
+        assert machine.mode is not Mode.OFF_COLD
+    for n in range(400, 500):
+        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=False, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=0.8 * 8)
+    assert machine.mode is Mode.OFF_COLD
+
+
+def test_warm_it_comes_back_where_a_k_may_pay_for_all_that_is_known() -> None:
+    for gain_of_none, mode in (((0.05, 0.04), Mode.OFF_WARM), ((0.05, 0.1), Mode.ON)):
+        machine = ModeMachine(capability(cold_off=False))
+        n = 0
+        while machine.mode is Mode.ON:
+            machine.step(Forecast(OUTLOOK), batch_size=8, prompts=False, now=n * STEP)
+            machine.ran(seconds=1.5 * STEP, tokens=8.0)
+            n += 1
+        for more in range(8):
+            of = Forecast(OUTLOOK, gain_of_none=gain_of_none)
+            machine.step(of, batch_size=8, prompts=False, now=(n + more) * STEP)
+        assert machine.mode is mode
+
+
+def test_a_probe_judges_by_the_load_of_now() -> None:
+    machine = ModeMachine(capability(off_pass=False))
+    n = 0
+    while machine.mode is not Mode.OFF_COLD:
+        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=8 * 0.9)
+        n += 1
+    while not machine.probing:
+        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
+        n += 1
+    for _ in range(20):  # half of the drafts are accepted, which pays no more at this load
+        machine.scored(samples=16, accepted=8)
+        crowded = Forecast(Prospect(gain=0.1, break_even=0.8, worthwhile=0.95))
+        machine.step(crowded, batch_size=8, prompts=True, now=n * STEP)
+    assert machine.mode is Mode.OFF_COLD
+
+
+def test_where_nothing_is_drafted_for_long_the_drafter_is_probed() -> None:
+    """Four requests without end, acceptance 0 for 37,000 steps: nobody noticed when it rose."""
+    server = Server(capability(cold_off=False), batch=4, lifetime=10**9)
+    server.until(Mode.OFF_WARM, limit=10.0, gain=0.0)
+    server.hazard = 0.8
+    server.fresh[:] = True
+    assert server.until(Mode.ON, limit=60.0, gain=0.0) < 60.0
+
+
 def test_an_engine_that_cannot_run_without_drafts_never_stops() -> None:
     server = Server(capability(level=Level.UNIFORM, ladder=(1, 2, 4)))
     server.run(60.0, gain=-0.5)
@@ -265,6 +366,34 @@ def test_twice_the_load_makes_a_probe_due() -> None:
     server.batch, server.age, server.fresh = 16, np.zeros(16, dtype=int), np.ones(16, dtype=bool)
     server.run(2.0)
     assert len(server.probing_began) > before
+
+
+def test_another_load_brings_the_next_probe_forward() -> None:
+    machine = ModeMachine(capability(off_pass=False))
+    n = 0
+    while machine.mode is not Mode.OFF_COLD:
+        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=8 * 0.9)
+        n += 1
+    machine._schedule.next_probe = now = n * STEP + 500.0
+    for batch, soon in ((12, False), (16, True)):
+        machine.step(Forecast(OUTLOOK), batch_size=batch, prompts=True, now=now - 490.0)
+        assert (machine.next_probe < now) == soon
+
+
+def test_looking_up_in_vain_counts_as_a_loss_of_its_own() -> None:
+    def steps(tokens: float) -> int:
+        machine = ModeMachine(capability(off_pass=False))
+        for n in range(10_000):
+            machine.step(Forecast(OUTLOOK), batch_size=8, prompts=False, now=n * STEP)
+            machine.ended(np.array([n]))
+            if machine.mode is not Mode.ON:
+                return n
+            machine.ran(seconds=STEP, tokens=tokens)
+        return 10_000
+
+    # 1 % of a step against .25 % by the margin alone.
+    assert steps(8 * 1.0025) > 3.0 * steps(8.0)
 
 
 def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:

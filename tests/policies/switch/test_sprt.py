@@ -75,7 +75,7 @@ def test_a_small_gain_is_found_over_many_probes() -> None:
 def test_beyond_certain_acceptance_only_step_times_are_measured() -> None:
     test = ProbeTest()
     test.begin(Prospect(gain=0.0, break_even=1.4, worthwhile=0.97))
-    test.add(16, 16)
+    test.add(48, 48)
     assert test.verdict() is None
     test.add(16, 16)
     assert test.verdict() is False
