@@ -43,13 +43,8 @@ NOT_EXECUTED = {
     r"curl .*localhost:30000": "needs a running SGLang; tests/sglang sends the same requests",
     r"guidellm |vllm bench ": "needs a running server and minutes; tried by hand on a CPU",
     r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
-<<<<<<< HEAD
-    r"make (bench(-quick)?|check|demo(-quick)?|gpu|site|test|test-trtllm .*)$": "takes minutes, or "
-    "needs a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
-=======
     r"make (bench(-quick)?|check|demo(-quick)?|gpu|site|test|test-trtllm .*)$": "takes "
     "minutes, or needs a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
->>>>>>> main
     r"pytest ": "is itself a run of tests",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
     r"adaptive-spec replay --load azure_": "reads public traces, which are not committed; "
