@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from adaptive_spec.adapters.vllm import varlen_graphs
@@ -64,6 +65,11 @@ def judge(command: str) -> RecipeReport:
     vLLM.
     """
     pasted = read_pasted(command)
+    if find_spec("vllm") is None:
+        raise UnsupportedEngineError(
+            "--recipe needs vLLM, which makes the configuration: install it here, or call doctor "
+            "where the server runs"
+        )
     print("importing vLLM, up to a minute", file=sys.stderr, flush=True)
     with _logs_on_stderr():
         return _judge(pasted)
@@ -73,10 +79,7 @@ def _judge(pasted: Pasted) -> RecipeReport:
     try:
         import vllm
     except ImportError as error:
-        raise UnsupportedEngineError(
-            f"--recipe needs vLLM, which makes the configuration: {error}; install it here, or "
-            "call doctor where the server runs"
-        ) from None
+        raise UnsupportedEngineError(f"--recipe: vLLM cannot be imported: {error}") from None
     os.environ.update(pasted.environment)
     try:
         config, left_over = _configuration(pasted)

@@ -400,7 +400,7 @@ RULES: tuple[Rule[Setup], ...] = (
         "rejection_sample_method block",
         SUPPORTED,
         "how often the first drafts are accepted does not depend on K there",
-        "test_v2_block_verification; losslessness/test_block_verification, by enumeration",
+        "test_v2_block_verification: the law of the enumeration in test_v2_block_verification",
     ),
     Rule(
         "other values of rejection_sample_method",

@@ -136,7 +136,7 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
     engine.run(max_tokens=4000)
     settled = engine.run(max_tokens=4000)
     assert settled.mean_k < 0.1
-    assert settled.mode_fraction["off_warm"] > 0.9
+    assert "off_cold" not in settled.mode_fraction  # K = 0 while ON and OFF_WARM cost the same
     k0, k2 = (
         server(closed_load(4), "static", policy_options={"k": k}, **pipeline)
         .run(max_tokens=4000)

@@ -51,7 +51,11 @@ def scheduler_with(*requests: Request, **changes: Any) -> Any:
         "max_num_scheduled_tokens": 256,
         "dynamic_sd_lookup": None,
         # Model runner V2 drafts for each request alone, whatever the others' length.
-        "vllm_config": SimpleNamespace(use_v2_model_runner=True),
+        "vllm_config": SimpleNamespace(
+            use_v2_model_runner=True,
+            speculative_config=SimpleNamespace(method="eagle"),
+            scheduler_config=SimpleNamespace(async_scheduling=False),
+        ),
     }
     return SimpleNamespace(**(values | changes))
 
