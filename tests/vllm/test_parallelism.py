@@ -135,13 +135,16 @@ def test_ranks_of_a_mixture_of_experts_only_trim(
         | {"num_speculative_tokens_per_batch_size": [(1, 64, 2)]},
     ).create_engine_config()
     assert config.speculative_config.num_speculative_tokens_per_batch_size is None
-    waiting = detect(config)
-    assert waiting.capability is not None
-    assert waiting.capability.level is Level.VERIFY
-    assert not waiting.capability.depth_follows
-    assert "mixture of experts" in " ".join(waiting.notes)
-    config.parallel_config.reconfigure_for_independent_dp_rank()
-    dense = detect(config)
-    assert dense.capability is not None
-    assert dense.capability.level is Level.FULL
-    assert dense.capability.depth_follows
+    with monkeypatch.context() as experts:
+        experts.setattr(type(config.model_config), "is_moe", True)
+        trimmed = detect(config)
+    assert trimmed.capability is not None
+    assert trimmed.capability.level is Level.VERIFY
+    assert not trimmed.capability.depth_follows
+    assert "mixture of experts" in " ".join(trimmed.notes)
+    for _ in ("before the start", "in its engine"):
+        dense = detect(config)
+        assert dense.capability is not None
+        assert dense.capability.level is Level.FULL
+        assert dense.capability.depth_follows
+        config.parallel_config.reconfigure_for_independent_dp_rank()
