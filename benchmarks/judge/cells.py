@@ -122,6 +122,10 @@ def load_cells(file: Path = FILE) -> list[Cell]:
     found = [
         cell for group, entries in groups.items() for entry in entries for cell in _of(group, entry)
     ]
+    for cell in found:
+        # n-gram on a CPU is runner V1's, which refuses asynchronous scheduling.
+        if cell.fillers and cell.ahead:
+            raise ConfigError(f"{file.name}: {cell.name!r} has fillers and ahead; give one of them")
     names = [cell.name for cell in found]
     for name in names:
         if names.count(name) > 1:

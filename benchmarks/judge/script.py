@@ -72,6 +72,10 @@ class Text:
         """Position in the records; a text goes on from the last record to the first."""
         return (self.start + max(self.at, 0)) % self.lines.size
 
+    def place_after(self, emitted: int) -> int:
+        """Position in the records after so many tokens, the prompt's own included."""
+        return (self.start + max(emitted - 1, 0)) % self.lines.size
+
     def emit(self, verified: int) -> int:
         """Verify so many of the drafts at hand; return the tokens emitted."""
         tokens = min(self.right, verified) + 1

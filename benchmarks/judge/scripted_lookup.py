@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adaptive_spec.adapters.vllm.lookup import LookedUp, Placement
-from adaptive_spec.step import IntArray
+from adaptive_spec.adapters.vllm.text_matches import FEW
+from adaptive_spec.step import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from .scripted_vllm import Script
 
+_MATCHES = 2.0 / 3.0
+"""Shown where a text matches: two tokens do."""
 EMITTED, WRONG = 5, 9
 """Every emitted token is the same; a copied draft is one of them, or it is wrong."""
 
@@ -58,3 +61,26 @@ class ScriptedLookUp:
 
     def not_copied(self) -> None:
         """The scheduler itself hands the drafts over."""
+
+
+class ScriptedMatches:
+    """What `adaptive_spec.adapters.vllm.text_matches.TextMatches` is to n-gram drafts of runner V2.
+
+    The texts of a script are no texts; its records say where n-gram found drafts.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def find(self, requests: Sequence[Any]) -> FloatArray:
+        """Whether something matches the text that the scheduler has; see `TextMatches.find`."""
+        shown: FloatArray = np.full(len(requests), np.nan)
+        for row, request in enumerate(requests):
+            text = self._script.texts.get(request.request_id)
+            if text is not None and text.lines.proposed is not None:
+                place = text.place_after(request.num_output_tokens)
+                shown[row] = _MATCHES if text.lines.proposed[place] else FEW / 2.0
+        return shown
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Nothing is kept."""

@@ -35,7 +35,7 @@ from .arms import MOST_REQUESTS, Arm, Table
 from .clock import Recorder
 from .device import Device, Work
 from .script import Lines, Text
-from .scripted_lookup import EMITTED, ScriptedLookUp
+from .scripted_lookup import EMITTED, ScriptedLookUp, ScriptedMatches
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -334,6 +334,10 @@ class ScriptedVllm:
         self.scheduler.adaptive_spec.close()
         self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
         self.scheduler.adaptive_spec.clock = self.recorder.clock
+        if self.kind.fillers:
+            driver = self.scheduler.adaptive_spec
+            driver._builder.matches = ScriptedMatches(self.script)
+            driver._awaits_text = not self.kind.ahead
         if self._arm.prepare is not None:
             self._arm.prepare(self)
 

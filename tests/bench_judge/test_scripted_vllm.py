@@ -233,6 +233,19 @@ def test_n_gram_finds_nothing_at_times_unless_fillers_stand_there(engine_of: Mad
     assert np.mean(verified[False]) < 0.9 * np.mean(verified[True])
 
 
+def test_the_planner_verifies_fewer_fillers_where_it_knows_what_matches(engine_of: Made) -> None:
+    verified = {}
+    for known in (False, True):
+        engine = engine_of(method="ngram", fillers=True)
+        engine.use(parse_arm("goodput"), DEVICE)
+        if not known:
+            engine.scheduler.adaptive_spec._builder.matches = None
+        steps = serve(engine, requests=8, tokens=60, records="record:two_sources")
+        verified[known] = sum(work.tokens - work.requests for work in steps if work.requests)
+        assert not engine.status()["fail_opens"]
+    assert verified[True] < 0.9 * verified[False]
+
+
 def test_a_second_source_copies_what_the_record_holds(engine_of: Made) -> None:
     engine = engine_of()
     engine.use(parse_arm("both"), DEVICE)
