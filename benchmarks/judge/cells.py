@@ -16,7 +16,7 @@ import msgspec
 from adaptive_spec.errors import ConfigError
 
 from .scripted_vllm import EngineKind
-from .traffic import Arrivals, Piece, Traffic
+from .traffic import LONGEST_PROMPT, Arrivals, Piece, Traffic
 
 FILE = Path(__file__).with_name("cells.yaml")
 LATER = "later"
@@ -126,6 +126,11 @@ def load_cells(file: Path = FILE) -> list[Cell]:
         # n-gram on a CPU is runner V1's, which refuses asynchronous scheduling.
         if cell.fillers and cell.ahead:
             raise ConfigError(f"{file.name}: {cell.name!r} has fillers and ahead; give one of them")
+        # The scheduler would never admit it: `scripted_vllm.MAX_MODEL_LEN`.
+        if cell.traffic.prompts > LONGEST_PROMPT:
+            raise ConfigError(
+                f"{file.name}: {cell.name!r} has prompts of over {LONGEST_PROMPT} tokens"
+            )
     names = [cell.name for cell in found]
     for name in names:
         if names.count(name) > 1:

@@ -67,6 +67,10 @@ def test_a_cells_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file.write_text(both, encoding="utf-8")
     with pytest.raises(ConfigError, match="fillers and ahead"):
         load_cells(file)
+    long = "constant:\n  - {devices: [h100-8b], prompts: 120000, clients: [1]}\n"
+    file.write_text(long, encoding="utf-8")
+    with pytest.raises(ConfigError, match="over 32768 tokens"):
+        load_cells(file)
 
 
 def test_a_script_accepts_what_a_replay_of_the_record_accepts() -> None:
