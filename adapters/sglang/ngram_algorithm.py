@@ -7,6 +7,7 @@ width of this one.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -85,11 +86,11 @@ def let_corpora_know_the_name() -> None:
         if hasattr(own, "__wrapped__"):
             return
 
+        @functools.wraps(own)
         def get_spec() -> Any:
             spec = own()
             return _AsNgram(spec) if spec.speculative_algorithm == NGRAM_NAME else spec
 
-        get_spec.__wrapped__ = own  # type: ignore[attr-defined]
         module.get_spec = get_spec
     except Exception as error:
         _LOG.warning(

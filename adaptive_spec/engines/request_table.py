@@ -96,6 +96,7 @@ class RequestTable:
         try:
             constants = self._read(request)
         except Exception:
+            # The request is served as one without hints; the status counts it.
             constants = RequestConstants()
             self.unreadable += 1
             _LOG.debug("adaptive_spec: a request cannot be read", exc_info=True)

@@ -59,7 +59,7 @@ class Recorder:
         self.charge: Charge | None = None
         self.completed: list[Work] = []
         self.seconds: list[float] = []
-        """Of each completed step."""
+        """The list has one entry per completed step."""
         self.noise = Noise(0.0, 0)
         """Factor of each step's time from now on."""
         self._under_way: dict[int, Work] = {}

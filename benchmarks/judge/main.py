@@ -182,7 +182,7 @@ class Progress:
 def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) -> list[str]:
     """Do tasks in so many processes; return what failed.
 
-    What is left out, as records are not there, is said on stderr.
+    Cells whose records are missing are left out, and stderr says so.
     """
     # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
     # So do those of one engine.

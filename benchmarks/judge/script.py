@@ -16,7 +16,7 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 
 
 class Lines:
-    """What a drafter does at every position of some records, as plain lists.
+    """Drafts and acceptance at every position of some records, as plain lists.
 
     Attributes:
         right: [P] leading drafts that the target accepts.

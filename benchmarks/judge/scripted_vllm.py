@@ -5,7 +5,7 @@ executor. It proposes the drafts that a record holds, accepts the right ones (`s
 no matrix, so that a step costs the scheduler's and the plugin's CPU time alone. It has no weights:
 an engine starts in a second once vLLM is imported, and memory for KV is a number.
 
-What the script reproduces of vLLM's workers:
+The script reproduces this of vLLM's workers:
 
 * holes: a step with `LeaveOut` computes nothing of the drafter, and no draft of a request that it
   computed anything of is right from then on, prompts in chunks included;

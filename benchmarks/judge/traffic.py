@@ -27,7 +27,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many clients, until so many requests more were sent.
+    """A number of clients that send a number of requests.
 
     Attributes:
         clients: of the closed loop.

@@ -1,4 +1,4 @@
-"""What a step of vLLM runs."""
+"""Count what a step of vLLM runs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from adaptive_spec.step import IntArray, StepOutcome
 _FIXED_STEPS = 2.0
 """Steps of a request that no draft saves."""
 _RATE = 1.0 / 64.0
-"""Of the averages: per step, and per request that ends."""
+"""Weight of a new step, and of a request that ends, in the averages."""
 
 _RECENT_STEPS = 8
 """Steps for which prompts that came speak of more."""

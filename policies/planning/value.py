@@ -55,7 +55,7 @@ DEEPER = -1
 
 
 class Actions(NamedTuple):
-    """What a step may run: each K of the ladder, the plan, and perhaps one deeper and no drafter.
+    """Choices of a step: each K of the ladder, the plan, and perhaps one deeper and no drafter.
 
     Attributes:
         accepted: [A, Kmax] expected accepted drafts, by position.
@@ -189,7 +189,7 @@ class Value:
         accepted = np.sum(forecast.survival, axis=1, where=possible)
         observed = np.sum(reached, axis=1, where=possible)
         drafts = np.cumsum(np.concatenate(([0], possible.sum(axis=1))))
-        # Of each K; the plan; one draft more for some requests; without the drafter.
+        # The order is: each K; the plan; one draft more for some requests; no drafter.
         use = (np.arange(kmax) < self._ks[:, None]) * self._found[:, None]
         rows = [*use * accepted, np.sum(forecast.survival, axis=1, where=ours)]
         seen = [*use * observed, np.sum(reached, axis=1, where=ours)]

@@ -1,4 +1,4 @@
-"""What a device charges for."""
+"""A device charges for a pass, its drafts and its context."""
 
 from __future__ import annotations
 

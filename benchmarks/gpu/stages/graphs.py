@@ -12,7 +12,7 @@ from benchmarks.gpu.shapes import Setting
 from .smoke import keep_capture
 
 BATCHES = (1, 3, 16, 64, 120)
-"""Of the steps whose graphs are counted; several are no multiple of a captured size."""
+"""Graphs are counted at these; several are no multiple of a captured size."""
 STEPS = 8
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from benchmarks.gpu.bench import Bench
 
 SEED = 50
-"""Of the prompts: others than the sweep's."""
+"""The prompts are drawn with it, so that they differ from the sweep's."""
 
 
 def run(bench: Bench) -> None:
