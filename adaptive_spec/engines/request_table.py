@@ -96,10 +96,13 @@ class RequestTable:
         try:
             constants = self._read(request)
         except Exception:
-            # The request is served as one without hints; the status counts it.
             constants = RequestConstants()
             self.unreadable += 1
-            _LOG.debug("adaptive_spec: a request cannot be read", exc_info=True)
+            # Said once: a reader that fails on one request mostly fails on all.
+            level = logging.WARNING if self.unreadable == 1 else logging.DEBUG
+            _LOG.log(
+                level, "adaptive_spec: a request cannot be read; it has no hints", exc_info=True
+            )
         slot = self._slots.assign(name)
         row = np.array([slot])
         hints = constants.hints
