@@ -440,18 +440,22 @@ class ModeMachine:
         if self._steps >= self._next_stake:
             self._stake = _STRANDED * stranded_seconds(forecast, self.lengths)
             self._next_stake = self._steps + _STAKE_STEPS
-        if self._lost.cold < self._cost_of_coming_back() + self._stake:
+        staked = self._cost_of_coming_back() + self._stake
+        if self._lost.cold < staked:
             self._kept = "stake"
             return False
         if forecast.timed_drafts < _LEAST_TIMED:
             self._kept = UNTIMED
             return False
+        # Doubt must not cost more than what it guards: each stake that is lost halves the proof.
+        doubt = self._in_doubt(forecast, _BEYOND_DOUBT * staked / self._lost.cold)
+        self._kept = "step times in doubt" if doubt else ""
+        return not doubt
+
+    def _in_doubt(self, forecast: SpeculationForecast, errors: float = 1.0) -> bool:
+        """Whether no drafter is better than any K by no more than so many standard errors."""
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
-        if gain <= _BEYOND_DOUBT * error:
-            self._kept = "step times in doubt"
-            return False
-        self._kept = ""
-        return True
+        return gain <= errors * error
 
     def _may_pay(self, forecast: SpeculationForecast) -> bool:
         """Whether a K may pay for all that is known of the step times at this load."""
@@ -531,6 +535,14 @@ class ModeMachine:
         if pays:
             self._lost.begin_trial()
             self._switch_on(by_probe=True)
+        elif self.mode is Mode.OFF_COLD and self._has_state:
+            stake = _STRANDED * stranded_seconds(forecast, self.lengths)
+            if stake > self._schedule.probe_cost and self._in_doubt(forecast):
+                # The probe has given a drafter to requests that are worth more than it has cost: to
+                # stop the drafter now needs the proof that it needed at first.
+                self.mode = Mode.OFF_WARM
+                self.switches += 1
+                self._lost.clear()
 
     def _switch_on(self, *, by_probe: bool) -> None:
         self.back_by_probe = by_probe

@@ -223,9 +223,12 @@ def test_the_more_those_alive_would_lose_the_longer_they_keep_the_drafter() -> N
     assert nothing < some < much < 5000
 
 
-def test_the_drafter_is_not_stopped_while_the_step_times_leave_a_doubt() -> None:
-    assert steps_until_cold(0.0, gain_of_none=(0.05, 0.04)) == 5000
-    assert steps_until_cold(0.0, gain_of_none=(0.09, 0.04)) < 500
+def test_the_drafter_is_kept_while_the_step_times_leave_a_doubt_that_costs_no_more_than_it() -> None:
+    sure, doubt, more = (
+        steps_until_cold(0.0005, gain_of_none=(gain, 0.04)) for gain in (0.09, 0.04, 0.02)
+    )
+    assert 1.5 * sure < doubt < 0.7 * more < 5000
+    assert steps_until_cold(0.0005, gain_of_none=(-0.01, 0.04)) == 5000
 
 
 def test_the_drafter_is_not_stopped_where_no_draft_was_timed_at_this_load() -> None:
@@ -275,6 +278,29 @@ def test_a_probe_judges_by_the_load_of_now() -> None:
         crowded = Forecast(Prospect(gain=0.1, break_even=0.8, worthwhile=0.95))
         machine.step(crowded, batch_size=8, prompts=True, now=n * STEP)
     assert machine.mode is Mode.OFF_COLD
+
+
+@pytest.mark.parametrize(
+    ("gain_of_none", "mode"), [((-0.4, 0.2), Mode.OFF_WARM), ((0.1, 0.05), Mode.OFF_COLD)]
+)
+def test_a_failed_probe_takes_the_drafter_from_those_it_read_in_only_beyond_doubt(
+    gain_of_none: tuple[float, float], mode: Mode
+) -> None:
+    machine = ModeMachine(capability())
+    n = 0
+    while machine.mode is not Mode.OFF_COLD:
+        machine.step(Forecast(OUTLOOK), batch_size=1, prompts=False, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=0.9)
+        n += 1
+    while not machine.probing:
+        machine.prompts_only(now=n * STEP)
+        n += 1
+    of = Forecast(OUTLOOK, slots=np.arange(48), saved=0.001, gain_of_none=gain_of_none)
+    while machine.probing:
+        machine.scored(samples=16, accepted=0)
+        machine.step(of, batch_size=48, prompts=False, now=n * STEP)
+        n += 1
+    assert machine.mode is mode
 
 
 def test_where_nothing_is_drafted_for_long_the_drafter_is_probed() -> None:
