@@ -333,7 +333,6 @@ class PlannedPolicy:
         if self._acceptance.learn(step, self._cost):
             self._acceptance.widen()
             self._modes.acceptance_changed()
-            self._exploring.value.acceptance_changed()
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if self._cost.learn(outcome, cold=cold):

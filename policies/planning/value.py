@@ -39,8 +39,8 @@ _HAZARD_DRIFT = 3e-5
 """Variance per step of a position's logit while the position is not observed."""
 _UNKNOWN = 0.5
 """Share of an outcome that tells of the position, not of its request."""
-_LEAST_EVIDENCE, _MOST_EVIDENCE = 20, 1000
-"""Observations of a position that count after acceptance has changed, and at most."""
+_EVIDENCE_KEPT, _MOST_EVIDENCE = 20, 1000
+"""Observations of a position that still count after acceptance has changed, and most that count."""
 _MOSTLY_PROMPTS = 4
 """Prompt tokens over most drafts from which a step tells of prompts alone."""
 _ADMITTED_RATE = 1.0 / 16.0
@@ -103,8 +103,8 @@ class Value:
         self._ks: IntArray = np.array(capability.uniform_values, dtype=np.int64)
         self._age: FloatArray = np.zeros(capability.max_draft_tokens)
         self._seen: IntArray = np.zeros(capability.max_draft_tokens, dtype=np.int64)
-        self._past: IntArray = np.zeros(capability.max_draft_tokens, dtype=np.int64)
-        """Observations that tell of an acceptance that is gone."""
+        self._kept: IntArray = np.zeros(capability.max_draft_tokens, dtype=np.int64)
+        """Observations that count besides those of the present acceptance."""
         self._steps: dict[int, int] = {}
         self._admitted = 0.0
         self._found: FloatArray = np.ones(len(self._ks))
@@ -117,10 +117,6 @@ class Value:
     def ran(self, gain: float) -> None:
         """Take up ln goodput of a step's plan over the best plan by history."""
         self._admitted += _ADMITTED_RATE * (gain - self._admitted)
-
-    def acceptance_changed(self) -> None:
-        """Trust observations of acceptance no longer: acceptance has changed."""
-        self._past = np.maximum(self._seen - _LEAST_EVIDENCE, self._past)
 
     def measures_prompts(self, context: StepContext) -> bool:
         """Whether the time of this step would tell of its prompts alone."""
@@ -137,11 +133,13 @@ class Value:
         context = forecast.context
         if observations is None:
             observations = np.full(len(self._seen), _MOST_EVIDENCE)
-            self._past[:] = 0
             self._age[:] = 0.0
         load = load_bin(context.batch_size)
         self._steps[load] = steps = self._steps.get(load, 0) + 1
         self._age += 1.0
+        # Acceptance has changed, and its model counts anew.
+        anew = observations < self._seen
+        self._kept[anew] = np.minimum(self._seen[anew], _EVIDENCE_KEPT)
         self._age[observations > self._seen] = 0.0
         self._seen = observations.copy()
         if context.step % _PERIOD:
@@ -150,7 +148,7 @@ class Value:
             return None
         self._found += (1.0 - self._found) * _PERIOD / _HORIZON
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
-        evidence = np.clip(observations - self._past, 0, _MOST_EVIDENCE)
+        evidence = np.minimum(observations + self._kept, _MOST_EVIDENCE)
         return self._search(forecast, evidence, horizon)
 
     def uncertain(self, forecast: StepForecast) -> list[int]:

@@ -167,7 +167,7 @@ def test_sixteen_runs_cost_sixteen_times_as_much_as_one() -> None:
     assert net[:, 1] == pytest.approx(-lost * np.array([1.0, 4.0, 16.0]), rel=1e-3)
 
 
-def test_after_a_change_of_acceptance_what_was_seen_before_counts_little(
+def test_after_a_change_of_acceptance_what_was_seen_before_counts_little_and_the_rest_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine, counted = Engine([1]), []
@@ -176,9 +176,10 @@ def test_after_a_change_of_acceptance_what_was_seen_before_counts_little(
     )
     engine.trials(8)
     assert counted[-1].tolist() == [1000.0] * 4
-    engine.value.acceptance_changed()
-    engine.trials(8)
-    assert (counted[-1] < 40.0).all()
+    engine.trials(8, np.full(4, -8))  # the model counts anew
+    assert counted[-1].tolist() == [20.0 + 8.0] * 4
+    engine.trials(8, np.full(4, 484))
+    assert counted[-1].tolist() == [20.0 + 500.0 + 8.0] * 4
 
 
 @pytest.mark.parametrize("hazard", [0.05, 0.1, 0.3, 0.6, 0.8])
