@@ -31,14 +31,13 @@ from adaptive_spec.policies.step_time.belief import (
     PASS_REQUEST,
     PREFILL,
     REQUEST,
-    SIZE,
     TOKENS,
     WIDTHS,
     Belief,
     SavedBelief,
     as_profile,
-    features,
     features_of,
+    features_of_plans,
 )
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
@@ -315,13 +314,9 @@ class CostModel:
             drafts: [A] verified.
             depths: [A] drafted; -1: without the drafter.
         """
-        rows = np.zeros((len(drafts), SIZE))
-        for row, verified, depth in zip(rows, drafts, depths, strict=True):
-            passes = 0.0 if depth < 0 else float(self._passes[depth])
-            tokens = batch_size + verified
-            row[:] = features(
-                batch_size, tokens, context_tokens, 0, self._padding.of(tokens), passes
-            )
+        tokens = np.array([self._padding.of(batch_size + verified) for verified in drafts])
+        passes = np.array([0.0 if depth < 0 else self._passes[depth] for depth in depths])
+        rows = features_of_plans(batch_size, np.array(drafts), context_tokens, tokens, passes)
         return self.belief.covariance(rows)
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
