@@ -334,7 +334,7 @@ class TaskEffects:
 
     def learn(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums [B] of y - h and h (1 - h) over the drafts of each request."""
-        highest = max(task.tolist(), default=-1)
+        highest = highest_of(task)
         if highest < 0:
             return
         more = min(highest + 1, MOST_TASKS) - len(self.effect)
@@ -554,7 +554,7 @@ class HazardModel:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, highest = self.effects, highest_of(slots)
         correction = None
-        if self._outliers is not None and task is not None and task.max(initial=-1) >= 0:
+        if self._outliers is not None and task is not None and highest_of(task) >= 0:
             correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
         self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
             hazard,
