@@ -41,7 +41,7 @@ import numpy as np
 
 from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
-from adaptive_spec.step import FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import BoolArray, FloatArray, StepOutcome
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 LAST = len(KNOTS)
@@ -95,13 +95,13 @@ def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArra
 
 
 def features_of_plans(
-    batch_size: int, drafts: IntArray, context: int, tokens: FloatArray, passes: FloatArray
+    batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
 ) -> FloatArray:
     """Return the features [A, P] of steps without prompts.
 
     Args:
         batch_size: of all.
-        drafts: [A] verified.
+        drafting: [A] whether any draft is verified.
         context: of all.
         tokens: [A] verified tokens as the engine runs them.
         passes: [A] of the drafter.
@@ -111,7 +111,7 @@ def features_of_plans(
     rows[np.arange(len(rows)), segment] = (tokens - TOKENS[segment - 1]) / WIDTHS[segment - 1]
     rows[:, REQUEST:PREFILL] = batch_size, context
     rows[:, PASS:ANY_DRAFT] = passes[:, None] * (1.0, batch_size)
-    rows[:, ANY_DRAFT:] = (drafts > 0)[:, None] * (1.0, batch_size, context)
+    rows[:, ANY_DRAFT:] = drafting[:, None] * (1.0, batch_size, context)
     return rows
 
 

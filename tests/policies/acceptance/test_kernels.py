@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +11,7 @@ from adaptive_spec.policies.acceptance.confidence import learn_weight, see, sign
 from adaptive_spec.policies.acceptance.hazard_model import hazards, impute, survival_of
 from adaptive_spec.policies.acceptance.hazard_quality import BINS, tally
 from adaptive_spec.policies.acceptance.model import passed_over
-from adaptive_spec.policies.kernels import Kernel
+from tests.policies.two_forms import agree
 
 pytestmark = pytest.mark.usefixtures("needs_numba")
 _SLOTS = 70
@@ -46,15 +44,3 @@ def test_both_forms_agree(seed: int, batch: int, kmax: int) -> None:
     agree(learn_weight, signal, hazard, verified, accepted, np.abs(positions[0]), positions[1])
     agree(passed_over, signal, verified, accepted, hazard, of_history)
     agree(tally, np.round(hazard, 1), verified, accepted, np.ones((kmax, BINS, 3)))
-
-
-def agree(kernel: Kernel[Any, Any], *arguments: Any) -> None:
-    """Both forms return the same, and leave the same in their arguments."""
-    found = []
-    for form in (kernel.reference, kernel.compile()):
-        own = [np.array(each) if isinstance(each, np.ndarray) else each for each in arguments]
-        result = form(*own)
-        results = result if isinstance(result, tuple) else (result,)
-        found.append([each for each in (*results, *own) if each is not None])
-    for one, other in zip(*found, strict=True):
-        assert one == pytest.approx(other, rel=1e-9, abs=1e-9, nan_ok=True)

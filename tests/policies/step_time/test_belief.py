@@ -129,7 +129,7 @@ def test_a_plan_has_the_features_of_the_step_that_runs_it() -> None:
     steps = [step(8, k, depth, 1.0) for k, depth in ((0, 1), (2, 2), (300, 5))]
     tokens = np.array([float(each.batch_tokens) for each in steps])
     passes = np.array([float(each.draft_depth) for each in steps])
-    found = features_of_plans(8, tokens - 8, steps[0].context_tokens, tokens, passes)
+    found = features_of_plans(8, tokens > 8, steps[0].context_tokens, tokens, passes)
     for row, ran, n, d in zip(found, steps, tokens, passes, strict=True):
         assert row.tolist() == features_of(ran, n, d).tolist()
 
