@@ -8,8 +8,10 @@ rows for these slots and grows with them.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import gt
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -88,6 +90,7 @@ class SlotArray(Generic[_Number]):
 
     def __init__(self, fill: _Number, shape: tuple[int, ...] = ()) -> None:
         self._fill: _Number = fill
+        self._written = False
         self._rows: NDArray[_Number] = np.full((64, *shape), fill)
 
     def __getitem__(self, slots: IntArray) -> NDArray[_Number]:
@@ -99,6 +102,7 @@ class SlotArray(Generic[_Number]):
         return rows
 
     def __setitem__(self, slots: IntArray, values: NDArray[_Number] | _Number | float) -> None:
+        self._written = True
         try:
             self._rows[slots] = values
         except IndexError:
@@ -107,6 +111,7 @@ class SlotArray(Generic[_Number]):
 
     def reaching(self, highest: int) -> NDArray[_Number]:
         """Return the underlying array, grown to hold this slot; growth replaces the array."""
+        self._written = True
         self._reach(highest)
         return self._rows
 
@@ -117,7 +122,8 @@ class SlotArray(Generic[_Number]):
 
     def reset(self, slots: IntArray, fill: _Number | None = None) -> None:
         """Reset these slots to the array's fill or to the given one."""
-        self[slots] = self._fill if fill is None else fill
+        if self._written or fill is not None:
+            self[slots] = self._fill if fill is None else fill
 
     def _reach(self, highest: int) -> None:
         missing = highest + 1 - len(self._rows)
@@ -126,9 +132,34 @@ class SlotArray(Generic[_Number]):
             self._rows = np.concatenate((self._rows, np.full(shape, self._fill)))
 
 
-def highest_of(slots: IntArray) -> int:
-    """The highest slot; -1 without any."""
-    return max(slots.tolist(), default=-1)
+_FEW = 48
+"""Rows up to which a list is reduced faster than an array, which takes microseconds."""
+
+
+def highest_of(rows: IntArray) -> int:
+    """The highest of these numbers; -1 without any."""
+    if len(rows) > _FEW:
+        return int(np.maximum.reduce(rows))
+    return max(rows.tolist(), default=-1)
+
+
+def lowest_of(rows: NDArray[_Number]) -> float:
+    """The lowest of these numbers; infinite without any."""
+    if len(rows) > _FEW:
+        return np.minimum.reduce(rows)  # type: ignore[no-any-return]
+    return min(rows.tolist(), default=math.inf)
+
+
+def sum_of(rows: IntArray) -> int:
+    """The sum of these numbers."""
+    return int(np.add.reduce(rows)) if len(rows) > _FEW else sum(rows.tolist())
+
+
+def exceeds(rows: IntArray, limits: IntArray) -> bool:
+    """Whether any number is above its limit."""
+    if len(rows) > _FEW:
+        return bool(np.logical_or.reduce(rows > limits))
+    return any(map(gt, rows.tolist(), limits.tolist()))
 
 
 def floats(fill: float, *shape: int) -> SlotArray[np.float64]:

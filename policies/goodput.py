@@ -25,7 +25,8 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
-from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
+from adaptive_spec.policies.acceptance.hazard_model import survival_of
+from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
 from adaptive_spec.policies.planning.draft_sources import DraftSources, LookupAlone
 from adaptive_spec.policies.planning.step_forecast import StepForecast
@@ -248,5 +249,5 @@ class GoodputPolicy(PlannedPolicy):
         )
 
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
-        """How well acceptance is predicted; see `adaptive_spec.operation.calibration`."""
+        """How well acceptance is predicted; see `policies.acceptance.hazard_quality`."""
         return {} if self._capability is None else self.acceptance.model.quality.snapshot()

@@ -7,11 +7,11 @@ engine can have run is not learned.
 from __future__ import annotations
 
 import math
-from operator import gt
 
 import msgspec
 import numpy as np
 
+from adaptive_spec.per_request import exceeds, highest_of, lowest_of
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
 
@@ -28,11 +28,9 @@ def outcome_fault(outcome: StepOutcome, capability: Capability) -> str:
     if not slots.shape == verified.shape == accepted.shape == outcome.emitted.shape:
         return "rows differ in number"
     if slots.size:
-        # Lists: each reduction by numpy takes microseconds, more than a small batch.
-        right, drafts = accepted.tolist(), verified.tolist()
-        if min(right) < 0 or max(drafts) > kmax or any(map(gt, right, drafts)):
+        if lowest_of(accepted) < 0 or highest_of(verified) > kmax or exceeds(accepted, verified):
             return "not 0 <= accepted <= verified <= Kmax"
-        if min(outcome.emitted.tolist()) < 0 or min(slots.tolist()) < 0:
+        if lowest_of(outcome.emitted) < 0 or lowest_of(slots) < 0:
             return "a negative count or slot"
         agreed = outcome.lookup_agreed
         if agreed is not None and (agreed.shape != slots.shape or agreed.min() < 0):
@@ -134,8 +132,7 @@ def plan_fault(plan: object, context: StepContext) -> str:
         if looked_up.shape != verify.shape:
             return f"plan.from_lookup has the wrong shape: {looked_up.shape}"
         limit = np.where(looked_up, context.lookup_available, limit)
-    wanted = verify.tolist()
-    if wanted and (min(wanted) < 0 or any(map(gt, wanted, limit.tolist()))):
+    if lowest_of(verify) < 0 or exceeds(verify, limit):
         return "plan.verify leaves 0..draft_available"
     if context.capability.level is Level.UNIFORM and verify.size:
         k = int(verify.max())

@@ -312,7 +312,7 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
     Args:
         policy: any policy.
         method: ``hazard_quality``: calibration figures, as of
-            `operation.calibration.HazardQuality.snapshot`; ``estimates``: expected
+            `policies.acceptance.hazard_quality`; ``estimates``: expected
             tokens per second of ``no_speculation``, ``engine_k`` and ``planned``; ``explanation``:
             numbers behind the last decision, as `adaptive_spec.operation.why` reads them.
     """

@@ -7,12 +7,14 @@ that were observed, with capped evidence, and drawn towards the w that all posit
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.step import FloatArray
+from adaptive_spec.policies.kernels import INTS, kernel
+from adaptive_spec.step import FloatArray, IntArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
 _MEMORY = 5000.0
@@ -26,6 +28,105 @@ _LARGEST_WEIGHT = 4.0
 _LARGEST_SAVED = 1e9
 _LEAST_OBSERVED = 200
 """Drafts with a signal and an outcome before the signal is used."""
+
+
+def _signal_loop(confidence: FloatArray, mean: FloatArray) -> FloatArray:
+    batch, kmax = confidence.shape
+    signal = np.empty((kmax, batch), np.float64)
+    for j in range(kmax):
+        for i in range(batch):
+            # Comparisons in this order keep a nan.
+            p = confidence[i, j]
+            p = _LEAST if p < _LEAST else p
+            p = _MOST if p > _MOST else p
+            signal[j, i] = math.log(p / (1.0 - p)) - mean[j]
+    return signal
+
+
+@kernel("float64[:, ::1](Array(float64, 2, 'A', True), float64[::1])", _signal_loop)
+def signal_of(confidence: FloatArray, mean: FloatArray) -> FloatArray:
+    """Return z [Kmax, B] for maximum probabilities [B, Kmax] and the means of x [Kmax]."""
+    return np.ascontiguousarray(log_odds(confidence.T) - mean[: confidence.shape[1], None])
+
+
+def _see_loop(signal: FloatArray, mean: FloatArray, count: FloatArray) -> None:
+    for j in range(len(signal)):
+        total = 0.0
+        for z in signal[j]:
+            if z == z:
+                total += z
+                count[j] += 1.0
+        count[j] = min(count[j], _MEMORY)
+        mean[j] += total / max(count[j], 1.0)
+
+
+@kernel("void(float64[:, :], float64[::1], float64[::1])", _see_loop)
+def see(signal: FloatArray, mean: FloatArray, count: FloatArray) -> None:
+    """Move the means of x [Kmax], of so many observations [Kmax], by a step's z [Kmax, B]."""
+    known = ~np.isnan(signal)
+    total = np.where(known, signal, 0.0).sum(axis=1)
+    count[:] = np.minimum(count + np.count_nonzero(known, axis=1), _MEMORY)
+    mean += total / np.maximum(count, 1.0)
+
+
+def _learn_weight_loop(
+    signal: FloatArray,
+    hazard: FloatArray,
+    verified: IntArray,
+    accepted: IntArray,
+    own: FloatArray,
+    evidence: FloatArray,
+) -> int:
+    observed = 0
+    for j in range(len(signal)):
+        shown = 0.0
+        slope = 0.0
+        for i in range(len(verified)):
+            z = signal[j, i]
+            if j < min(accepted[i] + 1, verified[i]) and z == z:
+                h = hazard[j, i]
+                observed += 1
+                shown += z * z * (h * (1.0 - h))
+                slope += z * ((1.0 if j < accepted[i] else 0.0) - h)
+        evidence[j] = min(evidence[j], _EVIDENCE_LIMIT) + shown
+        moved = own[j] + slope / (evidence[j] + _PRIOR_EVIDENCE)
+        own[j] = min(max(moved, 0.0), _LARGEST_WEIGHT)
+    return observed
+
+
+@kernel(
+    f"int64(float64[:, :], float64[:, :], {INTS}, {INTS}, float64[::1], float64[::1])",
+    _learn_weight_loop,
+)
+def learn_weight(
+    signal: FloatArray,
+    hazard: FloatArray,
+    verified: IntArray,
+    accepted: IntArray,
+    own: FloatArray,
+    evidence: FloatArray,
+) -> int:
+    """Move the weights [Kmax] and the evidence [Kmax] behind them, in place.
+
+    Args:
+        signal: [Kmax, B] z.
+        hazard: [Kmax, B] predicted with it.
+        verified: [B]
+        accepted: [B]
+        own: [Kmax] weight of each position alone.
+        evidence: [Kmax] Fisher information.
+
+    Returns the number of drafts with a signal and an outcome.
+    """
+    position = np.arange(len(signal))[:, None]
+    seen = (position < np.minimum(accepted + 1, verified)) & ~np.isnan(signal)
+    known = np.where(seen, signal, 0.0)
+    shown = (known * known * (hazard * (1.0 - hazard))).sum(axis=1)
+    evidence[:] = np.minimum(evidence, _EVIDENCE_LIMIT) + shown
+    slope = (known * ((position < accepted) - hazard)).sum(axis=1)
+    moved = own + slope / (evidence + _PRIOR_EVIDENCE)
+    own[:] = np.minimum(np.maximum(moved, 0.0), _LARGEST_WEIGHT)
+    return int(np.count_nonzero(seen))
 
 
 class ConfidenceEffect:
@@ -56,35 +157,24 @@ class ConfidenceEffect:
 
     def signal(self, confidence: FloatArray) -> FloatArray:
         """Return z [Kmax, B] for maximum probabilities [B, Kmax]; nan where they are unknown."""
-        return log_odds(confidence.T) - self._mean[: confidence.shape[1], None]
+        return signal_of(confidence, self._mean)
 
     def see(self, signal: FloatArray) -> None:
         """Take up the signal z [Kmax, B] of one step's drafts, accepted or not."""
-        known = ~np.isnan(signal)
-        total = np.where(known, signal, 0.0).sum(axis=1)
-        self._count = np.minimum(self._count + np.count_nonzero(known, axis=1), _MEMORY)
-        self._mean = self._mean + total / np.maximum(self._count, 1.0)
+        see(signal, self._mean, self._count)
 
     def logit(self, signal: FloatArray) -> FloatArray:
         """Return w_j z_ij [Kmax, B]; nan where z is."""
         result: FloatArray = self.weight[:, None] * signal
         return result
 
-    def learn(self, signal: FloatArray, residual: FloatArray, information: FloatArray) -> None:
-        """Take up the signal of one step's drafts and their outcomes; [Kmax, B] each.
-
-        Args:
-            signal: z.
-            residual: y - h, h predicted with the signal; 0 where unseen.
-            information: h (1 - h); 0 where unseen.
-        """
+    def learn(
+        self, signal: FloatArray, hazard: FloatArray, verified: IntArray, accepted: IntArray
+    ) -> None:
+        """Take up z [Kmax, B] of one step's drafts, their hazards given it, and outcomes [B]."""
+        observed = learn_weight(signal, hazard, verified, accepted, self._own, self._evidence)
         if self.observed < _LEAST_OBSERVED:
-            self.observed += int(np.count_nonzero((information > 0.0) & ~np.isnan(signal)))
-        known = np.where(np.isnan(signal), 0.0, signal)
-        shown = (known * known * information).sum(axis=1)
-        self._evidence = np.minimum(self._evidence, _EVIDENCE_LIMIT) + shown
-        step = (known * residual).sum(axis=1) / (self._evidence + _PRIOR_EVIDENCE)
-        self._own = np.minimum(np.maximum(self._own + step, 0.0), _LARGEST_WEIGHT)
+            self.observed += observed
         self._combine()
 
     def _combine(self) -> None:

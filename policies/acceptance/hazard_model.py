@@ -25,7 +25,7 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import floats, highest_of
 from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
-from adaptive_spec.policies.kernels import kernel
+from adaptive_spec.policies.kernels import INTS, kernel
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 EVIDENCE_LIMIT = 1000.0
@@ -95,8 +95,8 @@ def _learn_loop(
 
 
 @kernel(
-    "Tuple((float64, float64, int64, float64, float64, float64[:, ::1]))(float64[:, :], int64[:],"
-    " int64[:], int64[:], float64[::1], float64[::1], int64[::1], float64[::1], float64[::1],"
+    f"Tuple((float64, float64, int64, float64, float64, float64[:, ::1]))(float64[:, :], {INTS},"
+    f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], float64[::1], float64[::1],"
     " float64, float64)",
     _learn_loop,
 )
@@ -170,6 +170,79 @@ def learn(
     )
 
 
+def _impute_loop(
+    residual: FloatArray,
+    information: FloatArray,
+    slots: IntArray,
+    position_effect: FloatArray,
+    position_evidence: FloatArray,
+    request_effect: FloatArray,
+    request_information: FloatArray,
+    prior_variance: float,
+) -> FloatArray:
+    kmax, batch = residual.shape
+    sums = np.zeros((2, kmax), np.float64)
+    unknown_sums = np.empty((2, batch), np.float64)
+    for i in range(batch):
+        slot = slots[i]
+        unknown = 1.0 / (1.0 + prior_variance * request_information[slot])
+        gradient = 0.0
+        total = 0.0
+        for j in range(kmax):
+            sums[0, j] += unknown * residual[j, i]
+            sums[1, j] += unknown * information[j, i]
+            gradient += residual[j, i]
+            total += information[j, i]
+        unknown_sums[0, i] = unknown * gradient
+        unknown_sums[1, i] = unknown * total
+        request_information[slot] += total
+        request_effect[slot] += gradient / (1.0 / prior_variance + request_information[slot])
+    for j in range(kmax):
+        position_evidence[j] = min(position_evidence[j], EVIDENCE_LIMIT) + sums[1, j]
+        position_effect[j] += sums[0, j] / position_evidence[j]
+    return unknown_sums
+
+
+@kernel(
+    f"float64[:, ::1](float64[:, :], float64[:, :], {INTS}, float64[::1], float64[::1],"
+    " float64[::1], float64[::1], float64)",
+    _impute_loop,
+)
+def impute(
+    residual: FloatArray,
+    information: FloatArray,
+    slots: IntArray,
+    position_effect: FloatArray,
+    position_evidence: FloatArray,
+    request_effect: FloatArray,
+    request_information: FloatArray,
+    prior_variance: float,
+) -> FloatArray:
+    """Update the effects by drafts whose outcomes were only estimated, in place.
+
+    Args:
+        residual: [Kmax, B] estimated y - h.
+        information: [Kmax, B] behind it.
+        slots: [B]
+        position_effect: [Kmax]
+        position_evidence: [Kmax] Fisher information behind it.
+        request_effect: [slots]
+        request_information: [slots]
+        prior_variance: of request effects.
+
+    Returns [2, B] the sums of both by request, times the share of its prior variance that is left.
+    """
+    unknown = 1.0 / (1.0 + prior_variance * request_information[slots])
+    fresh, surplus = information @ unknown, residual @ unknown
+    position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + fresh
+    position_effect += surplus / position_evidence
+    by_request = np.stack((residual.sum(axis=0), information.sum(axis=0)))
+    total = request_information[slots] + by_request[1]
+    request_effect[slots] += by_request[0] / (1.0 / prior_variance + total)
+    request_information[slots] = total
+    return by_request * unknown
+
+
 _LARGEST_LOGIT = 50.0
 
 DISCOUNT = 0.75
@@ -205,20 +278,10 @@ class RequestEffects:
         self.effect, self.evidence = floats(0.0), floats(0.0)
         """u_i by slot, and the Fisher information behind it."""
 
-    def of(self, slots: IntArray) -> FloatArray:
-        """u_i [B]."""
-        return self.effect[slots]
-
     def unknown(self, slots: IntArray) -> FloatArray:
         """Share [B] of the prior variance of u_i that is left."""
         share: FloatArray = 1.0 / (1.0 + self.prior_variance * self.evidence[slots])
         return share
-
-    def impute(self, slots: IntArray, residual: FloatArray, information: FloatArray) -> None:
-        """Take up sums [B] over a request's drafts whose outcome was only estimated."""
-        total = self.evidence[slots] + information
-        effect = self.effect[slots] + residual / (1.0 / self.prior_variance + total)
-        self.effect[slots], self.evidence[slots] = effect, total
 
     def learn_variance(self, slope: float, curvature: float) -> None:
         """Move the prior variance to where the effects would have predicted a step's outcomes best.
@@ -271,7 +334,7 @@ class TaskEffects:
 
     def learn(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums [B] of y - h and h (1 - h) over the drafts of each request."""
-        highest = max(task.tolist(), default=-1)
+        highest = highest_of(task)
         if highest < 0:
             return
         more = min(highest + 1, MOST_TASKS) - len(self.effect)
@@ -337,6 +400,83 @@ _FLOOR, _CEILING = 0.01, 0.995
 """Bounds of a hazard: no draft is taken for hopeless or for certain."""
 
 
+def _hazards_loop(
+    position_effect: FloatArray,
+    request_effect: FloatArray,
+    slots: IntArray,
+    label_effect: FloatArray,
+    more: FloatArray,
+    otherwise: FloatArray,
+) -> FloatArray:
+    kmax, batch = len(position_effect), len(slots)
+    hazard = np.empty((kmax, batch), np.float64)
+    for j in range(kmax):
+        for i in range(batch):
+            logit = position_effect[j] + request_effect[slots[i]]
+            if len(label_effect):
+                logit += label_effect[i]
+            if len(more):
+                logit += more[j, i]
+            hazard[j, i] = min(max(1.0 / (1.0 + math.exp(-logit)), _FLOOR), _CEILING)
+            if len(otherwise) and more[j, i] != more[j, i]:
+                hazard[j, i] = otherwise[j, i]
+    return hazard
+
+
+@kernel(
+    f"float64[:, ::1](float64[::1], float64[::1], {INTS}, float64[:], float64[:, :],"
+    " float64[:, :])",
+    _hazards_loop,
+)
+def hazards(
+    position_effect: FloatArray,
+    request_effect: FloatArray,
+    slots: IntArray,
+    label_effect: FloatArray,
+    more: FloatArray,
+    otherwise: FloatArray,
+) -> FloatArray:
+    """Return hazards [Kmax, B].
+
+    Args:
+        position_effect: [Kmax] b_j.
+        request_effect: [slots] u_i.
+        slots: [B]
+        label_effect: [B] v_t; empty: nobody has a label.
+        more: [Kmax, B] added to the logits; empty: nothing.
+        otherwise: [Kmax, B] hazards where `more` is nan; empty: it never is.
+    """
+    effect = request_effect[slots]
+    if len(label_effect):
+        effect += label_effect
+    logit: FloatArray = position_effect[:, None] + effect
+    if len(more):
+        logit += more
+    hazard = logistic(logit)
+    return np.where(np.isnan(more), otherwise, hazard) if len(otherwise) else hazard
+
+
+def _survival_loop(hazard: FloatArray) -> FloatArray:
+    survival = hazard.copy()
+    for j in range(1, len(survival)):
+        for i in range(survival.shape[1]):
+            survival[j, i] *= survival[j - 1, i]
+    return survival
+
+
+@kernel("float64[:, ::1](float64[:, :])", _survival_loop)
+def survival_of(hazard: FloatArray) -> FloatArray:
+    """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
+    survival = hazard.copy()
+    for j in range(1, len(survival)):  # ten times as fast as numpy's cumprod over rows
+        survival[j] *= survival[j - 1]
+    return survival
+
+
+_NO_ROWS: FloatArray = np.zeros(0)
+_NO_TABLE: FloatArray = np.zeros((0, 0))
+
+
 def logistic(logit: FloatArray) -> FloatArray:
     """Turn logits [Kmax, B] into hazards 1 / (1 + exp(-x)) within bounds, in place."""
     np.negative(logit, out=logit)
@@ -380,22 +520,28 @@ class HazardModel:
         self.observed = 0
 
     def hazard(
-        self, slots: IntArray, task: IntArray | None = None, more: FloatArray | None = None
+        self,
+        slots: IntArray,
+        task: IntArray | None = None,
+        more: FloatArray = _NO_TABLE,
+        otherwise: FloatArray = _NO_TABLE,
     ) -> FloatArray:
         """Return predicted hazards [Kmax, B].
 
         Args:
             slots: [B] rows of the requests.
             task: [B] number of the task label, -1 without; None: nobody has one.
-            more: [B] or [Kmax, B] added to the logits.
+            more: [Kmax, B] added to the logits; none if empty.
+            otherwise: [Kmax, B] hazards where `more` is nan; it is nowhere if empty.
         """
-        effect = self.effects.of(slots)
-        if task is not None and len(self.tasks):
-            effect = effect + self.tasks.of(task)
-        logit: FloatArray = self.position_effect[:, None] + effect
-        if more is not None:
-            logit += more
-        return logistic(logit)
+        return hazards(
+            self.position_effect,
+            self.effects.effect.reaching(highest_of(slots)),
+            slots,
+            _NO_ROWS if task is None or not len(self.tasks) else self.tasks.of(task),
+            more,
+            otherwise,
+        )
 
     def learn(
         self,
@@ -408,7 +554,7 @@ class HazardModel:
         """Take up one step's outcomes [B], for which `hazard` [Kmax, B] was predicted."""
         effects, highest = self.effects, highest_of(slots)
         correction = None
-        if self._outliers is not None and task is not None and task.max(initial=-1) >= 0:
+        if self._outliers is not None and task is not None and highest_of(task) >= 0:
             correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
         self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
             hazard,
@@ -451,12 +597,19 @@ class HazardModel:
             slots: [B] rows of the requests.
             task: [B] numbers of their task labels.
         """
-        unknown = self.effects.unknown(slots)
-        self._learn_positions(residual @ unknown, information @ unknown)
-        total, known = residual.sum(axis=0), information.sum(axis=0)
-        self.effects.impute(slots, total, known)
+        highest, effects = highest_of(slots), self.effects
+        by_request = impute(
+            residual,
+            information,
+            slots,
+            self.position_effect,
+            self._position_evidence,
+            effects.effect.reaching(highest),
+            effects.evidence.reaching(highest),
+            effects.prior_variance,
+        )
         if task is not None:
-            self.tasks.learn(task, unknown * total, unknown * known)
+            self.tasks.learn(task, by_request[0], by_request[1])
 
     def start_from(self, other: HazardModel) -> None:
         """Begin with the position effects of another model, not trusting them much."""
@@ -518,8 +671,3 @@ class HazardModel:
             step.information(pooled).sum(axis=0),
             step.residual(hazard) * self.effects.unknown(slots),
         )
-
-    def _learn_positions(self, residual: FloatArray, information: FloatArray) -> None:
-        evidence = np.minimum(self._position_evidence, EVIDENCE_LIMIT)
-        self._position_evidence = evidence + information
-        self.position_effect = self.position_effect + residual / self._position_evidence

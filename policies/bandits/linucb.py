@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import floats
-from adaptive_spec.policies.acceptance.model import survival_of
+from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.bandits.bandit_policy import Discount, NonNegative
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
 from adaptive_spec.policies.planning.step_forecast import StepForecast

@@ -4,6 +4,8 @@ The computations themselves are in the rooms that use them.
 """
 
 from adaptive_spec.policies.kernels.kernel import (
+    BOOLS,
+    INTS,
     Kernel,
     kernel,
     kernel_in_use,
@@ -15,6 +17,8 @@ from adaptive_spec.policies.kernels.kernel import (
 )
 
 __all__ = [
+    "BOOLS",
+    "INTS",
     "Kernel",
     "kernel",
     "kernel_in_use",

@@ -1,8 +1,8 @@
 """One inner loop of a decision in two forms: numpy's, which defines it, and a compiled loop.
 
 Both forms agree within rounding: their sums may run in different orders. Ties are broken by
-counting in both. Only the loops that a decision spends its time in have two forms: ranking and
-admitting drafts, learning of a step, and the step-time curve with its fit.
+counting in both. Only what a decision spends its time in has two forms: hazards and what is learned
+of a step, ranking and admitting drafts, and the step-time curve with its fit.
 
 Declaring a kernel compiles nothing and does not import numba. Policies that use kernels call
 `load_kernels` when they are built. It compiles all kernels declared so far, or loads them from the
@@ -27,6 +27,8 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.policies.kernels.compiler import compile_loop
 
 KernelName = Literal["auto", "numpy", "numba"]
+INTS, BOOLS = "Array(int64, 1, 'A', True)", "Array(boolean, 1, 'A', True)"
+"""Types of arrays [B] that may be read-only, as the controller makes the limits of a plan."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)

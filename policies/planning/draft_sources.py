@@ -49,8 +49,8 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import floats, integers
+from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
-from adaptive_spec.policies.acceptance.model import survival_of
 from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast
 from adaptive_spec.policies.planning.value import unit_loss
 from adaptive_spec.policies.step_time.model import CostModel

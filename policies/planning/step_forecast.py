@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from adaptive_spec.per_request import sum_of
 from adaptive_spec.policies.planning.planner import (
     Admission,
     best_admission,
@@ -20,7 +21,16 @@ from adaptive_spec.policies.planning.planner import (
 )
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.switch.break_even import Prospect, prospect
-from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import (
+    BoolArray,
+    Capability,
+    FloatArray,
+    IntArray,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+)
 
 
 class Ahead(NamedTuple):
@@ -54,7 +64,7 @@ def forecast_step(
     """
     # Prompts in the step are left out: their time is due whatever K is, and counted in a ratio of
     # this step alone it would make drafts look cheap.
-    total_context = sum(context.context_tokens.tolist())
+    total_context = sum_of(context.context_tokens)
     verify_seconds = cost.verify_seconds(context.batch_size, total_context, 0)
     if context.shared_seconds:
         verify_seconds = verify_seconds + context.shared_seconds
@@ -77,7 +87,7 @@ def forecast_step(
             draft_seconds,
             depths_of(capability),
             capability.steers_depth,
-            np.ones(context.batch_size, dtype=np.bool_) if taking_part is None else taking_part,
+            _everybody(context.batch_size) if taking_part is None else taking_part,
             weights,
         )
         return StepForecast(
@@ -139,6 +149,11 @@ def forecast_step(
         context.batch_size + value_of(survival, best.verify),
         cost,
     )
+
+
+@lru_cache(maxsize=64)
+def _everybody(batch: int) -> BoolArray:
+    return np.ones(batch, dtype=np.bool_)
 
 
 @lru_cache(maxsize=64)

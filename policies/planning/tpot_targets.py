@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.per_request import floats
+from adaptive_spec.per_request import floats, lowest_of
 from adaptive_spec.policies.planning.planner import is_ragged
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import BoolArray, FloatArray, IntArray, Level, SpecPlan, StepContext
@@ -45,7 +45,7 @@ class TpotTargets:
     def late(self, context: StepContext) -> BoolArray | None:
         """Return [B] whether each request is behind its target; None if none is."""
         slots, target = context.slots, context.tpot_target
-        if self._allowance <= 0.0 or not min(target.tolist(), default=np.inf) < np.inf:
+        if self._allowance <= 0.0 or not lowest_of(target) < np.inf:
             return None
         self._used = True
         began = self._began[slots]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.acceptance.hazard_model import Observed
-from adaptive_spec.policies.acceptance.model import passed_over, survival_of
+from adaptive_spec.policies.acceptance.hazard_model import Observed, survival_of
+from adaptive_spec.policies.acceptance.model import passed_over
 from adaptive_spec.policies.regression.correction import CorrectedHead
 from adaptive_spec.policies.regression.features import (
     RequestHistory,

@@ -41,7 +41,7 @@ import numpy as np
 
 from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
-from adaptive_spec.step import FloatArray, StepOutcome
+from adaptive_spec.step import BoolArray, FloatArray, StepOutcome
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 LAST = len(KNOTS)
@@ -78,33 +78,41 @@ def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArra
         tokens: verified tokens as the engine runs them.
         passes: of the drafter.
     """
-    return features(
-        outcome.batch_size,
-        outcome.batch_tokens,
-        outcome.context_tokens,
-        outcome.prefill_tokens,
-        tokens,
-        passes,
-    )
-
-
-def features(
-    batch_size: int, batch_tokens: int, context: int, prompts: int, tokens: float, passes: float
-) -> FloatArray:
-    """Return the features [P] of a step of these sizes; see `features_of`."""
+    batch_size, context = outcome.batch_size, outcome.context_tokens
     segment = bisect_right(KNOTS, tokens)
     row: FloatArray = _RISEN[segment - 1].copy()
     row[segment] = (tokens - KNOTS[segment - 1]) / _WIDTHS[segment - 1]
     row[REQUEST] = batch_size
     row[CONTEXT] = context
-    row[PREFILL] = prompts
+    row[PREFILL] = outcome.prefill_tokens
     row[PASS] = passes
     row[PASS_REQUEST] = passes * batch_size
-    if batch_tokens > batch_size:
+    if outcome.batch_tokens > batch_size:
         row[ANY_DRAFT] = 1.0
         row[ANY_DRAFT_REQUEST] = batch_size
         row[ANY_DRAFT_CONTEXT] = context
     return row
+
+
+def features_of_plans(
+    batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
+) -> FloatArray:
+    """Return the features [A, P] of steps without prompts.
+
+    Args:
+        batch_size: of all.
+        drafting: [A] whether any draft is verified.
+        context: of all.
+        tokens: [A] verified tokens as the engine runs them.
+        passes: [A] of the drafter.
+    """
+    segment = np.searchsorted(TOKENS, tokens, side="right")
+    rows: FloatArray = _RISEN[segment - 1]
+    rows[np.arange(len(rows)), segment] = (tokens - TOKENS[segment - 1]) / WIDTHS[segment - 1]
+    rows[:, REQUEST:PREFILL] = batch_size, context
+    rows[:, PASS:ANY_DRAFT] = passes[:, None] * (1.0, batch_size)
+    rows[:, ANY_DRAFT:] = drafting[:, None] * (1.0, batch_size, context)
+    return rows
 
 
 def guess_from_scale(seconds: float, outcome: StepOutcome) -> FloatArray:
@@ -266,15 +274,48 @@ def condition(
     covariance -= gain[:, None] * side
     coefficients[:] = mean + push @ covariance
     for _ in range(_SWEEPS):
+        moved = False
         for p in np.flatnonzero((push > 0.0) | (coefficients < least)):
             if covariance[p, p] <= 0.0:
                 continue
             wanted = push[p] + (least[p] - coefficients[p]) / covariance[p, p]
             more = max(wanted, 0.0) - push[p]
             if more != 0.0:
+                moved = True
                 push[p] += more
                 coefficients += more * covariance[p]
+        if not moved:
+            break
     np.maximum(coefficients, least, out=coefficients)
+
+
+def _expect_loop(
+    coefficients: FloatArray, covariance: FloatArray, features: FloatArray, level: float
+) -> tuple[float, float]:
+    size = len(features)
+    expected = 0.0
+    for p in range(size):
+        expected += features[p] * coefficients[p]
+    variance = 0.0
+    for p in range(size):
+        side = 0.0
+        for q in range(size):
+            covariance[p, q] += level * coefficients[p] * coefficients[q]
+            side += covariance[p, q] * features[q]
+        variance += features[p] * side
+    return expected, variance
+
+
+@kernel("UniTuple(float64, 2)(float64[::1], float64[:, ::1], float64[::1], float64)", _expect_loop)
+def expect(
+    coefficients: FloatArray, covariance: FloatArray, features: FloatArray, level: float
+) -> tuple[float, float]:
+    """Let the covariance [P, P] drift along the common level, by `level` times c c'.
+
+    Returns x'c and x'P x of features x [P].
+    """
+    covariance += level * coefficients[:, None] * coefficients
+    return float(features @ coefficients), float(features @ covariance @ features)
 
 
 # After a jump, the parts are as uncertain as those of a roofline.
@@ -433,17 +474,18 @@ class Belief:
         """Take up a step's time; True if step times have jumped."""
         batch, context = outcome.batch_size, outcome.context_tokens
         c, covariance = self.coefficients, self._covariance
-        expected = max(float(features @ c), 1e-6)
+        expected, variance = expect(c, covariance, features, self._level)
+        expected = max(expected, 1e-6)
         plain = max(expected - float(c[PREFILL]) * outcome.prefill_tokens, 1e-6)
         self._steps += 1
-        covariance += self._level * c[:, None] * c
         if self._steps % _DRIFT_STEPS == 0:
             drift = _DRIFT * _DRIFT_STEPS * _SHARE**2
             covariance += drift * self._spread(batch, context, plain)
             covariance += covariance.T  # rounding must not add up to a matrix that is no covariance
             covariance *= 0.5
+            variance = float(features @ covariance @ features)
         noise = self.error_of(outcome, expected)
-        total = self.relative_variance(features, expected) + noise
+        total = max(variance, 0.0) / (expected * expected) + noise
         off = seconds / expected - 1.0
         z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
         self._surprise += _JUMP_RATE * (z - self._surprise)
@@ -477,25 +519,30 @@ class Belief:
     def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
         """S [P, P]: what may be wrong with the coefficients, each part by a plain step."""
         tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
-        sides = np.zeros((LAST + 11, SIZE))
-        sides[0, 0] = 1.0
-        beyond = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST))) / tokens
-        beyond[1:] *= _BEND
-        sides[1 : LAST + 1, 1 : LAST + 1] = beyond
-        # Past the knee a draft and a prompt token are the same work.
-        sides[1 : _FAR + 1, PREFILL] = _BEND / tokens
-        sides[1, PREFILL] = 1.0 / tokens
-        for place, size, share in (
-            (REQUEST, batch, 1.0),
-            (CONTEXT, context, _MINOR),
-            (PREFILL, tokens, 0.3),
-            (PASS, self._passes, 1.0),
-            (PASS_REQUEST, self._passes * batch, 1.0),
-            (ANY_DRAFT, 1.0, _MINOR),
-            (ANY_DRAFT_REQUEST, batch, _MINOR),
-            (ANY_DRAFT_CONTEXT, context, _MINOR),
-        ):
-            sides[place, place] = share / size
-        sides[-2:] = _OTHER_KNEES
-        sides *= seconds
-        return sides.T @ sides
+        spread = _OF_STEP + _OF_SLOPE / tokens**2
+        passes = self._passes
+        sizes = batch, context, tokens, passes, passes * batch, 1.0, batch, context
+        spread[_PARTS, _PARTS] += (_PART_SHARES / sizes) ** 2
+        spread *= seconds**2
+        return spread
+
+
+_PARTS = np.arange(REQUEST, SIZE)
+_PART_SHARES: FloatArray = np.array([1.0, _MINOR, 0.3, 1.0, 1.0, _MINOR, _MINOR, _MINOR])
+"""By coefficient from `REQUEST` on: its standard deviation, relative, by the size of a step."""
+
+
+def _constant_spread() -> tuple[FloatArray, FloatArray]:
+    """Parts of S [P, P]: of the step and the place of the knee; of the slope, by tokens ** -2."""
+    slope = np.zeros((LAST, SIZE))
+    slope[:, 1 : LAST + 1] = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST)))
+    # Past the knee a draft and a prompt token are the same work.
+    slope[:_FAR, PREFILL] = 1.0
+    slope[1:] *= _BEND
+    fixed = np.zeros((1, SIZE))
+    fixed[0, 0] = 1.0
+    step = np.concatenate((fixed, _OTHER_KNEES))
+    return step.T @ step, slope.T @ slope
+
+
+_OF_STEP, _OF_SLOPE = _constant_spread()

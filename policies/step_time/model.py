@@ -31,17 +31,16 @@ from adaptive_spec.policies.step_time.belief import (
     PASS_REQUEST,
     PREFILL,
     REQUEST,
-    SIZE,
     TOKENS,
     WIDTHS,
     Belief,
     SavedBelief,
     as_profile,
-    features,
     features_of,
+    features_of_plans,
 )
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
 
 _MEMORY = 64
 """Steps of each kind that the means of a load remember."""
@@ -121,14 +120,17 @@ class Padding:
             if len(self._of_batch) >= _CACHED_BATCHES:
                 self._of_batch.clear()
             count = batch_size * (self._kmax + 1)
-            tokens = np.arange(batch_size, count + 1, dtype=np.float64)
-            buckets = np.array(self._buckets, dtype=np.float64)
-            if buckets.size:
-                place = np.searchsorted(buckets, tokens)
-                inside = place < buckets.size
-                tokens[inside] = buckets[place[inside]]
+            tokens = self.of_each(np.arange(batch_size, count + 1, dtype=np.float64))
             self._of_batch[batch_size] = tokens
         return tokens
+
+    def of_each(self, tokens: FloatArray) -> FloatArray:
+        """Return the captured size of each number of tokens."""
+        if not self._buckets:
+            return tokens
+        place = np.searchsorted(self._buckets, tokens)
+        sizes = np.append(self._buckets, 0.0)[place]
+        return np.where(place < len(self._buckets), sizes, tokens)
 
 
 def _step_curve_loop(
@@ -235,6 +237,7 @@ class CostModel:
         self._passes: FloatArray = np.arange(capability.max_draft_tokens + 1, dtype=np.float64)
         if capability.off_pass:  # where the depth is fixed, as many as ever
             self._passes[0] = 1.0 if capability.steers_depth else capability.max_draft_tokens
+        self._passes_and_none: FloatArray = np.append(self._passes, 0.0)
         self.samples = 0
         """Steps measured since step times have changed."""
         self.changes = 0
@@ -303,7 +306,11 @@ class CostModel:
         return seconds
 
     def goodput_covariance(
-        self, batch_size: int, context_tokens: int, drafts: list[int], depths: list[int]
+        self,
+        batch_size: int,
+        context_tokens: int,
+        drafts: IntArray | list[int],
+        depths: IntArray | list[int],
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds [A] of steps without prompts, covariance [A, A] of their logarithms, and drift.
 
@@ -315,14 +322,12 @@ class CostModel:
             drafts: [A] verified.
             depths: [A] drafted; -1: without the drafter.
         """
-        rows = np.zeros((len(drafts), SIZE))
-        for row, verified, depth in zip(rows, drafts, depths, strict=True):
-            passes = 0.0 if depth < 0 else float(self._passes[depth])
-            tokens = batch_size + verified
-            row[:] = features(
-                batch_size, tokens, context_tokens, 0, self._padding.of(tokens), passes
-            )
-        return self.belief.covariance(rows)
+        tokens = np.asarray(drafts) + float(batch_size)
+        padded = self._padding.of_each(tokens)
+        passes = self._passes_and_none[depths]
+        return self.belief.covariance(
+            features_of_plans(batch_size, tokens > batch_size, context_tokens, padded, passes)
+        )
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
+from adaptive_spec.policies.acceptance.hazard_model import survival_of
+from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 _KNOTS: FloatArray = 2.0 ** np.arange(14, dtype=np.float64)

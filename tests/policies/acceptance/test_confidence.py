@@ -9,7 +9,8 @@ import pytest
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance.confidence import ConfidenceEffect, log_odds
-from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
+from adaptive_spec.policies.acceptance.hazard_model import survival_of
+from adaptive_spec.policies.acceptance.model import AcceptanceModel
 
 BATCH, KMAX = 32, 4
 SLOTS = np.arange(BATCH)
@@ -164,7 +165,7 @@ def test_history_is_not_learned_from_what_confidence_has_picked_alone(label: int
 def test_a_weight_grows_only_where_the_signal_was_right() -> None:
     effect = ConfidenceEffect(2)
     signal = np.array([[1.0, np.nan], [np.nan, np.nan]])
-    effect.learn(signal, np.full((2, 2), 0.5), np.full((2, 2), 0.25))
+    effect.learn(signal, np.full((2, 2), 0.5), np.array([2, 2]), np.array([1, 2]))
     state = effect.state()
     assert state["own"] == [pytest.approx(0.5 / 4.25), 0.0]
     assert state["evidence"] == [0.25, 0.0]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
-from adaptive_spec.operation.calibration import HazardQuality
 from adaptive_spec.operation.status import figures_of
+from adaptive_spec.policies.acceptance.hazard_quality import HazardQuality
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 
 BATCH, KMAX = 32, 3

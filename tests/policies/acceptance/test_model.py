@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.acceptance.model import AcceptanceModel, survival_of
+from adaptive_spec.policies.acceptance.hazard_model import survival_of
+from adaptive_spec.policies.acceptance.model import AcceptanceModel
 
 
 def feed(

@@ -64,7 +64,7 @@ def test_a_request_that_is_not_tried_returns_to_the_mean(effect: float, informat
     before = abs(effect)
     for _ in range(20):
         model.learn(slots, none, none)
-        now = abs(float(effects.of(slots)[0]))
+        now = abs(float(effects.effect[slots][0]))
         assert now <= before
         before = now
     assert before <= 0.05 * abs(effect)
@@ -74,5 +74,5 @@ def test_an_ended_request_leaves_nothing_behind() -> None:
     model, slots = AcceptanceModel(_K), np.arange(_BATCH)
     feed(model, 50, stay=0.85)
     model.forget(slots)
-    assert not model.history.effects.of(slots).any()
+    assert not model.history.effects.effect[slots].any()
     assert not model.history.effects.evidence[slots].any()

@@ -14,7 +14,7 @@ from adaptive_spec.policies.planning.planner import admit, rank
 @settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    batch=st.integers(0, 70),
+    batch=st.integers(0, 70) | st.integers(200, 220),
     kmax=st.integers(1, 8),
     coarse=st.booleans(),
 )

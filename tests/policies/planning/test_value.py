@@ -5,13 +5,24 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policies.planning.value import DEEPER, Actions, Outlook, Value
+from adaptive_spec.policies.planning.value import (
+    DEEPER,
+    Actions,
+    Outlook,
+    Value,
+    actions_of,
+    net_gains,
+    told_of,
+)
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepOutcome
 from tests.policies.planning.test_step_forecast import FULL, context
 from tests.policies.step_time.measured_steps import step
+from tests.policies.two_forms import agree
 
 KNOWN = np.full(4, 10_000)
 CONTEXT = np.full(8, 100)
@@ -180,6 +191,33 @@ def test_after_a_change_of_acceptance_what_was_seen_before_counts_little_and_the
     assert counted[-1].tolist() == [20.0 + 8.0] * 4
     engine.trials(8, np.full(4, 484))
     assert counted[-1].tolist() == [20.0 + 500.0 + 8.0] * 4
+
+
+@pytest.mark.usefixtures("needs_numba")
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    batch=st.integers(1, 40),
+    steers=st.booleans(),
+    deeper=st.integers(0, 4),
+    cold=st.booleans(),
+)
+def test_both_forms_of_the_search_agree(
+    seed: int, batch: int, steers: bool, deeper: int, cold: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    survival = random.random((4, batch)).cumprod(axis=0)
+    possible, ours = random.integers(0, 5, (2, batch))
+    ks, found = np.array([0, 1, 3, 4]), random.random(4)
+    chosen = survival, possible, ours, ks, found, steers, int(random.integers(0, 5)), deeper, cold
+    agree(actions_of, *chosen)
+    accepted, observed, verified, _, hazard = actions_of.reference(*chosen)
+    size = len(verified)
+    times, drift = (each @ each.T for each in random.normal(0, 0.1, (2, size, size)))
+    noise, seconds = random.uniform(1e-4, 0.1, (2, size))
+    told = times, drift, noise, accepted, observed, hazard, random.random(4), batch, len(ks)
+    agree(told_of, *told)
+    tokens, change, drifts = told_of.reference(*told)
+    agree(net_gains, seconds, tokens, change, drifts, float(random.random()), 100.0, len(ks), cold)
 
 
 @pytest.mark.parametrize("hazard", [0.05, 0.1, 0.3, 0.6, 0.8])

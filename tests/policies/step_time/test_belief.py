@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.step_time.belief import SIZE, Belief, condition, features_of
+from adaptive_spec.policies.step_time.belief import (
+    SIZE,
+    Belief,
+    condition,
+    expect,
+    features_of,
+    features_of_plans,
+)
 from adaptive_spec.step import StepOutcome
 from tests.policies.step_time.measured_steps import step
 
@@ -118,6 +125,15 @@ def test_coefficients_keep_their_bounds_and_explain_what_is_seen() -> None:
     assert one.belief.coefficients[8:].min() >= 0.0
 
 
+def test_a_plan_has_the_features_of_the_step_that_runs_it() -> None:
+    steps = [step(8, k, depth, 1.0) for k, depth in ((0, 1), (2, 2), (300, 5))]
+    tokens = np.array([float(each.batch_tokens) for each in steps])
+    passes = np.array([float(each.draft_depth) for each in steps])
+    found = features_of_plans(8, tokens > 8, steps[0].context_tokens, tokens, passes)
+    for row, ran, n, d in zip(found, steps, tokens, passes, strict=True):
+        assert row.tolist() == features_of(ran, n, d).tolist()
+
+
 def test_both_forms_of_the_filter_agree() -> None:
     random = np.random.default_rng(1)
     root = random.standard_normal((SIZE, SIZE))
@@ -128,6 +144,10 @@ def test_both_forms_of_the_filter_agree() -> None:
     ]
     for _ in range(20):
         features, seconds = np.abs(random.standard_normal(SIZE)), float(random.uniform(0.1, 5.0))
+        expected = []
+        for form, state in zip((expect.reference, expect.loop), states, strict=True):
+            expected.append(form(state[4], state[1], features, 1e-3))
+        assert expected[0] == pytest.approx(expected[1])
         for form, state in zip((condition.reference, condition.loop), states, strict=True):
             form(*state, features, seconds, 0.01)
     for one, other in zip(*states, strict=True):

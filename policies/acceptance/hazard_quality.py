@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adaptive_spec.policies.kernels import INTS, kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 Source = Literal["history", "confidence"]
@@ -30,13 +31,27 @@ _MEMORY_STEPS = 2000.0
 _FADES_EVERY = 64
 _KEPT = math.exp(-_FADES_EVERY / _MEMORY_STEPS)
 _MOST_UNCOUNTED = 16
-"""Steps that wait to be counted together, while the code is cached."""
+"""Steps of a source that are counted together, at a fraction of the cost."""
 _LEAST_OBSERVED = 50.0
 """Drafts, accepted and rejected together, before anything is said."""
 
 
+def _tally_loop(
+    hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray
+) -> None:
+    kmax, bins, _ = counts.shape
+    for j in range(kmax):
+        for i in range(len(verified)):
+            h = hazard[j, i]
+            if j < min(accepted[i] + 1, verified[i]) and 0.0 <= h <= 1.0:
+                place = min(int(h * bins), bins - 1)
+                counts[j, place, 1 if j < accepted[i] else 0] += 1.0
+                counts[j, place, 2] += h
+
+
+@kernel(f"void(float64[:, :], {INTS}, {INTS}, float64[:, :, ::1])", _tally_loop)
 def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: FloatArray) -> None:
-    """Add a step's observed drafts to histograms of their predicted hazards, in place.
+    """Add the observed drafts of some steps to histograms of their predicted hazards, in place.
 
     `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were
     rejected, how many accepted, and the sum of their hazards. Observed is what `learn` observes;
@@ -63,7 +78,7 @@ class HazardQuality:
         self._counts: dict[Source, FloatArray] = {}
         """[Kmax, BINS, 3]: rejected, accepted, sum of predictions."""
         self._steps: dict[Source, int] = {}
-        self._uncounted: list[tuple[Source, FloatArray, IntArray, IntArray]] = []
+        self._uncounted: dict[Source, list[tuple[FloatArray, IntArray, IntArray]]] = {}
 
     def see(
         self, source: Source, hazard: FloatArray, verified: IntArray, accepted: IntArray
@@ -73,26 +88,33 @@ class HazardQuality:
         Position j (from 0) was observed iff j < min(accepted + 1, verified). The arrays are kept
         until some steps are counted together.
         """
-        self._uncounted.append((source, hazard, verified, accepted))
-        if len(self._uncounted) >= _MOST_UNCOUNTED:
-            self._count()
+        steps = self._uncounted.setdefault(source, [])
+        steps.append((hazard, verified, accepted))
+        if len(steps) >= _MOST_UNCOUNTED:
+            self._count(source)
 
-    def _count(self) -> None:
-        uncounted, self._uncounted = self._uncounted, []
-        for source, hazard, verified, accepted in uncounted:
-            if source not in self._counts:
-                self._counts[source], self._steps[source] = np.zeros(self._shape), 0
-            self._steps[source] += 1
-            if self._steps[source] % _FADES_EVERY == 0:
-                self._counts[source] *= _KEPT
-            tally(hazard, verified, accepted, self._counts[source])
+    def _count(self, source: Source) -> None:
+        steps = self._uncounted.pop(source)
+        counts = self._counts.setdefault(source, np.zeros(self._shape))
+        before = self._steps.get(source, 0)
+        self._steps[source] = before + len(steps)
+        if before // _FADES_EVERY < self._steps[source] // _FADES_EVERY:
+            counts *= _KEPT
+        hazards, verified, accepted = zip(*steps, strict=True)
+        tally(
+            np.concatenate(hazards, axis=1),
+            np.concatenate(verified),
+            np.concatenate(accepted),
+            counts,
+        )
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """JSON-compatible, by source: observations, `auc` and `ece` pooled and by position.
 
         None where there are too few observations, or only accepted or only rejected ones.
         """
-        self._count()
+        for source in list(self._uncounted):
+            self._count(source)
         return {source: _figures(counts) for source, counts in self._counts.items()}
 
 
