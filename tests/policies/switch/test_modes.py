@@ -223,7 +223,9 @@ def test_the_more_those_alive_would_lose_the_longer_they_keep_the_drafter() -> N
     assert nothing < some < much < 5000
 
 
-def test_the_drafter_is_kept_while_the_step_times_leave_a_doubt_that_costs_no_more_than_it() -> None:
+def test_the_drafter_is_kept_while_the_step_times_leave_a_doubt_that_costs_no_more_than_it() -> (
+    None
+):
     sure, doubt, more = (
         steps_until_cold(0.0005, gain_of_none=(gain, 0.04)) for gain in (0.09, 0.04, 0.02)
     )
