@@ -1,8 +1,9 @@
 """One logistic model of hazards: position + task label + request.
 
 The hazard is the probability that draft j is accepted given that the drafts before it were. Its
-logit is b_j + v_t + u_i, plus whatever the caller adds: b_j is the effect of the position, v_t that
-of the request's task label and u_i that of the request.
+logit is b_j + v_t + u_i + a_ij, plus whatever the caller adds: b_j is the effect of the position,
+v_t that of the request's task label, u_i what the request has been like for some steps, and a_ij
+what lasts of it, apart for its first draft (a_i1) and for the deeper ones (a_i2).
 
 Feedback is censored: a step that verified K and accepted A shows positions 1..min(A + 1, K) only.
 Per-position rates are biased as soon as K differs between requests, because K then depends on
@@ -11,8 +12,10 @@ step for the whole batch (one after the other they diverge at large batches).
 
 A request that turns bad is verified until u_i has followed; one that turns good while nothing is
 verified for it goes unseen. Among requests that are known, failures are in the majority therefore,
-and b_j and v_t learn from each request by the share of its prior variance that is left. Requests
-that are known need neither: u_i makes up for what is wrong with them.
+and b_j and v_t learn from each request by the share of u_i's prior variance that is left. Requests
+that are known need neither: their own effects make up for what is wrong with them. Those that come
+and go teach the b_j most, so that a stream of short requests moves them; what others have shown of
+themselves lasts in a_ij.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ from adaptive_spec.policies.acceptance.label_outliers import LabelOutliers
 from adaptive_spec.policies.kernels import INTS, kernel
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
+PARTS = 3
+"""Parts of a request's effect: u_i of all drafts, for a few steps; a_i1 of the first draft and a_i2
+of the deeper ones, for long."""
 EVIDENCE_LIMIT = 1000.0
 """Fisher information at which the memory of a position is capped."""
 _LEAST_INFORMATION = 0.02
@@ -46,21 +52,23 @@ def _learn_loop(
     position_count: IntArray,
     request_effect: FloatArray,
     request_information: FloatArray,
-    prior_variance: float,
-    discount: float,
-) -> tuple[float, float, int, float, float, FloatArray]:
+    prior_variance: FloatArray,
+    discount: FloatArray,
+) -> tuple[float, float, int, FloatArray, FloatArray]:
     kmax, batch = hazard.shape
     sums = np.zeros((4, kmax), np.float64)
     unknown_sums = np.empty((2, batch), np.float64)
+    slopes = np.zeros((2, PARTS), np.float64)
+    gradient = np.empty(PARTS, np.float64)
+    total = np.empty(PARTS, np.float64)
+    left = np.empty(PARTS, np.float64)
     observed = 0
-    slope = 0.0
-    curvature = 0.0
     for i in range(batch):
         slot = slots[i]
-        gradient = 0.0
-        total = 0.0
+        gradient[:] = 0.0
+        total[:] = 0.0
         fisher = 0.0
-        unknown = 1.0 / (1.0 + prior_variance * request_information[slot])
+        unknown = 1.0 / (1.0 + prior_variance[0] * request_information[slot, 0])
         for j in range(min(accepted[i] + 1, verified[i], kmax)):
             h = hazard[j, i]
             residual = (1.0 if j < accepted[i] else 0.0) - h
@@ -71,19 +79,33 @@ def _learn_loop(
             sums[3, j] += unknown * information
             position_count[j] += 1
             observed += 1
-            gradient += residual
-            total += information
+            part = 1 if j == 0 else 2
+            gradient[0] += residual
+            gradient[part] += residual
+            total[0] += information
+            total[part] += information
             fisher += h * (1.0 - h)
-        unknown_sums[0, i] = unknown * gradient
+        unknown_sums[0, i] = unknown * gradient[0]
         unknown_sums[1, i] = unknown * fisher
-        by_log_variance = unknown * request_effect[slot]
-        slope += by_log_variance * gradient
-        curvature += by_log_variance * by_log_variance * total
-        information = request_information[slot] * discount + total
-        effect = request_effect[slot] + gradient / (1.0 / prior_variance + information)
-        forgets = (0.5 if verified[i] > 0 else 1.0) * (1.0 - discount)
-        request_effect[slot] = effect * (1.0 - forgets / (1.0 + prior_variance * information))
-        request_information[slot] = information
+        for part in range(PARTS):
+            left[part] = prior_variance[part] / (
+                1.0 + prior_variance[part] * request_information[slot, part] * discount[part]
+            )
+        # One observation tells of both parts that it holds of: they share its surprise.
+        shared = (left[1] * total[1] + left[2] * total[2]) / max(total[0], _LEAST_INFORMATION)
+        for part in range(PARTS):
+            variance = prior_variance[part]
+            information = request_information[slot, part]
+            effect = request_effect[slot, part]
+            by_log_variance = effect / (1.0 + variance * information)
+            slopes[0, part] += by_log_variance * gradient[part]
+            slopes[1, part] += by_log_variance * by_log_variance * total[part]
+            information = information * discount[part] + total[part]
+            both = left[part] + (left[0] if part else shared)
+            effect += gradient[part] * left[part] / (1.0 + total[part] * both)
+            forgets = (0.5 if verified[i] > 0 else 1.0) * (1.0 - discount[part])
+            request_effect[slot, part] = effect * (1.0 - forgets / (1.0 + variance * information))
+            request_information[slot, part] = information
     surprise = 0.0
     variance = 0.0
     for j in range(kmax):
@@ -91,13 +113,13 @@ def _learn_loop(
         variance += sums[1, j]
         position_evidence[j] = min(position_evidence[j], EVIDENCE_LIMIT) + sums[3, j]
         position_effect[j] += sums[2, j] / (position_evidence[j] + _DAMPING * abs(sums[2, j]))
-    return surprise, variance, observed, slope, curvature, unknown_sums
+    return surprise, variance, observed, slopes, unknown_sums
 
 
 @kernel(
-    f"Tuple((float64, float64, int64, float64, float64, float64[:, ::1]))(float64[:, :], {INTS},"
-    f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], float64[::1], float64[::1],"
-    " float64, float64)",
+    f"Tuple((float64, float64, int64, float64[:, ::1], float64[:, ::1]))(float64[:, :], {INTS},"
+    f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], float64[:, ::1], float64[:, ::1],"
+    " float64[::1], float64[::1])",
     _learn_loop,
 )
 def learn(
@@ -110,14 +132,14 @@ def learn(
     position_count: IntArray,
     request_effect: FloatArray,
     request_information: FloatArray,
-    prior_variance: float,
-    discount: float,
-) -> tuple[float, float, int, float, float, FloatArray]:
+    prior_variance: FloatArray,
+    discount: FloatArray,
+) -> tuple[float, float, int, FloatArray, FloatArray]:
     """Update the effects of positions and requests by one step, in place.
 
     Position j of request i was observed iff ``j < min(accepted + 1, verified)`` (0-based), and
     accepted iff ``j < accepted``. Residuals are y - h with the hazards `[Kmax, B]` given. Each
-    request counts for a position by the share of its prior variance that is left. A request
+    request counts for a position by the share of the prior variance of u_i that is left. A request
     forgets; one that verified nothing returns to the mean twice as fast.
 
     Args:
@@ -128,46 +150,66 @@ def learn(
         position_effect: [Kmax]
         position_evidence: [Kmax] Fisher information behind it.
         position_count: [Kmax] times seen.
-        request_effect: [slots]
-        request_information: [slots]
-        prior_variance: of request effects.
-        discount: of a request's information, per step.
+        request_effect: [slots, PARTS]
+        request_information: [slots, PARTS]
+        prior_variance: [PARTS] of request effects.
+        discount: [PARTS] of a request's information, per step.
 
     Returns the sum of all residuals, of their Fisher information, and the number of observations;
-    slope and curvature of the outcomes' log-likelihood in the logarithm of the prior variance v
-    (du_i / d log v is u_i times the share of v that was left); and [2, B] the first two sums by
-    request, times that share.
+    [2, PARTS] slope and curvature of the outcomes' log-likelihood in the logarithm of each prior
+    variance v (du_i / d log v is u_i times the share of v that was left); and [2, B] the first two
+    sums by request, times the share that is left of u_i's.
     """
     position = np.arange(len(hazard))[:, None]
     seen = position < np.minimum(accepted + 1, verified)
     residual = np.where(seen, (position < accepted) - hazard, 0.0)
     fisher = np.where(seen, hazard * (1.0 - hazard), 0.0)
     information = np.where(seen, np.maximum(fisher, _LEAST_INFORMATION), 0.0)
-    unknown = 1.0 / (1.0 + prior_variance * request_information[slots])
+    before, effect = request_information[slots], request_effect[slots]
+    left = 1.0 / (1.0 + prior_variance * before)
+    unknown = left[:, 0]
     fresh = (unknown * information).sum(axis=1)
     position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + fresh
     surplus = (unknown * residual).sum(axis=1)
     position_effect += surplus / (position_evidence + _DAMPING * np.abs(surplus))
     position_count += np.count_nonzero(seen, axis=1)
-    gradient = residual.sum(axis=0)
-    total = information.sum(axis=0)
-    by_log_variance = unknown * request_effect[slots]
-    slope = (by_log_variance * gradient).sum()
-    curvature = (by_log_variance * by_log_variance * total).sum()
-    kept = request_information[slots] * discount + total
-    effect = request_effect[slots] + gradient / (1.0 / prior_variance + kept)
+    gradient, total = _by_part(residual), _by_part(information)
+    by_log_variance = left * effect
+    slopes = np.stack(
+        ((by_log_variance * gradient).sum(axis=0), (by_log_variance**2 * total).sum(axis=0))
+    )
+    effect += gradient * _gain(prior_variance / (1.0 + prior_variance * before * discount), total)
+    kept = before * discount + total
     # The discounted evidence no longer supports the whole effect: it shrinks towards the prior.
-    forgets = np.where(verified > 0, 0.5, 1.0) * (1.0 - discount)
+    forgets = np.where(verified > 0, 0.5, 1.0)[:, None] * (1.0 - discount)
     request_effect[slots] = effect * (1.0 - forgets / (1.0 + prior_variance * kept))
     request_information[slots] = kept
     return (
-        float(gradient.sum()),
-        float(total.sum()),
+        float(residual.sum()),
+        float(information.sum()),
         int(np.count_nonzero(seen)),
-        float(slope),
-        float(curvature),
-        np.stack((unknown * gradient, unknown * fisher.sum(axis=0))),
+        slopes,
+        np.stack((unknown * gradient[:, 0], unknown * fisher.sum(axis=0))),
     )
+
+
+def _by_part(table: FloatArray) -> FloatArray:
+    """[B, PARTS] sums of a table [Kmax, B] over the drafts that each part of an effect holds of."""
+    whole = table.sum(axis=0)
+    return np.stack((whole, table[0], whole - table[0]), axis=1)
+
+
+def _gain(variance: FloatArray, information: FloatArray) -> FloatArray:
+    """[B, PARTS] by which a part moves for each unit of its gradient.
+
+    An observation tells of the two parts that it holds of; they share its surprise by their
+    variances [B, PARTS].
+    """
+    shared = (variance * information)[:, 1:].sum(axis=1)
+    shared /= np.maximum(information[:, 0], _LEAST_INFORMATION)
+    both = variance + np.column_stack((shared, variance[:, 0], variance[:, 0]))
+    gain: FloatArray = variance / (1.0 + information * both)
+    return gain
 
 
 def _impute_loop(
@@ -178,25 +220,37 @@ def _impute_loop(
     position_evidence: FloatArray,
     request_effect: FloatArray,
     request_information: FloatArray,
-    prior_variance: float,
+    prior_variance: FloatArray,
 ) -> FloatArray:
     kmax, batch = residual.shape
     sums = np.zeros((2, kmax), np.float64)
     unknown_sums = np.empty((2, batch), np.float64)
+    gradient = np.empty(PARTS, np.float64)
+    total = np.empty(PARTS, np.float64)
+    left = np.empty(PARTS, np.float64)
     for i in range(batch):
         slot = slots[i]
-        unknown = 1.0 / (1.0 + prior_variance * request_information[slot])
-        gradient = 0.0
-        total = 0.0
+        unknown = 1.0 / (1.0 + prior_variance[0] * request_information[slot, 0])
+        gradient[:] = 0.0
+        total[:] = 0.0
         for j in range(kmax):
             sums[0, j] += unknown * residual[j, i]
             sums[1, j] += unknown * information[j, i]
-            gradient += residual[j, i]
-            total += information[j, i]
-        unknown_sums[0, i] = unknown * gradient
-        unknown_sums[1, i] = unknown * total
-        request_information[slot] += total
-        request_effect[slot] += gradient / (1.0 / prior_variance + request_information[slot])
+            part = 1 if j == 0 else 2
+            gradient[0] += residual[j, i]
+            gradient[part] += residual[j, i]
+            total[0] += information[j, i]
+            total[part] += information[j, i]
+        unknown_sums[0, i] = unknown * gradient[0]
+        unknown_sums[1, i] = unknown * total[0]
+        for part in range(PARTS):
+            variance = prior_variance[part]
+            left[part] = variance / (1.0 + variance * request_information[slot, part])
+        shared = (left[1] * total[1] + left[2] * total[2]) / max(total[0], _LEAST_INFORMATION)
+        for part in range(PARTS):
+            both = left[part] + (left[0] if part else shared)
+            request_effect[slot, part] += gradient[part] * left[part] / (1.0 + total[part] * both)
+            request_information[slot, part] += total[part]
     for j in range(kmax):
         position_evidence[j] = min(position_evidence[j], EVIDENCE_LIMIT) + sums[1, j]
         position_effect[j] += sums[0, j] / position_evidence[j]
@@ -205,7 +259,7 @@ def _impute_loop(
 
 @kernel(
     f"float64[:, ::1](float64[:, :], float64[:, :], {INTS}, float64[::1], float64[::1],"
-    " float64[::1], float64[::1], float64)",
+    " float64[:, ::1], float64[:, ::1], float64[::1])",
     _impute_loop,
 )
 def impute(
@@ -216,7 +270,7 @@ def impute(
     position_evidence: FloatArray,
     request_effect: FloatArray,
     request_information: FloatArray,
-    prior_variance: float,
+    prior_variance: FloatArray,
 ) -> FloatArray:
     """Update the effects by drafts whose outcomes were only estimated, in place.
 
@@ -226,30 +280,33 @@ def impute(
         slots: [B]
         position_effect: [Kmax]
         position_evidence: [Kmax] Fisher information behind it.
-        request_effect: [slots]
-        request_information: [slots]
-        prior_variance: of request effects.
+        request_effect: [slots, PARTS]
+        request_information: [slots, PARTS]
+        prior_variance: [PARTS] of request effects.
 
-    Returns [2, B] the sums of both by request, times the share of its prior variance that is left.
+    Returns [2, B] the sums of both by request, times the share that is left of u_i's variance.
     """
-    unknown = 1.0 / (1.0 + prior_variance * request_information[slots])
+    unknown = 1.0 / (1.0 + prior_variance[0] * request_information[slots, 0])
     fresh, surplus = information @ unknown, residual @ unknown
     position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + fresh
     position_effect += surplus / position_evidence
-    by_request = np.stack((residual.sum(axis=0), information.sum(axis=0)))
-    total = request_information[slots] + by_request[1]
-    request_effect[slots] += by_request[0] / (1.0 / prior_variance + total)
-    request_information[slots] = total
-    return by_request * unknown
+    gradient, added = _by_part(residual), _by_part(information)
+    before = request_information[slots]
+    left = prior_variance / (1.0 + prior_variance * before)
+    request_effect[slots] += gradient * _gain(left, added)
+    request_information[slots] = before + added
+    by_request: FloatArray = np.stack((gradient[:, 0], added[:, 0])) * unknown
+    return by_request
 
 
 _LARGEST_LOGIT = 50.0
 
-DISCOUNT = 0.75
-"""Share of a request's evidence that a step leaves."""
-_FIRST_VARIANCE = 0.3
-"""Variance of u_i between requests before anything is seen, in logits."""
-_VARIANCE_RANGE = (0.02, 3.0)
+DISCOUNT: FloatArray = np.array([0.75, 0.98, 0.98])
+"""[PARTS] share of a request's evidence that a step leaves."""
+_FIRST_VARIANCES: FloatArray = np.array([0.3, 0.1, 0.1])
+"""[PARTS] variance between requests before anything is seen, in logits."""
+_LEAST_VARIANCES: FloatArray = np.array([0.02, 0.05, 0.05])
+_LARGEST_VARIANCE = 3.0
 _FIRST_CURVATURE, _CURVATURE_LIMIT = 1.0, 100.0
 """Evidence behind the first variance, and its cap; sd(log) = evidence^-1/2."""
 _TASK_VARIANCE = 0.5
@@ -260,43 +317,43 @@ MOST_TASKS = 1024
 
 
 class RequestEffects:
-    """u_i by request slot, the evidence behind it, and how much requests differ.
+    """u_i, a_i1 and a_i2 by request slot, the evidence behind them, and how much requests differ.
 
-    The average of a request forgets within about four steps. Requests change that fast (a passage
-    that the drafter copies, then one that it cannot), and an average over many steps was worth
-    nothing besides. A request changes unobserved, too: in steps that verify nothing for it, u_i
-    returns to the mean of all requests. Without that, nobody would try a request again that was bad
-    for some steps.
+    u_i forgets within about four steps: requests change that fast (a passage that the drafter
+    copies, then one that it cannot). a_ij is an average over fifty. Its variance falls to next to
+    nothing where requests are alike, and rises where kinds of requests differ.
+    A request changes unobserved, too: in steps that verify nothing for it, its effects return to
+    the mean of all requests. Without that, nobody would try a request again that was bad for some
+    time.
 
     Attributes:
-        prior_variance: of u_i between requests, in logits.
+        prior_variance: [PARTS] of the effects between requests, in logits.
     """
 
     def __init__(self) -> None:
-        self.prior_variance = _FIRST_VARIANCE
-        self._curvature = _FIRST_CURVATURE
-        self.effect, self.evidence = floats(0.0), floats(0.0)
-        """u_i by slot, and the Fisher information behind it."""
+        self.prior_variance = _FIRST_VARIANCES.copy()
+        self._curvature: FloatArray = np.full(PARTS, _FIRST_CURVATURE)
+        self.effect, self.evidence = floats(0.0, PARTS), floats(0.0, PARTS)
+        """[slots, PARTS] effects, and the Fisher information behind them."""
 
     def unknown(self, slots: IntArray) -> FloatArray:
         """Share [B] of the prior variance of u_i that is left."""
-        share: FloatArray = 1.0 / (1.0 + self.prior_variance * self.evidence[slots])
+        share: FloatArray = 1.0 / (1.0 + self.prior_variance[0] * self.evidence[slots][:, 0])
         return share
 
-    def learn_variance(self, slope: float, curvature: float) -> None:
-        """Move the prior variance to where the effects would have predicted a step's outcomes best.
+    def learn_variance(self, slope: FloatArray, curvature: FloatArray) -> None:
+        """Move prior variances to where the effects would have predicted a step's outcomes best.
 
         A Newton step on the error of one-step predictions (recursive prediction errors: Ljung and
         Söderström, "Theory and practice of recursive identification", chapter 3).
 
         Args:
-            slope: of the outcomes' log-likelihood in the logarithm of the variance.
-            curvature: of the same, expected; at least 0.
+            slope: [PARTS] of the outcomes' log-likelihood in the logarithm of each variance.
+            curvature: [PARTS] of the same, expected; at least 0.
         """
-        self._curvature = min(self._curvature, _CURVATURE_LIMIT) + curvature
-        step = slope / (self._curvature + abs(slope))
-        low, high = _VARIANCE_RANGE
-        self.prior_variance = min(max(self.prior_variance * math.exp(step), low), high)
+        self._curvature = np.minimum(self._curvature, _CURVATURE_LIMIT) + curvature
+        moved = self.prior_variance * np.exp(slope / (self._curvature + np.abs(slope)))
+        self.prior_variance = np.clip(moved, _LEAST_VARIANCES, _LARGEST_VARIANCE)
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
@@ -412,7 +469,8 @@ def _hazards_loop(
     hazard = np.empty((kmax, batch), np.float64)
     for j in range(kmax):
         for i in range(batch):
-            logit = position_effect[j] + request_effect[slots[i]]
+            own = request_effect[slots[i]]
+            logit = position_effect[j] + own[0] + own[1 if j == 0 else 2]
             if len(label_effect):
                 logit += label_effect[i]
             if len(more):
@@ -424,7 +482,7 @@ def _hazards_loop(
 
 
 @kernel(
-    f"float64[:, ::1](float64[::1], float64[::1], {INTS}, float64[:], float64[:, :],"
+    f"float64[:, ::1](float64[::1], float64[:, ::1], {INTS}, float64[:], float64[:, :],"
     " float64[:, :])",
     _hazards_loop,
 )
@@ -440,16 +498,17 @@ def hazards(
 
     Args:
         position_effect: [Kmax] b_j.
-        request_effect: [slots] u_i.
+        request_effect: [slots, PARTS] u_i, a_i1 and a_i2.
         slots: [B]
         label_effect: [B] v_t; empty: nobody has a label.
         more: [Kmax, B] added to the logits; empty: nothing.
         otherwise: [Kmax, B] hazards where `more` is nan; empty: it never is.
     """
-    effect = request_effect[slots]
+    effect = request_effect[slots].T
+    logit: FloatArray = position_effect[:, None] + (effect[0] + effect[2])
+    logit[0] += effect[1] - effect[2]
     if len(label_effect):
-        effect += label_effect
-    logit: FloatArray = position_effect[:, None] + effect
+        logit += label_effect
     if len(more):
         logit += more
     hazard = logistic(logit)
@@ -489,7 +548,7 @@ def logistic(logit: FloatArray) -> FloatArray:
 
 
 class HazardModel:
-    """b_j, v_t and u_i, learned from outcomes.
+    """b_j, v_t, u_i and a_ij, learned from outcomes.
 
     Args:
         max_draft_tokens: Kmax.
@@ -556,7 +615,7 @@ class HazardModel:
         correction = None
         if self._outliers is not None and task is not None and highest_of(task) >= 0:
             correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
-        self.surprise, self.expected_variance, self.observed, slope, curvature, unknown = learn(
+        self.surprise, self.expected_variance, self.observed, slopes, unknown = learn(
             hazard,
             slots,
             verified,
@@ -569,7 +628,7 @@ class HazardModel:
             effects.prior_variance,
             DISCOUNT,
         )
-        effects.learn_variance(slope, curvature)
+        effects.learn_variance(*slopes)
         if correction is not None:
             self.position_effect += correction.sum(axis=1) / self._position_evidence
             unknown[0] += correction.sum(axis=0)
@@ -628,7 +687,7 @@ class HazardModel:
             "position_effect": self.position_effect.tolist(),
             "position_evidence": self._position_evidence.tolist(),
             "observations": self.observations.tolist(),
-            "prior_variance": self.effects.prior_variance,
+            "prior_variance": self.effects.prior_variance.tolist(),
         }
 
     def restore(self, state: Any) -> None:
@@ -637,14 +696,18 @@ class HazardModel:
             effect = np.array(state["position_effect"], dtype=np.float64)
             evidence = np.array(state["position_evidence"], dtype=np.float64)
             observations = np.array(state["observations"], dtype=np.int64)
-            variance = float(state["prior_variance"])
+            # A state of version 0.1 has that of u_i alone.
+            known = np.array(state["prior_variance"], dtype=np.float64).reshape(-1)
+            variance = np.concatenate((known, _FIRST_VARIANCES[len(known) :]))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise PolicyError(f"acceptance state does not fit: {error!r}") from error
         shape = (self.max_draft_tokens,)
         if effect.shape != shape or evidence.shape != shape or observations.shape != shape:
             raise PolicyError(f"acceptance state is for Kmax {effect.shape}, not {shape}")
-        finite = np.isfinite(effect).all() and np.isfinite(evidence).all()
-        if not (finite and 0.0 < variance < np.inf and evidence.min() > 0.0):
+        if not len(known) or len(variance) != PARTS:
+            raise PolicyError(f"acceptance state has {len(known)} variances, not {PARTS}")
+        finite = all(np.isfinite(each).all() for each in (effect, evidence, variance))
+        if not (finite and variance.min() > 0.0 and evidence.min() > 0.0):
             raise PolicyError("acceptance state has values that are not finite")
         if np.abs(effect).max(initial=0.0) > _LARGEST_LOGIT:
             raise PolicyError("acceptance state has logits that no hazard has")

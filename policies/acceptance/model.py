@@ -2,8 +2,8 @@
 
 Two logistic models (`adaptive_spec.policies.acceptance.hazard_model`) learn from the same outcomes:
 
-* history: b_j + v_t + u_i;
-* drafts: b'_j + v'_t + u'_i + w_j z_ij, with z_ij how sure the drafter is of this draft
+* history: b_j + v_t + u_i + a_ij;
+* drafts: b'_j + v'_t + u'_i + a'_ij + w_j z_ij, with z_ij how sure the drafter is of this draft
   (`policies.acceptance.confidence`). It is used for drafts whose z is known, once enough of
   them have been observed.
 

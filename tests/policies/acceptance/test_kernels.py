@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.acceptance.confidence import learn_weight, see, signal_of
-from adaptive_spec.policies.acceptance.hazard_model import hazards, impute, survival_of
+from adaptive_spec.policies.acceptance.hazard_model import PARTS, hazards, impute, survival_of
 from adaptive_spec.policies.acceptance.hazard_quality import BINS, tally
 from adaptive_spec.policies.acceptance.model import passed_over
 from tests.policies.two_forms import agree
@@ -28,7 +28,7 @@ def test_both_forms_agree(seed: int, batch: int, kmax: int) -> None:
     verified = random.integers(0, kmax + 1, batch)
     accepted = np.minimum(random.integers(0, kmax + 1, batch), verified)
     positions = random.normal(0, 2, kmax), random.uniform(0, 1500, kmax)
-    requests = random.normal(0, 1, _SLOTS), random.uniform(0, 5, _SLOTS)
+    requests = random.normal(0, 1, (_SLOTS, PARTS)), random.uniform(0, 5, (_SLOTS, PARTS))
     labels = random.normal(0, 1, batch)
     confidence = np.where(random.random((batch, kmax)) < 0.3, np.nan, random.random((batch, kmax)))
     for arguments in (
@@ -38,7 +38,7 @@ def test_both_forms_agree(seed: int, batch: int, kmax: int) -> None:
     ):
         agree(hazards, *arguments)
     agree(survival_of, hazard)
-    agree(impute, hazard - 0.5, of_history, slots, *positions, *requests, 0.3)
+    agree(impute, hazard - 0.5, of_history, slots, *positions, *requests, np.array([0.3, 0.1, 0.7]))
     agree(signal_of, confidence, positions[0])
     agree(see, signal, *positions)
     agree(learn_weight, signal, hazard, verified, accepted, np.abs(positions[0]), positions[1])
