@@ -33,6 +33,8 @@ class RequestSlots:
         """Slots that have been freed so far."""
         self.without_drafter: set[int] = set()
         """Slots of live requests that the drafter has lost."""
+        self.unreadable = 0
+        """Requests so far whose constants the adapter could not read."""
 
     def __len__(self) -> int:
         return len(self._slot_of)

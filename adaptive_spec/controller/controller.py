@@ -277,6 +277,8 @@ class Controller:
     def status(self) -> dict[str, Any]:
         """Return counters and the last decision, JSON-compatible."""
         written, counted = time.time(), self._counters.snapshot()
+        if self.slots.unreadable:
+            counted["events"]["unreadable_requests"] = self.slots.unreadable
         numbers = figures_of(self.policy, "explanation")
         last = counted["last_mode"], counted["last_reason"]
         return {

@@ -53,11 +53,9 @@ class RequestTable:
         temperature: [slot] sampling temperature; 0 where decoding is greedy.
         prompt_tokens: [slot] length of the prompt.
         most_output: [slot] most tokens that the request may emit.
-        unreadable: requests that the reader has failed on.
     """
 
     def __init__(self, slots: RequestSlots, read: Callable[[Any], RequestConstants]) -> None:
-        self.unreadable = 0
         self._slots = slots
         self._read = read
         self.draft_cap = integers(NO_CAP)
@@ -97,9 +95,9 @@ class RequestTable:
             constants = self._read(request)
         except Exception:
             constants = RequestConstants()
-            self.unreadable += 1
+            self._slots.unreadable += 1
             # Said once: a reader that fails on one request mostly fails on all.
-            level = logging.WARNING if self.unreadable == 1 else logging.DEBUG
+            level = logging.WARNING if self._slots.unreadable == 1 else logging.DEBUG
             _LOG.log(
                 level, "adaptive_spec: a request cannot be read; it has no hints", exc_info=True
             )

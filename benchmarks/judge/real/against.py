@@ -5,7 +5,7 @@
 A real vLLM answers a load with the small models. From every position of its texts the draft model
 drafts, and what follows in the text is right: an exact record, with the drafter's probabilities.
 The scripted engine plays it, with the same requests in the same order. Both are priced by the same
-device, over the whole load. Real runs are kept in out/judge_real; they take some 8 minutes.
+device, over the whole load. Real runs are kept in out/judge_real; they take some 12 minutes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ LOADS = (
     Load(name="1", pieces=((1, 16),)),
     Load(name="16", pieces=((16, 96),)),
     Load(name="64", pieces=((64, 192),)),
+    Load(name="64 uneven", pieces=((64, 384),), uneven=True),
 )
 DEVICES = "h100-8b", "h100-moe"
 STATIC = "k1", "k2", "k3", "k6"

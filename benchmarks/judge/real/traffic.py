@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,6 +15,7 @@ from benchmarks.bench_pair.prompts import load_prompts
 from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
+from ..traffic import SPREAD
 
 if TYPE_CHECKING:
     from demo.traffic import Job
@@ -31,7 +34,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             client sends its next request when its last one is answered.
         kind: kind of prompt; `mixed`: all kinds in turn.
         temperature: of sampling.
-        tokens: of each answer.
+        tokens: of each answer; the mean where they are uneven.
+        uneven: lengths are log-normal, up to four times the mean.
         seed: draws the order of the prompts.
         distinct: prompts, which are asked over and over; 0: as many as requests.
     """
@@ -43,6 +47,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 64
     seed: int = 7
     distinct: int = 0
+    uneven: bool = False
 
     @property
     def requests(self) -> int:
@@ -73,9 +78,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         count = self.distinct or self.requests
         asked = list(itertools.islice(endless_jobs(prompts, self.tokens, self.seed), count))
         first = self.pieces[0][0]
+        drawn = random.Random(self.seed)
         for place, job in enumerate(itertools.cycle(asked)):
             tokens = job.max_tokens
-            if place < first:
+            if self.uneven:
+                length = drawn.lognormvariate(math.log(self.tokens) - SPREAD**2 / 2, SPREAD)
+                tokens = min(max(round(length), 4), 4 * self.tokens)
+            elif place < first:
                 tokens = max(tokens * (place + 1) // first, 1)
             yield Job(job.kind, place, job.prompt, tokens)
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec import Controller
+from adaptive_spec.engines.request_table import RequestConstants, RequestTable
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from tests.core.controller.answers import FULL, PATIENT, context, controller, outcome, plan
 
@@ -22,6 +23,18 @@ def test_counters_say_what_happened() -> None:
     assert status["emitted_tokens"] == 6
     assert status["requests_by_k"] == {"0": 1, "2": 1, "3": 1}
     assert status["steps_by_mode"] == {"on": 1}
+
+
+def test_requests_that_cannot_be_read_are_counted() -> None:
+    def fails(request: object) -> RequestConstants:
+        raise AttributeError(request)
+
+    good = controller(plan)
+    assert good.status()["events"] == {}
+    table = RequestTable(good.slots, fails)
+    for name in ("a", "b"):
+        table.slot_of(name, None)
+    assert good.status()["events"] == {"unreadable_requests": 2}
 
 
 def test_an_outcome_that_cannot_be_counted_does_not_raise() -> None:

@@ -65,7 +65,7 @@ def test_no_row_shows_an_earlier_owner(
             continue
         request = SimpleNamespace(cap=cap) if readable else SimpleNamespace()
         if not readable:
-            slot, unreadable = table.slot_of(name, request), table.unreadable
+            slot, unreadable = table.slot_of(name, request), slots.unreadable
             if name not in caps:
                 assert unreadable
                 assert row_of(table, slot) == [NO_CAP, math.inf, -1, 0.0, 0, NO_CAP]
