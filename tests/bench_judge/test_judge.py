@@ -12,7 +12,7 @@ from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.acceptance.data import steps_of
 from benchmarks.judge import gate, traffic
 from benchmarks.judge.arms import parse_arm
-from benchmarks.judge.cells import load_cells
+from benchmarks.judge.cells import LATER, load_cells
 from benchmarks.judge.device import Work
 from benchmarks.judge.main import STATIC, Plan, key_of
 from benchmarks.judge.records import lines
@@ -46,7 +46,7 @@ def row(cell: str, arm: str, rate: float, part: str = "", seed: int = 1, size: i
 
 def test_every_cell_can_be_read_and_has_a_name_of_its_own() -> None:
     cells = load_cells()
-    groups = {cell.group for cell in cells if not cell.extra}
+    groups = {c.group for c in cells if not c.extra and not c.group.startswith(LATER)}
     assert len(groups) == 7
     assert {cell.group for cell in cells if cell.quick} == groups
     assert {cell.device for cell in cells} == {"h100-8b", "a100-8b", "h100-moe", "l40s-8b"}

@@ -20,8 +20,9 @@ from benchmarks.bench_pair.build import build
 
 from ..arms import GOODPUT, parse_arm
 from ..device import Device, Work, device
+from ..engines import EngineKind
 from ..script import Lines
-from ..scripted_vllm import ENVIRONMENT, EngineKind, ScriptedVllm
+from ..scripted_vllm import ENVIRONMENT, ScriptedVllm
 from ..traffic import Job, Piece, Traffic
 from ..traffic import serve as serve_scripted
 from .comparison import Comparison, publish, table
