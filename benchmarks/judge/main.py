@@ -341,7 +341,7 @@ def _here(cells: Sequence[Cell], arms: Iterable[str]) -> list[Cell]:
             continue
         if not installed(engine):
             print(
-                f"judge: {len(same)} cells wait for the environment that {title} is installed in: "
+                f"judge: these wait for the environment that {title} is installed in: "
                 + ", ".join(cell.name for cell in same),
                 file=sys.stderr,
             )

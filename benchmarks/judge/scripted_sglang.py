@@ -152,6 +152,7 @@ class ScriptedSglang:
     def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
         """Send a request; see `engines.Engine`."""
         self.script.texts[name] = Text(lines, start)
+        # No token ends it, but SGLang does not know that: it admits requests that may not fit.
         submit(self.scheduler, name, [DRAFT] * prompt, temperature=0.0, max_new_tokens=tokens)
 
     def step(self) -> list[Emitted]:

@@ -141,7 +141,7 @@ def submit(scheduler: Any, name: str, prompt: Sequence[int], **sampling: Any) ->
     from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.sampling.sampling_params import SamplingParams
 
-    wanted = SamplingParams(ignore_eos=True, **sampling)
+    wanted = SamplingParams(**sampling)
     wanted.normalize(None)
     scheduler._add_request_to_queue(
         Req(

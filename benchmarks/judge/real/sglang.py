@@ -75,8 +75,8 @@ class SglangEngine:
     def submit(self, job: Job, temperature: float) -> None:
         """Put a request into the scheduler's queue, as its request handler does."""
         tokens = self.tokens_of([job.prompt])[0]
-        limits = {"temperature": temperature, "max_new_tokens": job.max_tokens}
-        submit(self.scheduler, str(job.number), tokens, **limits)
+        sampling = {"temperature": temperature, "max_new_tokens": job.max_tokens}
+        submit(self.scheduler, str(job.number), tokens, ignore_eos=True, **sampling)
 
     def step(self) -> Iterator[Answer]:
         """Let the scheduler take one turn of its plain loop."""
