@@ -64,14 +64,13 @@ class Script:
         self.drafts_at_all = True
 
     def prompts(self, batch: Any) -> list[int]:
-        """Read prompts; return the tokens of each one's answer so far, of a chunk those before."""
+        """Read prompts or chunks of them; return a token for each, which is a chunk's in vain."""
         self._pass()
         for request in batch.reqs:
             text = self.texts[request.rid]
             # A retracted request is read again, and loses what the scheduler had not seen.
             text.at = len(request.output_ids) - 1
-            if request is not batch.chunked_req:
-                text.emit(0)
+            text.emit(0)
         return [EMITTED] * len(batch.reqs)
 
     def decode(self, batch: Any, k: int) -> list[int]:

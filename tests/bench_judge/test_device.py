@@ -55,6 +55,17 @@ def test_a_k_off_the_ladder_runs_as_a_ragged_batch() -> None:
     assert seconds(WORK, ladder=[0, 2], **ladder) > 1.1 * seconds(WORK)
 
 
+def test_a_captured_batch_costs_what_it_pads_to_for_each_k() -> None:
+    captured = dict(kind="batches", sizes=[8, 12], ladder=[0, 1, 3])
+    assert seconds(WORK, **captured) == seconds(WORK)
+    ten, twelve = (
+        msgspec.structs.replace(WORK, requests=10, tokens=n, drafting=10) for n in (40, 48)
+    )
+    assert seconds(ten, **captured) == seconds(twelve, kind="eager")
+    # 40 tokens are captured, too: 8 requests by 5. But a batch is padded, not its tokens.
+    assert seconds(ten, kind="batches", sizes=[8, 12], ladder=[3, 4]) == seconds(ten, **captured)
+
+
 def test_the_adapter_sees_the_control_of_the_device() -> None:
     found = Capability(level=Level.FULL, max_draft_tokens=6)
     assert DEVICES["h100-8b"].capability(found).level is Level.FULL

@@ -6,10 +6,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from adaptive_spec.sim.acceptance.data import steps_of
@@ -173,7 +173,8 @@ def test_sglangs_own_rule_follows_acceptance(engine_of: Made) -> None:
 
 def test_our_policy_runs_one_k_per_batch(engine_of: Made) -> None:
     engine = engine_of()
-    engine.use(parse_arm(GOODPUT), DEVICE)
+    engine.use(replace(parse_arm(GOODPUT), seed=5), DEVICE)
+    assert engine.controller.config.seed == 5
     steps = decoding(serve(engine, requests=24, tokens=200))
     assert all(work.least_k == work.most_k for work in steps)
     assert len({work.most_k for work in steps}) > 2
