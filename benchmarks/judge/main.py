@@ -77,7 +77,7 @@ def _digest(folders: tuple[str, ...]) -> str:
 def key_of(cell: Cell, ran: str, seed: int) -> str:
     """Digest of what a row depends on."""
     arm = parse_arm(ran)
-    judge = f"clock device records rows run script traffic {_JUDGE[cell.engine]}".split()
+    judge = f"clock device engines records rows run script traffic {_JUDGE[cell.engine]}".split()
     folders = (*(f"benchmarks/judge/{name}.py" for name in judge), *_PRICES)
     if arm.policy:
         folders += (*_PACKAGE, f"adapters/{cell.engine}")
