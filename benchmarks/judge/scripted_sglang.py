@@ -92,8 +92,10 @@ class Script:
 class ScriptedSglang:
     """SGLang's scheduler of this process with scripted models; engines of all kinds share it."""
 
-    def __init__(self, kind: EngineKind) -> None:
+    def __init__(self, kind: EngineKind, *, graphs: bool = True) -> None:
+        """Without `graphs` no batch size is captured, as on a CPU."""
         self.kind = kind
+        self._graphs = graphs
         self.recorder = Recorder()
         self.script = Script(self.recorder)
         self._folder = tempfile.TemporaryDirectory()
@@ -126,8 +128,10 @@ class ScriptedSglang:
 
     def priced(self, arm: Arm, device: Device) -> Device:
         """Return the device with SGLang's captured batch sizes, for each K."""
-        sizes = tuple(captured_sizes(self.scheduler.server_args))
-        graphs = Graphs(kind="batches", sizes=sizes, ladder=tuple(range(KMAX + 1)))
+        sizes = self._captured()
+        if sizes is None:
+            return device
+        graphs = Graphs(kind="batches", sizes=tuple(sizes), ladder=tuple(range(KMAX + 1)))
         return msgspec.structs.replace(device, graphs=graphs)
 
     def restart(self) -> None:
@@ -138,7 +142,7 @@ class ScriptedSglang:
             self.kind.kmax,
             Path(self._folder.name),
             self.recorder.clock,
-            captured_sizes(self.scheduler.server_args),
+            self._captured(),
         )
         if self._arm.prepare is not None:
             self._arm.prepare(self)
@@ -207,6 +211,16 @@ class ScriptedSglang:
         """Leave the scheduler to the end of the process."""
         self._folder.cleanup()
 
+    def _captured(self) -> list[int] | None:
+        """Batch sizes for which SGLang captures graphs when it speculates."""
+        from sglang.srt.arg_groups.cuda_graph_hook import generate_decode_cuda_graph_batch_sizes
+
+        if not self._graphs:
+            return None
+        arguments = self.scheduler.server_args
+        sizes: list[int] = generate_decode_cuda_graph_batch_sizes(arguments, MOST_CAPTURED)
+        return sizes
+
     def _hold(self, kv_tokens: int) -> None:
         """Leave so many tokens of KV to the requests."""
         scheduler = self.scheduler
@@ -216,14 +230,6 @@ class ScriptedSglang:
         free = allocator.available_size()
         scheduler.held = allocator.alloc(free - kv_tokens) if kv_tokens else None
         scheduler.max_total_num_tokens = kv_tokens or free
-
-
-def captured_sizes(server_args: Any) -> list[int]:
-    """Batch sizes for which SGLang captures graphs when it speculates."""
-    from sglang.srt.arg_groups.cuda_graph_hook import generate_decode_cuda_graph_batch_sizes
-
-    sizes: list[int] = generate_decode_cuda_graph_batch_sizes(server_args, MOST_CAPTURED)
-    return sizes
 
 
 @functools.cache
