@@ -4,7 +4,7 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
-# make bench       a real vLLM scheduler on recorded traffic, docs/measured.md; a quarter of an hour
+# make bench       real schedulers on recorded traffic, docs/measured.md; 20 minutes
 # make bench-quick the gate of a change: 9 cells against the last committed run; a minute
 # make gpu         measure on a GPU, 11 minutes; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
@@ -42,9 +42,11 @@ demo-quick:
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
 
 bench:
-	@$(PYTHON) scripts/environments.py dev vllm
+	@$(PYTHON) scripts/environments.py dev vllm sglang
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --processes 2 \
 		--results benchmarks/results/judge.json
+	@$(ADAPTIVE_SPEC_VENVS)/sglang/bin/python -m benchmarks.judge --processes 2 \
+		--groups "later: SGLang" --results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
 
 bench-quick:

@@ -23,13 +23,12 @@ import os
 import random
 import sys
 import tempfile
-import threading
 import time
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.judge.sglang_scheduler import build_scheduler, next_batch, submit
 from benchmarks.step_overheads import Spent, print_cell, summary
 
 KMAX = 4
@@ -102,7 +101,7 @@ class Bench:
         self._arms: dict[str, Arm] = {}
         for name, config in configs.items():
             settings = Settings(config=parse_config({**config, **_PATIENT}, source=name))
-            self._arms[name] = Arm(attach(scheduler, settings, self._shared.features))
+            self._arms[name] = Arm(attach(scheduler, settings, self._shared.source))
         self._random = random.Random(0)
         self._made = 0
 
@@ -135,12 +134,7 @@ class Bench:
         """
         scheduler = self._scheduler
         began = time.thread_time()
-        scheduler.ingest_requests()
-        plan = scheduler.get_next_batch_to_run(
-            running_batch=scheduler.running_batch, last_batch=scheduler.last_batch
-        )
-        scheduler.running_batch = plan.running_batch
-        batch = plan.batch_to_run
+        batch = next_batch(scheduler)
         size = 0
         if batch:
             size = len(batch.reqs) if batch.forward_mode.is_decode() else 0
@@ -162,40 +156,21 @@ class Bench:
             self._add_request()
 
     def _add_request(self) -> None:
-        from sglang.srt.managers.schedule_batch import Req
-        from sglang.srt.sampling.sampling_params import SamplingParams
-
-        sampling = SamplingParams(
-            temperature=0.0, max_new_tokens=self._random.randrange(*_OUTPUT), ignore_eos=True
-        )
-        sampling.normalize(None)
         words = [self._random.randrange(3, 60) for _ in range(_PROMPT)]
+        most = self._random.randrange(*_OUTPUT)
         self._made += 1
-        self._scheduler._add_request_to_queue(
-            Req(
-                rid=f"request-{self._made}",
-                origin_input_text="",
-                origin_input_ids=array("q", words),
-                sampling_params=sampling,
-                eos_token_ids=set(),
-                vocab_size=self._scheduler.model_config.vocab_size,
-            )
-        )
+        limits = {"temperature": 0.0, "max_new_tokens": most, "ignore_eos": True}
+        submit(self._scheduler, f"request-{self._made}", words, **limits)
 
 
 def scheduler_of(models: Path, folder: Path) -> Any:
     """SGLang's scheduler as its process builds it, for EAGLE and 256 requests."""
-    from sglang.srt.managers.scheduler import Scheduler
-    from sglang.srt.plugins import load_plugins
-    from sglang.srt.runtime_context import SpawnRanks, publish
-    from sglang.srt.server_args import PortArgs, ServerArgs
     from sglang_models import build_models
 
     candidates = folder / "candidates.json"
     candidates.write_text(json.dumps(_LADDER), encoding="utf-8")
     built = build_models(models)
-    load_plugins()
-    arguments = ServerArgs(
+    arguments = dict(
         model_path=str(built["target"]),
         speculative_draft_model_path=str(built["eagle"]),
         speculative_algorithm="EAGLE",
@@ -204,34 +179,10 @@ def scheduler_of(models: Path, folder: Path) -> Any:
         speculative_eagle_topk=1,
         speculative_adaptive=True,
         speculative_adaptive_config=str(candidates),
-        device="cpu",
-        dtype="float32",
-        attention_backend="intel_amx",
-        mem_fraction_static=0.4,
         max_total_tokens=80_000,
         max_running_requests=256,
-        disable_cuda_graph=True,
-        disable_overlap_schedule=True,
-        disable_radix_cache=True,
-        skip_tokenizer_init=True,
-        log_level="error",
     )
-    ports = PortArgs.init_new(arguments)
-    threading.Thread(target=_drain, args=(ports.detokenizer_ipc_name,), daemon=True).start()
-    threading.Thread(target=_drain, args=(ports.tokenizer_ipc_name,), daemon=True).start()
-    ranks = SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
-    publish(arguments, role="scheduler", ranks=ranks)
-    return Scheduler(arguments, ports)
-
-
-def _drain(address: str) -> None:
-    """Take what the scheduler sends, as a detokenizer would."""
-    import zmq
-
-    socket = zmq.Context.instance().socket(zmq.PULL)
-    socket.bind(address)
-    while True:
-        socket.recv()
+    return build_scheduler(arguments, folder, hooked=True)
 
 
 def main() -> int:
@@ -244,12 +195,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests/sglang/support"))
-    from serving import environment
-
     with tempfile.TemporaryDirectory() as folder:
-        switch = Path(folder) / "switch.json"
-        switch.write_text("{}")
-        os.environ |= environment(config=switch)
         bench = Bench(scheduler_of(args.models, Path(folder)), ARMS)
     found = []
     for batch in map(int, args.batches.split(",")):

@@ -34,6 +34,9 @@ NEED_VLLM = (
 )
 """What needs packages that only the environment `vllm` has."""
 
+SCRIPTED = "tests/bench_judge/test_scripted_sglang.py"
+"""It builds SGLang's scheduler in pytest's process: in one of its own, with SGLang's hooks."""
+
 NO_ENGINE = (
     "tests/bench_validation",
     "tests/chaos",
@@ -259,9 +262,9 @@ def _vllm_stage(run: Run, name: str, markers: str) -> None:
     run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
 
 
-def _sglang_stage(run: Run, name: str, markers: str) -> None:
+def _sglang_stage(run: Run, name: str, markers: str, tests: str = "tests/sglang") -> None:
     pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "--durations=25"]
-    run.stage(name, [*pytest, "-m", markers, "tests/sglang"], env=SGLANG_ENVIRONMENT)
+    run.stage(name, [*pytest, "-m", markers, tests], env=SGLANG_ENVIRONMENT)
 
 
 def _long_core(run: Run) -> None:
@@ -276,6 +279,7 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
     "all": (
         ("vllm", lambda run: _vllm_stage(run, "engine, in process", IN_PROCESS)),
         ("sglang", lambda run: _sglang_stage(run, "SGLang", "not long")),
+        ("sglang", lambda run: _sglang_stage(run, "SGLang, scripted", "not long", SCRIPTED)),
         ("vllm", lambda run: _vllm_stage(run, "HTTP, statistics", OTHERWISE)),
         _version("vllm", "0.31.0", "--quick"),
     ),

@@ -99,7 +99,8 @@ def parse_arm(name: str) -> Arm:
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
     ``goodput``, ``history``, ``one-k``, ``ladder``, ``no-cold``, ``both``, ``linucb``,
-    ``regression``, ``thompson``, ``sglang-tiers``, ``oracle``, and ``policy:NAME`` or
+    ``regression``, ``thompson``, ``sglang-tiers``, ``oracle``; on SGLang's scheduler
+    ``sglang-rule`` and ``sglang-list``; and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``.
 
     Raises ConfigError for a name that is none.
@@ -125,7 +126,8 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, f"policy {match[1]}", policy=match[1], options=options)
     raise ConfigError(
         f"unknown arm {name!r}: there are {NONE}, k0 and up, table:FROM-TO=K,..., {TABLE_CELL}, "
-        f"{TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE} and policy:NAME={{OPTIONS}}"
+        f"{TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE}, {SGLANG_RULE}, {SGLANG_LIST} "
+        "and policy:NAME={OPTIONS}"
     )
 
 

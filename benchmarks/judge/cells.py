@@ -15,7 +15,7 @@ import msgspec
 
 from adaptive_spec.errors import ConfigError
 
-from .scripted_vllm import EngineKind
+from .engines import SGLANG, VLLM, EngineKind, Name
 from .traffic import LONGEST_PROMPT, Arrivals, Piece, Traffic
 
 FILE = Path(__file__).with_name("cells.yaml")
@@ -35,7 +35,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         noise: standard deviation of the logarithm of step times.
         kv_tokens: room in the KV cache; 0: enough.
         kmax: `num_speculative_tokens`.
-        ahead, fixed_depth, fillers: see `EngineKind`.
+        ahead, fixed_depth, fillers, engine: see `EngineKind`.
         measured: what arms are compared by, where `measure` would choose another way.
         extra: it is run with ``--all`` only.
         quick: it is one of the gate's (`gate`).
@@ -52,6 +52,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
+    engine: Name = VLLM
     measured: Measured = ""
     extra: bool = False
     quick: bool = False
@@ -59,7 +60,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> EngineKind:
         """The engine that it runs on."""
-        return EngineKind(self.method, self.kmax, self.ahead, self.fixed_depth, self.fillers)
+        return EngineKind(
+            self.method, self.kmax, self.ahead, self.fixed_depth, self.fillers, self.engine
+        )
 
     @property
     def constant(self) -> bool:
@@ -108,6 +111,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
+    engine: Name = VLLM
     measured: Measured = ""
     extra: bool = False
     quick: bool = False
@@ -126,7 +130,9 @@ def load_cells(file: Path = FILE) -> list[Cell]:
         # n-gram on a CPU is runner V1's, which refuses asynchronous scheduling.
         if cell.fillers and cell.ahead:
             raise ConfigError(f"{file.name}: {cell.name!r} has fillers and ahead; give one of them")
-        # The scheduler would never admit it: `scripted_vllm.MAX_MODEL_LEN`.
+        if cell.engine == SGLANG and (cell.method, cell.kmax) != ("eagle", 7):
+            raise ConfigError(f"{file.name}: {cell.name!r}: SGLang's cells are EAGLE's, K up to 7")
+        # The scheduler would never admit it: `engines.MAX_MODEL_LEN`.
         if cell.traffic.prompts > LONGEST_PROMPT:
             raise ConfigError(
                 f"{file.name}: {cell.name!r} has prompts of over {LONGEST_PROMPT} tokens"
@@ -149,7 +155,8 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
         pieces = [Piece(piece[0], piece[1], tuple(piece[2:])) for piece in entry.pieces]
         if clients:
             pieces = [Piece(clients, entry.requests or max(4 * clients, 40))]
-        words = [device, method, "+".join(records), entry.load, f"{clients}" if clients else ""]
+        words = [] if entry.engine == VLLM else [entry.engine]
+        words += [device, method, "+".join(records), entry.load, f"{clients}" if clients else ""]
         words += [f"noise {noise:g}"] if noise else []
         yield Cell(
             group=group,
@@ -162,6 +169,7 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
             ahead=entry.ahead,
             fixed_depth=entry.fixed_depth,
             fillers=entry.fillers,
+            engine=entry.engine,
             measured=entry.measured,
             extra=entry.extra,
             quick=entry.quick,

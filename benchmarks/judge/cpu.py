@@ -84,8 +84,9 @@ def _by_size(values: Sequence[float]) -> list[float]:
 def measure() -> Charges:
     """Run and time."""
     from .device import device
+    from .engines import EngineKind
     from .records import lines
-    from .scripted_vllm import EngineKind, ScriptedVllm
+    from .scripted_vllm import ScriptedVllm
 
     found: dict[str, Times] = {}
     for name, method, records, arm in (

@@ -7,6 +7,7 @@ by ``adaptive-spec profile`` from a trace, is a device, too.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.step import Capability, Level
 
-GraphKind = Literal["eager", "varlen", "ragged", "uniform", "ladder"]
+GraphKind = Literal["eager", "varlen", "ragged", "uniform", "ladder", "batches"]
 
 
 class Work(msgspec.Struct, array_like=True):
@@ -60,13 +61,15 @@ class Graphs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ragged     free                                the next captured size  pays `ragged_penalty`
     uniform    one for all of them, 0 to Kmax      the next captured size  pays `ragged_penalty`
     ladder     one for all of them, of `ladder`    the next captured size  pays `ragged_penalty`
+    batches    one for all of them, of `ladder`    the next captured       does not occur
+                                                   batch, times K + 1
     =========  ==================================  ======================  =====================
 
     A step with prompt tokens, or beyond the last captured size, runs outside of the graphs.
 
     Attributes:
-        sizes: captured sizes (tokens); None: those of the hardware profile.
-        ladder: K values of the kind `ladder`.
+        sizes: captured sizes (tokens; `batches`: requests); None: those of the hardware profile.
+        ladder: K values of the kinds `ladder` and `batches`.
         ragged_penalty: extra time of a pass whose K differ (0.1: 10 percent).
     """
 
@@ -113,7 +116,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.graphs.kind == "eager":
             profile = msgspec.structs.replace(profile, token_buckets=[])
         elif self.graphs.sizes is not None:
-            profile = msgspec.structs.replace(profile, token_buckets=list(self.graphs.sizes))
+            each = [k + 1 for k in self.graphs.ladder] if self.graphs.kind == "batches" else [1]
+            sizes = {size * tokens for size in self.graphs.sizes for tokens in each}
+            profile = msgspec.structs.replace(profile, token_buckets=sorted(sizes))
         return Hardware(profile)
 
     def charge(self, method: str) -> Charge:
@@ -175,13 +180,18 @@ class Charge:
         self.step_time = StepTime(hardware, priced, 0.0 if free else graphs.ragged_penalty)
         self._draft_cost = priced.cost_on(hardware)
         self._ladder = frozenset(graphs.ladder) if graphs.kind == "ladder" else None
+        self._batches = (graphs.sizes or ()) if graphs.kind == "batches" else ()
 
     def seconds(self, work: Work) -> float:
         """Return the seconds of a step."""
+        tokens = work.tokens
+        if self._batches and work.requests and work.requests <= self._batches[-1]:
+            captured = self._batches[bisect_left(self._batches, work.requests)]
+            tokens = captured * (work.most_k + 1)
         off_ladder = self._ladder is not None and work.most_k not in self._ladder
         seconds = self.step_time.verify(
             work.requests,
-            work.tokens,
+            tokens,
             work.context,
             work.prefill,
             work.prefill_context,

@@ -7,9 +7,11 @@
     python -m benchmarks.judge --quick               # the gate, a minute
     python -m benchmarks.judge --cells "h100-8b eagle llama:both 16" --arms none,k1,k3,goodput
 
-in the environment that vLLM is installed in. Every run is kept as a line of OUT/rows.jsonl, and the
-command goes on where it was stopped. A row is run again where what it depends on has changed: a
-fixed K depends on the judge and the simulator's prices, a policy also on the package's source.
+in the environment that vLLM is installed in; ``--groups "later: SGLang"`` in SGLang's. Cells of the
+engine that is not installed wait for the other one. Every run is kept as a line of OUT/rows.jsonl,
+and the command goes on where it was stopped. A row is run again where what it depends on has
+changed: a fixed K depends on the judge and the simulator's prices, a policy also on the package's
+source.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ import msgspec
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 
 from . import gate
-from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
+from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import FILE, LATER, Cell, load_cells
+from .engines import SGLANG, TITLES, VLLM, Name, environment, has_arm, installed
 from .page import write_picture
 from .ratios import terminal_table
-from .results import figures, publish
+from .results import figures, publish, published
 from .rows import COLD, RESTARTED, Row, RowFile
-from .scripted_vllm import ENVIRONMENT
 from .tables import tuned_on_cell, tuned_on_constant
 from .worker import Answer, Task
 
@@ -49,13 +51,16 @@ K0 = "k0"
 MOST_TUNED = 256
 """Largest number of clients that an operator tunes a table on."""
 TABLES = (TABLE_CELL, TABLE_CONSTANT)
-ARMS = (NONE, *STATIC, K0, *TABLES, TIERS, GOODPUT)
-_JUDGE = "clock device records rows run script scripted_lookup scripted_vllm traffic vllm_steps"
-_PRICES = (
-    *(f"benchmarks/judge/{name}.py" for name in _JUDGE.split()),
-    *("sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware"),
-)
-_PACKAGE = ("adaptive_spec", "policies", "adapters/vllm", "sim/baselines")
+ARMS: dict[Name, tuple[str, ...]] = {
+    VLLM: (NONE, *STATIC, K0, *TABLES, TIERS, GOODPUT),
+    SGLANG: (NONE, *STATIC, SGLANG_RULE, GOODPUT),
+}
+_JUDGE = {
+    VLLM: "scripted_lookup scripted_vllm vllm_steps vllm_worker",
+    SGLANG: "scripted_sglang sglang_scheduler",
+}
+_PRICES = ("sim/acceptance", "sim/drafters", "sim/engine", "sim/hardware")
+_PACKAGE = ("adaptive_spec", "policies", "sim/baselines")
 
 
 @cache
@@ -72,7 +77,10 @@ def _digest(folders: tuple[str, ...]) -> str:
 def key_of(cell: Cell, ran: str, seed: int) -> str:
     """Digest of what a row depends on."""
     arm = parse_arm(ran)
-    folders = _PRICES + (_PACKAGE if arm.policy else ())
+    judge = f"clock device engines records rows run script traffic {_JUDGE[cell.engine]}".split()
+    folders = (*(f"benchmarks/judge/{name}.py" for name in judge), *_PRICES)
+    if arm.policy:
+        folders += (*_PACKAGE, f"adapters/{cell.engine}")
     cell = msgspec.structs.replace(cell, group="", extra=False, quick=False)
     what = cell, ran, seed, arm.options, arm.capability, arm.graphs
     text = msgspec.json.encode(what).decode() + _digest(folders)
@@ -90,19 +98,23 @@ class Plan:
         file: RowFile,
         known: Sequence[Cell] = (),
     ) -> None:
-        """`known` are the cells among which constant loads are found to tune tables on."""
+        """Without `arms`, each engine has its usual ones.
+
+        `known` are the cells among which constant loads are found to tune tables on.
+        """
         self._cells, self._arms, self._seeds, self._file = cells, arms, seeds, file
         self._all = known or cells
 
     def first(self) -> list[Task]:
         """Tasks that depend on no other."""
         wanted: dict[tuple[str, str, int], Task] = {}
-        tuning = [arm for arm in (K0, *STATIC) if any(a in TABLES for a in self._arms)]
         for cell in self._cells:
-            for arm in dict.fromkeys([*self._arms, *tuning]):
+            arms = self._arms_of(cell)
+            tuning = [arm for arm in (K0, *STATIC) if any(a in TABLES for a in arms)]
+            for arm in dict.fromkeys([*arms, *tuning]):
                 if arm not in TABLES:
                     self._want(wanted, cell, arm, arm)
-            if TABLE_CONSTANT in self._arms:
+            if TABLE_CONSTANT in arms:
                 for other in self._constant_like(cell):
                     for arm in (K0, *STATIC):
                         self._want(wanted, other, arm, arm)
@@ -113,9 +125,13 @@ class Plan:
         wanted: dict[tuple[str, str, int], Task] = {}
         for cell in self._cells:
             for arm in TABLES:
-                if arm in self._arms and (ran := self._table(cell, arm)):
+                if arm in self._arms_of(cell) and (ran := self._table(cell, arm)):
                     self._want(wanted, cell, arm, ran)
         return list(wanted.values())
+
+    def _arms_of(self, cell: Cell) -> list[str]:
+        arms = self._arms or ARMS[cell.engine]
+        return [arm for arm in arms if has_arm(cell.engine, arm)]
 
     def _want(
         self, wanted: dict[tuple[str, str, int], Task], cell: Cell, arm: str, ran: str
@@ -192,7 +208,8 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
     left_out: list[str] = []
 
     def work(number: int) -> None:
-        process = _Process(out / f"engine-{number}.log")
+        engine = tasks[0].cell.engine  # one environment has one of them
+        process = _Process(out / f"engine-{number}.log", engine)
         while True:
             with lock:
                 if not queue:
@@ -203,7 +220,7 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
                     answer = process.answer(task)
                 except RuntimeError as error:
                     answer = Answer(error=str(error))
-                    process = _Process(out / f"engine-{number}.log")
+                    process = _Process(out / f"engine-{number}.log", engine)
                 with lock:
                     for row in answer.rows:
                         file.add(row)
@@ -236,7 +253,7 @@ def _same(task: Task) -> tuple[int, str, str]:
 class _Process:
     """An engine's process."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, engine: Name) -> None:
         self._log = log
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
@@ -245,7 +262,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=ROOT,
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **environment(engine)},
         )
         assert self._process.stdout is not None
         self._process.stdout.readline()
@@ -284,13 +301,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         known = load_cells(given.file)
         cells = _chosen(known, given)
-        arms = given.arms.split(",") if given.arms else [GOODPUT] if given.quick else list(ARMS)
+        arms = given.arms.split(",") if given.arms else [GOODPUT] if given.quick else []
         for arm in arms:
             if arm not in TABLES:
                 parse_arm(arm)
+        here = _here(cells, arms)
         seeds = [gate.SEED] if given.quick else list(range(1, given.seeds + 1))
         file = RowFile(out / "rows.jsonl")
-        plan, problems = Plan(cells, arms, seeds, file, known), list[str]()
+        plan, problems = Plan(here, arms, seeds, file, known), list[str]()
         for tasks in (plan.first, plan.second):
             if wanted := tasks():
                 problems += work_off(wanted, file, out, given.processes)
@@ -303,11 +321,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
-        found = figures(cells, file, seeds)
+        # What the other environment has run stays.
+        kept = published(given.results) if given.results.exists() else []
+        found = figures(here, file, seeds) + [c for c in kept if not installed(c.engine)]
+        found.sort(key=lambda cell: cell.engine != VLLM)
         publish(found, given.results)
         write_picture(found)
-    print(terminal_table(cells, file, arms, seeds))
+    for engine in dict.fromkeys(cell.engine for cell in here):
+        same = [cell for cell in here if cell.engine == engine]
+        print(terminal_table(same, file, arms or ARMS[engine], seeds))
     return 1 if problems else 0
+
+
+def _here(cells: Sequence[Cell], arms: Iterable[str]) -> list[Cell]:
+    """Cells of the engines that this environment has; stderr says what waits or is left out."""
+    for engine, title in TITLES.items():
+        same = [cell for cell in cells if cell.engine == engine]
+        if not same:
+            continue
+        if not installed(engine):
+            print(
+                f"judge: these wait for the environment that {title} is installed in: "
+                + ", ".join(cell.name for cell in same),
+                file=sys.stderr,
+            )
+        elif lacks := [arm for arm in arms if not has_arm(engine, arm)]:
+            print(f"judge: {title} has no arm {', '.join(lacks)}", file=sys.stderr)
+    return [cell for cell in cells if installed(cell.engine)]
 
 
 def _gate(cells: Sequence[Cell], file: RowFile, *, renew: bool) -> int:
@@ -358,7 +398,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="the extra cells, too")
     parser.add_argument("--file", type=Path, default=FILE, help="cells of yours, as cells.yaml")
     parser.add_argument("--cells", default="", help="names, with commas")
-    parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS)}")
+    parser.add_argument("--arms", default="", help=f"with commas; default: {','.join(ARMS[VLLM])}")
     parser.add_argument("--seeds", type=int, default=1, help="so many, from 1 on")
     parser.add_argument("--processes", type=int, default=1, help="engine processes at a time")
     parser.add_argument("--quick", action="store_true", help="the gate's cells and arm")

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean, stdev
 
-from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
+from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
+from .cells import LATER
+from .engines import SGLANG, VLLM
 from .pictures import by_clients
 from .real import comparison
 from .results import RESULTS, CellFigures, published
@@ -30,23 +32,26 @@ Ratios = list[float]
 
 def tables() -> dict[str, str]:
     """Every table of the page by the name of its section."""
-    found = published()
-    main = [cell for cell in found if not cell.extra]
+    everything = published()
+    found = [cell for cell in everything if cell.engine == VLLM]
+    main = _of_means(found)
     shown = {
         "wrong-k": _wrong_k([c for c in main if c.group == "bursts and ramps"]),
         "groups": _groups(main),
         "ablations": _ablations(found),
         "extra": _cells([c for c in found if c.extra]),
         "against-real": comparison.table(comparison.published()),
+        "sglang": _sglang([cell for cell in everything if cell.engine == SGLANG]),
     }
-    for group in dict.fromkeys(cell.group for cell in main):
-        shown[group.replace(" ", "-")] = _cells([c for c in main if c.group == group])
+    for group in dict.fromkeys(cell.group for cell in found if not cell.extra):
+        same = [cell for cell in found if cell.group == group and not cell.extra]
+        shown[group.replace(":", "").replace(" ", "-")] = _cells(same)
     return shown
 
 
 def readme_table() -> str:
     """Means and worst cells of constant and of changing traffic."""
-    found = [cell for cell in published() if not cell.extra]
+    found = _of_means(published())
     constant = [cell for cell in found if cell.group == "constant"]
     changing = [cell for cell in found if cell.group not in ("constant", "noise and cold")]
     rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
@@ -70,7 +75,13 @@ def readme_table() -> str:
 
 def write_picture(found: Sequence[CellFigures]) -> None:
     """Draw the gain over the best fixed K by clients."""
-    PICTURE.write_text(by_clients(found, METHODS, WARM), encoding="utf-8")
+    shown = [c for c in found if c.engine == VLLM and not c.group.startswith(LATER)]
+    PICTURE.write_text(by_clients(shown, METHODS, WARM), encoding="utf-8")
+
+
+def _of_means(found: Iterable[CellFigures]) -> list[CellFigures]:
+    """Cells of the groups that were fixed before anything was tuned; no later ones."""
+    return [cell for cell in found if not cell.extra and not cell.group.startswith(LATER)]
 
 
 def _over(cell: CellFigures, arm: str, other: str) -> float | None:
@@ -168,6 +179,31 @@ def _cells(cells: Sequence[CellFigures]) -> str:
             line.append(_number(mean(mine) / mean(theirs)) if mine and theirs else "")
         lines.append(line)
     return _table(heads, lines) if lines else "Not run."
+
+
+def _sglang(cells: Sequence[CellFigures]) -> str:
+    """Cells on SGLang's scheduler, and their geometric means and worst."""
+    ratios: list[tuple[str, Callable[[CellFigures], float | None]]] = [
+        ("best fixed K: over none", lambda c: _over(c, c.best, NONE)),
+        ("over it", lambda c: _over(c, WARM, c.best)),
+        ("cold 300", _cold),
+        ("over none", lambda c: _over(c, WARM, NONE)),
+        ("SGLang's rule: over none", lambda c: _over(c, SGLANG_RULE, NONE)),
+        ("over it", lambda c: _over(c, WARM, SGLANG_RULE)),
+    ]
+    lines, columns = [], list[Ratios]([] for _ in ratios)
+    for cell in sorted(cells, key=lambda cell: cell.extra):
+        values = [ratio(cell) for _, ratio in ratios]
+        for column, value in zip(columns, values, strict=True):
+            column += [] if value is None else [value]
+        first, *rest = map(_number, values)
+        measuring = f"{100 * cell.arms[WARM].measuring:.0f} %" if WARM in cell.arms else ""
+        lines.append([cell.name, f"{cell.best[1:]}: {first}", *rest, measuring])
+    lines.append(["mean", *(_number(_geometric(c)) if c else "" for c in columns), ""])
+    lines.append(["worst", *(_number(min(c, default=None)) for c in columns), ""])
+    return (
+        _table(["cell", *(head for head, _ in ratios), "measuring"], lines) if cells else "Not run."
+    )
 
 
 def _ablations(cells: Sequence[CellFigures]) -> str:

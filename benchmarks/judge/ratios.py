@@ -6,8 +6,18 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import mean
 
-from .arms import GOODPUT, NONE, TABLE_CELL, TABLE_CONSTANT, TIERS, is_static, parse_arm
+from .arms import (
+    GOODPUT,
+    NONE,
+    SGLANG_RULE,
+    TABLE_CELL,
+    TABLE_CONSTANT,
+    TIERS,
+    is_static,
+    parse_arm,
+)
 from .cells import Cell
+from .engines import SGLANG
 from .rows import COLD, WARM, Row, RowFile
 
 
@@ -97,7 +107,7 @@ def terminal_table(
                     ratios.cold_over_best(arm),
                     ratios.over(arm, WARM, TABLE_CELL),
                     ratios.over(arm, WARM, TABLE_CONSTANT),
-                    ratios.over(arm, WARM, TIERS),
+                    ratios.over(arm, WARM, SGLANG_RULE if cell.engine == SGLANG else TIERS),
                 ]
                 for column, value in zip(columns, values, strict=True):
                     if value is not None:

@@ -11,6 +11,7 @@ import msgspec
 from .arms import is_static
 from .cells import Cell
 from .cpu import charged
+from .engines import VLLM, Name
 from .rows import COLD, RESTARTED, WARM, Row, RowFile
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "judge.json"
@@ -23,7 +24,8 @@ class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         scores: tokens per second, or 1 / mean seconds per token of arrivals.
-        charged: the same with the CPU time that the device waits for.
+        charged: the same with the CPU time that the device waits for; empty where it was not
+            measured.
         cold: of a part `cold`: time of the best static K for the tokens of the first 300 steps,
             over the arm's.
         first_token: mean seconds until the first token, of arrivals.
@@ -52,6 +54,7 @@ class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
     measure: str
     extra: bool
     arms: dict[str, ArmFigures]
+    engine: Name = VLLM
 
     @property
     def static(self) -> list[str]:
@@ -95,6 +98,7 @@ def figures(cells: Iterable[Cell], file: RowFile, seeds: Sequence[int]) -> list[
                 clients=clients if cell.constant else 0,
                 measure=cell.measure,
                 extra=cell.extra,
+                engine=cell.engine,
                 arms={
                     f"{arm} {part}".strip(): _of_arm(cell, same, static)
                     for (arm, part), same in rows.items()
@@ -116,7 +120,11 @@ def _of_arm(cell: Cell, rows: list[Row], static: dict[str, list[Row]]) -> ArmFig
                 cold.append(round(min(times) / row.until(row.cold_tokens), 4))
     return ArmFigures(
         scores=[float(f"{row.score(cell.measure):.6g}") for row in rows],
-        charged=[float(f"{row.score(cell.measure, charged(row, cell)):.6g}") for row in rows],
+        charged=[
+            float(f"{row.score(cell.measure, charged(row, cell)):.6g}")
+            for row in rows
+            if cell.engine == VLLM
+        ],
         cold=cold,
         first_token=[row.first_token[0] for row in rows if row.first_token],
         measuring=round(

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import msgspec
-
-from .arms import LADDER, Arm, ladder_graphs, parse_arm
+from .arms import LADDER, ladder_graphs, parse_arm
 from .cells import Cell
 from .clock import Noise
-from .device import Work, device
+from .device import Device, Work, device
+from .engines import Engine, EngineKind, start
 from .rows import COLD, RESTARTED, WARM, Row, by_size, curve_of, summary
-from .scripted_vllm import EngineKind, ScriptedVllm
 from .traffic import Job, jobs, serve
 
 NOISE_SEED = 1000
@@ -25,15 +23,15 @@ class Engines:
     """The engines of this process, each started when it is first wanted."""
 
     def __init__(self) -> None:
-        self._engines: dict[EngineKind, ScriptedVllm] = {}
+        self._engines: dict[EngineKind, Engine] = {}
         self.last_key: object = None
         self.last: _Answered = _Answered([], 0, [], [])
 
-    def of(self, cell: Cell) -> ScriptedVllm:
+    def of(self, cell: Cell) -> Engine:
         """The engine that a cell runs on."""
         kind = cell.kind
         if kind not in self._engines:
-            self._engines[kind] = ScriptedVllm(kind)
+            self._engines[kind] = start(kind)
         return self._engines[kind]
 
     def close(self) -> None:
@@ -79,11 +77,12 @@ def runs(
     if arm.name == LADDER:
         arm = replace(arm, graphs=ladder_graphs(cell.kmax))
     known = not arm.policy and cell.traffic.arrivals is None
+    engine = engines.of(cell)
+    on = engine.priced(arm, device(cell.device))
     same = (cell.traffic, cell.kind, cell.kv_tokens, arm.name, seed)
     if known and same == engines.last_key:
-        yield _row(cell, name, seed, "", ran, engines.last)
+        yield _row(cell, name, seed, "", ran, engines.last, on)
         return
-    engine = engines.of(cell)
     made = jobs(cell.traffic, cell.method, cell.kmax, seed)
     with tempfile.TemporaryDirectory() as folder:
         if restart:
@@ -95,7 +94,7 @@ def runs(
             answered = _answer(engine, cell, made, seed)
             if known:
                 engines.last_key, engines.last = same, answered
-            yield _row(cell, name, seed, part, ran, answered, arm)
+            yield _row(cell, name, seed, part, ran, answered, on)
 
 
 def _parts(learns: bool, restart: bool) -> tuple[str, ...]:
@@ -104,7 +103,7 @@ def _parts(learns: bool, restart: bool) -> tuple[str, ...]:
     return (COLD, WARM, RESTARTED) if restart else (COLD, WARM)
 
 
-def _answer(engine: ScriptedVllm, cell: Cell, made: list[Job], seed: int) -> _Answered:
+def _answer(engine: Engine, cell: Cell, made: list[Job], seed: int) -> _Answered:
     recorder = engine.recorder
     recorder.noise = Noise(cell.noise, NOISE_SEED + seed)
     before = engine.status()
@@ -121,11 +120,8 @@ def _row(
     part: str,
     ran: str,
     answered: _Answered,
-    arm: Arm | None = None,
+    on: Device,
 ) -> Row:
-    on = device(cell.device)
-    if arm is not None and arm.graphs is not None:
-        on = msgspec.structs.replace(on, graphs=arm.graphs)
     charge, noise = on.charge(cell.method), Noise(cell.noise, NOISE_SEED + seed)
     steps, sent = answered.steps, answered.sent
     seconds = [charge.seconds(work) * noise.factor() for work in steps]

@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 
+DRAFT, EMITTED = 7, 5
+"""Every draft of the drafter, and every emitted token. Tokens have no meaning here, but that copied
+drafts differ from the drafter's."""
+
 
 class Lines:
     """Drafts and acceptance at every position of some records, as plain lists.

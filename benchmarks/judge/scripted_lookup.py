@@ -11,13 +11,15 @@ from adaptive_spec.adapters.vllm.lookup import LookedUp, Placement
 from adaptive_spec.adapters.vllm.text_matches import FEW
 from adaptive_spec.step import FloatArray, IntArray
 
+from .script import EMITTED
+
 if TYPE_CHECKING:
-    from .scripted_vllm import Script
+    from .vllm_worker import Script
 
 _MATCHES = 2.0 / 3.0
 """Shown where a text matches: two tokens do."""
-EMITTED, WRONG = 5, 9
-"""Every emitted token is the same; a copied draft is one of them, or it is wrong."""
+WRONG = 9
+"""A copied draft is an emitted token, or this."""
 
 
 class ScriptedLookUp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from adaptive_spec.sim.data_folder import data_folder
 from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
 from adaptive_spec.step import IntArray
 
-from .clock import Recorder
+from .engines import Engine
 from .records import lines
 from .script import Lines
 
@@ -187,24 +187,6 @@ def _arrivals(given: Arrivals, random: np.random.Generator) -> list[_Arrival]:
         )
         for time, prompt, tokens in zip(times, prompts, answers, strict=True)
     ]
-
-
-class Engine(Protocol):
-    """An engine in this process, as the traffic sees it."""
-
-    recorder: Recorder
-
-    def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
-        """Send a request."""
-        ...
-
-    def step(self) -> Sequence[Any]:
-        """Let the engine do one step; return name, tokens and whether it was the last, of each."""
-        ...
-
-    def drain(self) -> None:
-        """Take up what is still under way after the last answer has ended."""
-        ...
 
 
 class Served(NamedTuple):

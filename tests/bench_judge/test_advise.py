@@ -19,8 +19,9 @@ from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.device import DEVICES
+from benchmarks.judge.engines import EngineKind
 from benchmarks.judge.records import lines
-from benchmarks.judge.scripted_vllm import ENVIRONMENT, EngineKind, ScriptedVllm
+from benchmarks.judge.scripted_vllm import ENVIRONMENT, ScriptedVllm
 from benchmarks.judge.traffic import Piece, Traffic, jobs, serve
 
 pytestmark = [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import fmean
 
 import msgspec
 import pytest
 
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.step import Capability, Level
 from benchmarks.judge.clock import Noise
 from benchmarks.judge.device import DEVICES, Device, Graphs, Work, device
@@ -53,6 +55,30 @@ def test_a_k_off_the_ladder_runs_as_a_ragged_batch() -> None:
     ladder = dict(kind="ladder", ragged_penalty=0.2)
     assert seconds(WORK, ladder=[0, 3], **ladder) == seconds(WORK)
     assert seconds(WORK, ladder=[0, 2], **ladder) > 1.1 * seconds(WORK)
+
+
+def test_a_captured_batch_costs_what_it_pads_to_for_each_k() -> None:
+    captured = dict(kind="batches", sizes=[8, 12], ladder=[0, 1, 3])
+    assert seconds(WORK, **captured) == seconds(WORK)
+    ten, twelve = (
+        msgspec.structs.replace(WORK, requests=10, tokens=n, drafting=10) for n in (40, 48)
+    )
+    assert seconds(ten, **captured) == seconds(twelve, kind="eager")
+    # 40 tokens are captured, too: 8 requests by 5. But a batch is padded, not its tokens.
+    assert seconds(ten, kind="batches", sizes=[8, 12], ladder=[3, 4]) == seconds(ten, **captured)
+
+
+def test_a_captured_batch_runs_in_its_graph(tmp_path: Path) -> None:
+    profile = msgspec.structs.replace(hardware_profile("h100-llama-8b"), outside_graph_seconds=1.0)
+    file = tmp_path / "outside.json"
+    file.write_bytes(msgspec.json.encode(profile))
+    graphs = Graphs(kind="batches", sizes=(8, 12), ladder=(0, 1, 3))
+    charge = msgspec.structs.replace(device(str(file)), graphs=graphs).charge("eagle")
+    assert charge.seconds(WORK) < 1.0
+    prompts = msgspec.structs.replace(WORK, prefill=10)
+    assert charge.seconds(prompts) > 1.0
+    beyond = msgspec.structs.replace(WORK, requests=13, tokens=52)
+    assert charge.seconds(beyond) > 1.0
 
 
 def test_the_adapter_sees_the_control_of_the_device() -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.acceptance.data import steps_of
-from benchmarks.judge import gate, traffic
+from benchmarks.judge import gate, main, traffic
 from benchmarks.judge.arms import parse_arm
-from benchmarks.judge.cells import load_cells
+from benchmarks.judge.cells import LATER, load_cells
 from benchmarks.judge.device import Work
+from benchmarks.judge.engines import has_arm
 from benchmarks.judge.main import STATIC, Plan, key_of
 from benchmarks.judge.records import lines
-from benchmarks.judge.results import CellFigures, figures
+from benchmarks.judge.results import CellFigures, figures, published
 from benchmarks.judge.rows import COLD, WARM, Row, RowFile, by_size, curve_of
 from benchmarks.judge.script import Text
 from benchmarks.judge.tables import tuned_on_cell, tuned_on_constant
@@ -46,7 +47,7 @@ def row(cell: str, arm: str, rate: float, part: str = "", seed: int = 1, size: i
 
 def test_every_cell_can_be_read_and_has_a_name_of_its_own() -> None:
     cells = load_cells()
-    groups = {cell.group for cell in cells if not cell.extra}
+    groups = {c.group for c in cells if not c.extra and not c.group.startswith(LATER)}
     assert len(groups) == 7
     assert {cell.group for cell in cells if cell.quick} == groups
     assert {cell.device for cell in cells} == {"h100-8b", "a100-8b", "h100-moe", "l40s-8b"}
@@ -217,6 +218,46 @@ def test_tables_wait_for_the_fixed_k(tmp_path: Path) -> None:
         file.add(row(cell.name, arm, 10.0 + int(arm[1:])))
     (task,) = plan.second()
     assert (task.arm, task.ran) == ("table-cell", "table:1-512=7")
+
+
+def test_cells_wait_for_the_environment_of_their_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = tmp_path / "cells.yaml"
+    entry = "devices: [h100-8b], records: ['hazard:0.5'], clients: [4]"
+    cells.write_text(f"constant:\n  - {{{entry}}}\n  - {{{entry}, engine: sglang}}\n")
+    out, results = tmp_path / "out", tmp_path / "results.json"
+    out.mkdir()
+    file = RowFile(out / "rows.jsonl")
+    for cell in load_cells(cells):
+        for arm, rate in (("none", 80.0), ("k1", 90.0)):
+            file.add(msgspec.structs.replace(row(cell.name, arm, rate), key=key_of(cell, arm, 1)))
+    monkeypatch.setattr(main, "write_picture", lambda _: None)
+    asked = ["--file", str(cells), "--out", str(out), "--results", str(results)]
+    for here in ("sglang", "vllm"):
+        monkeypatch.setattr(main, "installed", lambda engine, here=here: engine == here)
+        lacking = "sglang-rule" if here == "vllm" else "table-cell"
+        assert main.main([*asked, "--arms", f"none,k1,{lacking}"]) == 0
+        said = capsys.readouterr().err
+        other = {"sglang": "vLLM", "vllm": "SGLang"}[here]
+        assert f"wait for the environment that {other} is installed in" in said
+        assert "has no arm" in said
+        assert "h100-8b eagle hazard:0.5 4" in said
+    # Neither run has taken out what the other has found.
+    names = [cell.name for cell in published(results)]
+    assert names == ["h100-8b eagle hazard:0.5 4", "sglang h100-8b eagle hazard:0.5 4"]
+    assert published(results)[1].arms["k1"].charged == []
+
+
+def test_sglangs_scheduler_has_one_k_per_batch(tmp_path: Path) -> None:
+    cell = next(c for c in load_cells() if c.name == "sglang h100-8b eagle llama:both 16")
+    file = RowFile(tmp_path / "rows.jsonl")
+    arms = [task.arm for task in Plan([cell], [], [1], file).first()]
+    assert arms == ["none", *STATIC, "sglang-rule", "goodput"]
+    for arm in ("oracle", "one-k", "both", "sglang-tiers", "table-cell"):
+        assert has_arm("vllm", arm)
+        assert not has_arm("sglang", arm)
+    assert not has_arm("vllm", "sglang-rule")
 
 
 def test_the_gate_names_what_was_lost() -> None:

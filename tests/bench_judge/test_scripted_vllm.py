@@ -17,14 +17,10 @@ from adaptive_spec.step import Mode, SpecPlan, StepContext
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.cells import Cell
 from benchmarks.judge.device import DEVICES, Graphs, Work
+from benchmarks.judge.engines import STEP_TOKENS, EngineKind
 from benchmarks.judge.records import lines
 from benchmarks.judge.run import Engines, runs
-from benchmarks.judge.scripted_vllm import (
-    ENVIRONMENT,
-    STEP_TOKENS,
-    EngineKind,
-    ScriptedVllm,
-)
+from benchmarks.judge.scripted_vllm import ENVIRONMENT, ScriptedVllm
 from benchmarks.judge.traffic import Piece, Traffic
 
 pytestmark = [

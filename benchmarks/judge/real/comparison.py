@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ..device import device
+from ..engines import SGLANG, VLLM, Name
 from .setup import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "judge_against_real.json"
@@ -25,6 +26,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     real_steps: int
     scripted_steps: int
     ahead: bool = False
+    engine: Name = VLLM
 
     @property
     def error(self) -> float:
@@ -47,11 +49,13 @@ def table(found: Sequence[Comparison]) -> str:
     arms = list(dict.fromkeys(each.arm for each in found))
     heads = ["drafter", "device", "clients", *arms]
     lines = [heads, ["---"] * len(heads)]
-    cells = dict.fromkeys((each.method, each.device, each.clients, each.ahead) for each in found)
-    for cell in cells:
-        method, name, clients, ahead = cell
-        same = {e.arm: e.error for e in found if (e.method, e.device, e.clients, e.ahead) == cell}
+    cells = dict[tuple[str, ...], list[Comparison]]()
+    for each in found:
+        title = each.method.replace("_", " ") + ", async" * each.ahead
+        title += ", SGLang" * (each.engine == SGLANG)
+        cells.setdefault((title, each.device, each.clients), []).append(each)
+    for (title, name, clients), those in cells.items():
+        same = {each.arm: each.error for each in those}
         shown = [f"{100 * same[arm]:+.2f} %" if arm in same else "" for arm in arms]
-        title = method.replace("_", " ") + ", async" * ahead
         lines.append([title, device(name).title, clients, *shown])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

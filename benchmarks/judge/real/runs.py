@@ -16,7 +16,7 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
     """The coordinates of a run.
 
     Attributes:
-        engine: ``vllm-v1``, ``vllm-v1-async``.
+        engine: ``vllm-v1``, ``vllm-v1-async``, ``sglang``.
         method: of drafting, ``none`` without a drafter.
         arm: its name.
         device: on whose clock; empty where the steps do not depend on the clock.

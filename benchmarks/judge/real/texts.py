@@ -17,27 +17,34 @@ Texts = Sequence[tuple[list[int], list[int]]]
 """Tokens of prompts and answers."""
 
 
-def acceptance(texts: Texts, models: Path, method: str) -> AcceptanceData:
+def acceptance(texts: Texts, models: Path, method: str, *, sglang: bool = False) -> AcceptanceData:
     """Return a record for each text. Exact for greedy decoding: nothing is imputed.
 
     Args:
         texts: of an engine without speculation.
         models: folder of the bench models.
         method: the draft model's, as in `vllm.MODELS`.
+        sglang: its drafter is not shown the first token of a prompt: the prompt of a draft model
+            is shifted by one, as EAGLE's has to be (`_draft_extend_for_prefill` of SGLang's
+            eagle_worker_v2.py). And it verifies and counts drafts beyond an answer's end.
     """
     import torch
     from transformers import LlamaForCausalLM
 
     torch.set_num_threads(1)
     model = LlamaForCausalLM.from_pretrained(models / MODELS[method], dtype=torch.float32).eval()
+    target = LlamaForCausalLM.from_pretrained(models / "target", dtype=torch.float32).eval()
+    unseen = 1 if sglang else 0
     accepted, sure, lengths = [], [], []
     for prompt, answer in texts:
         # The drafter begins after the first token of the answer.
         first, rows = len(prompt), max(len(answer) - 1, 1)
         with torch.no_grad():
-            drafted, certain = _drafts(model, prompt + answer, first, rows)
+            seen = (prompt + answer)[unseen:]
+            drafted, certain = _drafts(model, seen, first - unseen, rows)
+        known = answer + (_after(target, prompt + answer) if sglang else [])
         for place in range(rows):
-            follows = answer[1 + place : 1 + place + KMAX]
+            follows = known[1 + place : 1 + place + KMAX]
             right = [a == b for a, b in zip(drafted[place], follows, strict=False)]
             accepted.append((*right, False).index(False))
         sure += certain
@@ -52,6 +59,16 @@ def acceptance(texts: Texts, models: Path, method: str) -> AcceptanceData:
         depth=KMAX,
         confidence=np.array(sure, dtype=np.float32),
     )
+
+
+def _after(target: Any, text: list[int]) -> list[int]:
+    """The Kmax tokens with which the target would go on."""
+    import torch
+
+    with torch.no_grad():
+        for _ in range(KMAX):
+            text = [*text, int(target(torch.tensor([text])).logits[0, -1].argmax())]
+    return text[-KMAX:]
 
 
 def _drafts(
