@@ -23,16 +23,10 @@ LATER = "later"
 Measured = Literal["", "loaded", "whole"]
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison.
+class _Common(msgspec.Struct, frozen=True, kw_only=True):
+    """What an entry of the file says of all its cells.
 
     Attributes:
-        group: of equal weight with the others.
-        name: unique.
-        device: on whose clock.
-        method: of drafting.
-        traffic: what clients ask for.
-        noise: standard deviation of the logarithm of step times.
         kv_tokens: room in the KV cache; 0: enough.
         kmax: `num_speculative_tokens`.
         ahead, fixed_depth, fillers, engine: see `EngineKind`.
@@ -41,12 +35,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         quick: it is one of the gate's (`gate`).
     """
 
-    group: str
-    name: str
-    device: str
-    method: str
-    traffic: Traffic
-    noise: float = 0.0
     kv_tokens: int = 0
     kmax: int = 7
     ahead: bool = False
@@ -56,6 +44,26 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     measured: Measured = ""
     extra: bool = False
     quick: bool = False
+
+
+class Cell(_Common, frozen=True, kw_only=True):
+    """One comparison.
+
+    Attributes:
+        group: of equal weight with the others.
+        name: unique.
+        device: on whose clock.
+        method: of drafting.
+        traffic: what clients ask for.
+        noise: standard deviation of the logarithm of step times.
+    """
+
+    group: str
+    name: str
+    device: str
+    method: str
+    traffic: Traffic
+    noise: float = 0.0
 
     @property
     def kind(self) -> EngineKind:
@@ -82,7 +90,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         return self.measured or ("loaded" if self.constant else "whole")
 
 
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Entry(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cells of a group: every device with every method, records and number of clients.
 
     Attributes:
@@ -106,15 +114,6 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     longest: int = 2048
     prompts: int = 0
     noise: tuple[float, ...] = (0.0,)
-    kv_tokens: int = 0
-    kmax: int = 7
-    ahead: bool = False
-    fixed_depth: bool = False
-    fillers: bool = False
-    engine: Name = VLLM
-    measured: Measured = ""
-    extra: bool = False
-    quick: bool = False
 
 
 def load_cells(file: Path = FILE) -> list[Cell]:
@@ -164,15 +163,7 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
             device=device,
             method=method,
             noise=noise,
-            kv_tokens=entry.kv_tokens,
-            kmax=entry.kmax,
-            ahead=entry.ahead,
-            fixed_depth=entry.fixed_depth,
-            fillers=entry.fillers,
-            engine=entry.engine,
-            measured=entry.measured,
-            extra=entry.extra,
-            quick=entry.quick,
+            **{field: getattr(entry, field) for field in _Common.__struct_fields__},
             traffic=Traffic(
                 pieces=tuple(pieces),
                 arrivals=entry.arrivals,

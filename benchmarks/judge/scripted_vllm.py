@@ -17,7 +17,7 @@ import msgspec
 
 from .arms import MOST_REQUESTS, Arm, Table
 from .clock import Recorder
-from .device import Device, Work
+from .device import Device
 from .engines import (
     MAX_MODEL_LEN,
     SLOW_DECISION_MS,
@@ -29,6 +29,7 @@ from .engines import (
 )
 from .script import DRAFT, Lines, Text
 from .scripted_lookup import ScriptedLookUp, ScriptedMatches
+from .vllm_steps import record_steps
 from .vllm_worker import BLOCK_TOKENS, Script, executor_class
 
 ENVIRONMENT = {
@@ -64,7 +65,7 @@ class ScriptedVllm:
         self.script.requests = self.scheduler.requests
         self._held: list[Any] = []
         self._most_blocks = int(self.scheduler.cache_config.num_gpu_blocks)
-        self._observe()
+        record_steps(self.scheduler, self.recorder)
         gc.collect()
         gc.freeze()
 
@@ -272,32 +273,6 @@ class ScriptedVllm:
         )
         config = arguments.create_engine_config(UsageContext.LLM_CLASS)
         return EngineCore(config, executor, log_stats=False)
-
-    def _observe(self) -> None:
-        """Let the recorder see each step's launch and its results."""
-        from .vllm_steps import work_of
-
-        recorder, requests = self.recorder, self.scheduler.requests
-        schedule_as_was = self.scheduler.schedule
-        update_as_was = self.scheduler.update_from_output
-
-        def schedule(*args: Any, **kwargs: Any) -> Any:
-            output = schedule_as_was(*args, **kwargs)
-            if output.total_num_scheduled_tokens:
-                recorder.launched(id(output), work_of(output, requests))
-            return output
-
-        def update(output: Any, *args: Any, **kwargs: Any) -> Any:
-            work: Work | None = recorder.arrived(id(output))
-            outputs = update_as_was(output, *args, **kwargs)
-            if work is not None:
-                work.emitted = sum(
-                    len(one.new_token_ids) for each in outputs.values() for one in each.outputs
-                )
-            return outputs
-
-        self.scheduler.schedule = schedule
-        self.scheduler.update_from_output = update
 
 
 def schedule_ahead_on_cpu() -> None:

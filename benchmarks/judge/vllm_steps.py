@@ -1,10 +1,34 @@
-"""Count what a step of vLLM runs."""
+"""What the steps of a vLLM run, as its scheduler has planned them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from .clock import Recorder
 from .device import Work
+
+
+def record_steps(scheduler: Any, recorder: Recorder) -> None:
+    """Let a recorder see each step's launch and its results, from now on."""
+    requests = scheduler.requests
+    schedule_as_was, update_as_was = scheduler.schedule, scheduler.update_from_output
+
+    def schedule(*args: Any, **kwargs: Any) -> Any:
+        output = schedule_as_was(*args, **kwargs)
+        if output.total_num_scheduled_tokens:
+            recorder.launched(id(output), work_of(output, requests))
+        return output
+
+    def update(output: Any, *args: Any, **kwargs: Any) -> Any:
+        work = recorder.arrived(id(output))
+        outputs = update_as_was(output, *args, **kwargs)
+        if work is not None:
+            work.emitted = sum(
+                len(one.new_token_ids) for each in outputs.values() for one in each.outputs
+            )
+        return outputs
+
+    scheduler.schedule, scheduler.update_from_output = schedule, update
 
 
 def work_of(output: Any, requests: dict[str, Any]) -> Work:

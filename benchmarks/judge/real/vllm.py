@@ -22,7 +22,7 @@ from ..arms import Arm, Table
 from ..clock import Recorder
 from ..device import Device
 from ..scripted_vllm import schedule_ahead_on_cpu
-from ..vllm_steps import work_of
+from ..vllm_steps import record_steps
 from .setup import (
     KMAX,
     MAX_MODEL_LEN,
@@ -72,7 +72,7 @@ class VllmEngine:
         runner = self._core.model_executor.driver_worker.worker.model_runner
         if setup.method != "none":
             self._count_passes(runner)
-        self._wrap_scheduler()
+        record_steps(self.scheduler, self.recorder)
 
     @property
     def controller(self) -> Any:
@@ -195,29 +195,6 @@ class VllmEngine:
             drafter.propose = proposed
             return
         drafter.model.register_forward_pre_hook(lambda *_: recorder.drafter_ran())
-
-    def _wrap_scheduler(self) -> None:
-        recorder, requests = self.recorder, self.scheduler.requests
-        schedule_as_was = self.scheduler.schedule
-        update_as_was = self.scheduler.update_from_output
-
-        def schedule(*args: Any, **kwargs: Any) -> Any:
-            output = schedule_as_was(*args, **kwargs)
-            if output.total_num_scheduled_tokens:
-                recorder.launched(id(output), work_of(output, requests))
-            return output
-
-        def update(output: Any, *args: Any, **kwargs: Any) -> Any:
-            work = recorder.arrived(id(output))
-            outputs = update_as_was(output, *args, **kwargs)
-            if work is not None:
-                work.emitted = sum(
-                    len(one.new_token_ids) for each in outputs.values() for one in each.outputs
-                )
-            return outputs
-
-        self.scheduler.schedule = schedule
-        self.scheduler.update_from_output = update
 
 
 def _arguments(setup: Setup) -> dict[str, Any]:
