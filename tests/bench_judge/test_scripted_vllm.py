@@ -14,6 +14,7 @@ import pytest
 
 from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.step import Mode, SpecPlan, StepContext
+from benchmarks.judge import garbage
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.cells import Cell
 from benchmarks.judge.device import DEVICES, Graphs, Work
@@ -316,3 +317,11 @@ def test_a_restarted_server_goes_on_from_its_saved_state(engine_of: Made) -> Non
     assert set(found) == {"cold", "warm", "restarted"}
     measuring = {part: row.kinds.get("measuring", 0) for part, row in found.items()}
     assert measuring["restarted"] < measuring["cold"]
+
+
+def test_an_attack_by_garbage_is_run_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
+    garbage.main(["--steps", "30", "--victims", "2", "--streams", "2"])
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == [*garbage.STATIC, *garbage.LEARNING]
+    ratios = [float(line.split()[-1]) for line in said[-2:]]
+    assert all(0.2 < ratio < 3.0 for ratio in ratios)
