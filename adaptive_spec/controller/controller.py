@@ -356,4 +356,4 @@ def _protect(context: StepContext) -> None:
     """Make the arrays that limit a plan read-only: plans are checked against them."""
     for limit in (context.draft_available, context.draft_possible, context.lookup_available):
         if limit is not None:
-            limit.flags.writeable = False
+            limit.setflags(write=False)

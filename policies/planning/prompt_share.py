@@ -34,7 +34,7 @@ class PromptShare:
         self._waiting += outcome.prefill_tokens
         self._without = 0 if outcome.prefill_tokens else self._without + 1
         if outcome.batch_size:
-            self._steps[outcome.slots] += 1
+            self._steps.add(outcome.slots, 1)
             self._tokens += _RATE * (self._waiting - self._tokens)
             self._waiting = 0.0
 

@@ -462,6 +462,7 @@ def _net_gains_loop(
 ) -> FloatArray:
     size = len(seconds)
     net = np.zeros((3, size))
+    value = np.log(tokens / seconds)
     for e in range(size - int(cold)):
         if e == plan:
             continue
@@ -470,7 +471,7 @@ def _net_gains_loop(
         for r in range(3):
             gain = 0.0
             for a in range(size):
-                gap = math.log(tokens[plan] / seconds[plan]) - math.log(tokens[a] / seconds[a])
+                gap = value[plan] - value[a]
                 longest = horizon
                 if cold and a == size - 1:
                     gap = abs(gap)

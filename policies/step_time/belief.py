@@ -94,6 +94,31 @@ def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArra
     return row
 
 
+def _features_loop(
+    batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
+) -> FloatArray:
+    rows = np.zeros((len(tokens), SIZE), np.float64)
+    for a in range(len(tokens)):
+        segment = 1
+        while segment < LAST and tokens[a] >= TOKENS[segment]:
+            segment += 1
+        rows[a, :segment] = 1.0
+        rows[a, segment] = (tokens[a] - TOKENS[segment - 1]) / WIDTHS[segment - 1]
+        rows[a, REQUEST] = batch_size
+        rows[a, CONTEXT] = context
+        rows[a, PASS] = passes[a]
+        rows[a, PASS_REQUEST] = passes[a] * batch_size
+        if drafting[a]:
+            rows[a, ANY_DRAFT] = 1.0
+            rows[a, ANY_DRAFT_REQUEST] = batch_size
+            rows[a, ANY_DRAFT_CONTEXT] = context
+    return rows
+
+
+@kernel(
+    "float64[:, ::1](int64, boolean[:], int64, float64[:], float64[:])",
+    _features_loop,
+)
 def features_of_plans(
     batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
 ) -> FloatArray:
@@ -348,6 +373,102 @@ _OTHER_KNEES: FloatArray = _KNEE_SHARE * np.stack(
 )
 
 
+_PARTS = np.arange(REQUEST, SIZE)
+_PART_SHARES: FloatArray = np.array([1.0, _MINOR, 0.3, 1.0, 1.0, _MINOR, _MINOR, _MINOR])
+"""By coefficient from `REQUEST` on: its standard deviation, relative, by the size of a step."""
+
+
+def _constant_spread() -> tuple[FloatArray, FloatArray]:
+    """Parts of S [P, P]: of the step and the place of the knee; of the slope, by tokens ** -2."""
+    slope = np.zeros((LAST, SIZE))
+    slope[:, 1 : LAST + 1] = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST)))
+    # Past the knee a draft and a prompt token are the same work.
+    slope[:_FAR, PREFILL] = 1.0
+    slope[1:] *= _BEND
+    fixed = np.zeros((1, SIZE))
+    fixed[0, 0] = 1.0
+    step = np.concatenate((fixed, _OTHER_KNEES))
+    return step.T @ step, slope.T @ slope
+
+
+_OF_STEP, _OF_SLOPE = _constant_spread()
+
+
+def _spread_loop(
+    batch: float, context: float, tokens: float, passes: float, seconds: float
+) -> FloatArray:
+    spread = np.empty((SIZE, SIZE), np.float64)
+    for p in range(SIZE):
+        for q in range(SIZE):
+            spread[p, q] = (
+                seconds * seconds * (_OF_STEP[p, q] + _OF_SLOPE[p, q] / (tokens * tokens))
+            )
+    sizes = (batch, context, tokens, passes, passes * batch, 1.0, batch, context)
+    for n in range(len(sizes)):
+        part = seconds * _PART_SHARES[n] / sizes[n]
+        spread[REQUEST + n, REQUEST + n] += part * part
+    return spread
+
+
+@kernel("float64[:, ::1](float64, float64, float64, float64, float64)", _spread_loop)
+def spread_of(
+    batch: float, context: float, tokens: float, passes: float, seconds: float
+) -> FloatArray:
+    """Return S [P, P] of a step of these sizes that takes so long."""
+    spread: FloatArray = _OF_STEP + _OF_SLOPE / tokens**2
+    sizes = batch, context, tokens, passes, passes * batch, 1.0, batch, context
+    spread[_PARTS, _PARTS] += (_PART_SHARES / sizes) ** 2
+    spread *= seconds**2
+    return spread
+
+
+def _covariances_loop(
+    rows: FloatArray, coefficients: FloatArray, covariance: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    number = len(rows)
+    seconds = np.empty(number, np.float64)
+    times, drift = np.empty((number, number), np.float64), np.empty((number, number), np.float64)
+    scaled, sides = np.empty((number, SIZE), np.float64), np.empty((2, SIZE), np.float64)
+    for a in range(number):
+        expected = 0.0
+        for p in range(SIZE):
+            expected += rows[a, p] * coefficients[p]
+        seconds[a] = max(expected, 1e-6)
+        for p in range(SIZE):
+            scaled[a, p] = rows[a, p] / seconds[a]
+    for a in range(number):
+        sides[:] = 0.0
+        for p in range(SIZE):
+            if scaled[a, p] != 0.0:
+                for q in range(SIZE):
+                    sides[0, q] += scaled[a, p] * covariance[p, q]
+                    sides[1, q] += scaled[a, p] * spread[p, q]
+        for b in range(number):
+            of_times = 0.0
+            of_drift = 0.0
+            for q in range(SIZE):
+                of_times += sides[0, q] * scaled[b, q]
+                of_drift += sides[1, q] * scaled[b, q]
+            times[a, b] = of_times
+            drift[a, b] = _DRIFT * _SHARE * _SHARE * of_drift
+    return seconds, times, drift
+
+
+@kernel(
+    "Tuple((float64[::1], float64[:, ::1], float64[:, ::1]))(float64[:, :], float64[::1],"
+    " float64[:, ::1], float64[:, ::1])",
+    _covariances_loop,
+)
+def covariances(
+    rows: FloatArray, coefficients: FloatArray, covariance: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """See `Belief.covariance`; coefficients [P], covariance and S [P, P] are what is believed."""
+    seconds = np.maximum(rows @ coefficients, 1e-6)
+    scaled = rows / seconds[:, None]
+    drift = _DRIFT * _SHARE**2 * (scaled @ spread @ scaled.T)
+    return seconds, scaled @ covariance @ scaled.T, drift
+
+
 _ABSURD = 100.0
 """Factor between measured and expected times, three steps in a row, that no change explains."""
 
@@ -455,10 +576,7 @@ class Belief:
         The first is that of the logarithms of the seconds; the second is by how much the first
         grows in a step.
         """
-        seconds = np.maximum(rows @ self.coefficients, 1e-6)
-        scaled = rows / seconds[:, None]
-        drift = _DRIFT * _SHARE**2 * (scaled @ self._spread(*self._last) @ scaled.T)
-        return seconds, scaled @ self._covariance @ scaled.T, drift
+        return covariances(rows, self.coefficients, self._covariance, self._spread(*self._last))
 
     def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
         """Return the relative variance of step times beside prompts that take `prompts` s."""
@@ -518,31 +636,5 @@ class Belief:
 
     def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
         """S [P, P]: what may be wrong with the coefficients, each part by a plain step."""
-        tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
-        spread = _OF_STEP + _OF_SLOPE / tokens**2
-        passes = self._passes
-        sizes = batch, context, tokens, passes, passes * batch, 1.0, batch, context
-        spread[_PARTS, _PARTS] += (_PART_SHARES / sizes) ** 2
-        spread *= seconds**2
-        return spread
-
-
-_PARTS = np.arange(REQUEST, SIZE)
-_PART_SHARES: FloatArray = np.array([1.0, _MINOR, 0.3, 1.0, 1.0, _MINOR, _MINOR, _MINOR])
-"""By coefficient from `REQUEST` on: its standard deviation, relative, by the size of a step."""
-
-
-def _constant_spread() -> tuple[FloatArray, FloatArray]:
-    """Parts of S [P, P]: of the step and the place of the knee; of the slope, by tokens ** -2."""
-    slope = np.zeros((LAST, SIZE))
-    slope[:, 1 : LAST + 1] = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST)))
-    # Past the knee a draft and a prompt token are the same work.
-    slope[:_FAR, PREFILL] = 1.0
-    slope[1:] *= _BEND
-    fixed = np.zeros((1, SIZE))
-    fixed[0, 0] = 1.0
-    step = np.concatenate((fixed, _OTHER_KNEES))
-    return step.T @ step, slope.T @ slope
-
-
-_OF_STEP, _OF_SLOPE = _constant_spread()
+        tokens, passes = min(batch * (1.0 + self._passes), KNEE), self._passes
+        return spread_of(float(batch), float(max(context, 1)), tokens, passes, seconds)

@@ -351,7 +351,7 @@ class CostModel:
         if outcome.batch_tokens > outcome.batch_size and not prompts:
             self._timed_drafts[load] = self._timed_drafts.get(load, 0) + 1
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
-        if self.belief.absurd or not math.isfinite(float(self.belief.coefficients.sum())):
+        if self.belief.absurd or not math.isfinite(np.add.reduce(self.belief.coefficients)):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
             changed = True
         if changed:
