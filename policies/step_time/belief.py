@@ -39,7 +39,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.kernels import kernel
+from adaptive_spec.policies.kernels import kernel, kernel_of_kernels
 from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
 from adaptive_spec.step import BoolArray, FloatArray, StepOutcome
 
@@ -473,6 +473,86 @@ _ABSURD = 100.0
 """Factor between measured and expected times, three steps in a row, that no change explains."""
 
 
+@kernel_of_kernels(
+    "Tuple((boolean, boolean, float64, float64, float64, float64, float64))(float64[::1],"
+    " float64[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1], float64, float64,"
+    " float64, float64, int64, float64, float64, float64, float64)"
+)
+def take_up(
+    mean: FloatArray,
+    covariance: FloatArray,
+    push: FloatArray,
+    least: FloatArray,
+    coefficients: FloatArray,
+    features: FloatArray,
+    seconds: float,
+    batch: float,
+    context: float,
+    passes: float,
+    steps: int,
+    noise: float,
+    level: float,
+    surprise: float,
+    before: float,
+) -> tuple[bool, bool, float, float, float, float, float]:
+    """Take up the time of a step: `condition`, after drift and a possible jump. In place.
+
+    Args:
+        mean: [P] of the Gaussian.
+        covariance: [P, P]
+        push: [P] forces that hold coefficients at their bounds.
+        least: [P] bounds.
+        coefficients: [P] the most likely ones within their bounds.
+        features: [P] of the step.
+        seconds: measured.
+        batch: requests of the step.
+        context: their tokens.
+        passes: of the drafter in a typical step.
+        steps: taken up, with this one.
+        noise: relative variance of a step's time.
+        level: relative variance of the level's drift per step.
+        surprise: mean of the last surprises (standard deviations).
+        before: the last one of them.
+
+    Returns whether step times have jumped, whether the step was too far from what is believed, its
+    expected seconds without prompts, and the last four arguments after it.
+    """
+    expected, variance = expect(coefficients, covariance, features, level)
+    expected = max(expected, 1e-6)
+    of_prompts = float(coefficients[PREFILL] * features[PREFILL])
+    plain = max(expected - of_prompts, 1e-6)
+    tokens = min(batch * (1.0 + passes), KNEE)
+    if steps % _DRIFT_STEPS == 0:
+        spread = spread_of(batch, context, tokens, passes, plain)
+        covariance += _DRIFT * _DRIFT_STEPS * _SHARE**2 * spread
+        # Rounding must not add up to a matrix that is no covariance.
+        covariance[:] = 0.5 * (covariance + covariance.T)
+        variance = expect(coefficients, covariance, features, 0.0)[1]
+    error = noise + (_PROMPT_ERROR * min(of_prompts / expected, 1.0)) ** 2
+    total = max(variance, 0.0) / (expected * expected) + error
+    off = seconds / expected - 1.0
+    z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
+    surprise += _JUMP_RATE * (z - surprise)
+    jumped = abs(surprise) > _JUMP
+    absurd = jumped and not 1.0 / _ABSURD < seconds / expected < _ABSURD
+    if jumped:
+        surprise = 0.0
+        longer = plain * max(seconds / expected, 1.0)
+        covariance += _SHARE**2 * spread_of(batch, context, tokens, passes, longer)
+        expect(coefficients, covariance, features, off * off)
+    elif features[PREFILL] == 0.0:
+        heard = min(max(before * z - _LEVEL_DECAY, -4.0), 4.0)
+        level = min(max(level * math.exp(_LEVEL_RATE * heard), _LEAST_LEVEL), _MOST_LEVEL)
+        # While the belief is wide, a surprise tells little of the noise.
+        more = (min(off * off, _CLIP**2 * total) - total) * (error / total) ** 2
+        rate = max(_NOISE_RATE, 1.0 / (_NOISE_STEPS + steps))
+        noise = min(max(noise + rate * more, _LEAST_NOISE**2), 1.0)
+    # Not `expected**2`, which raises where a product is infinite.
+    variance = (error + (_DISBELIEF * off) ** 2) * expected * expected
+    condition(mean, covariance, push, least, coefficients, features, seconds, variance)
+    return jumped, absurd, plain, noise, level, surprise, z
+
+
 class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A belief about step times, saved for the next start. Seconds.
 
@@ -590,43 +670,34 @@ class Belief:
 
     def learn(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
         """Take up a step's time; True if step times have jumped."""
-        batch, context = outcome.batch_size, outcome.context_tokens
-        c, covariance = self.coefficients, self._covariance
-        expected, variance = expect(c, covariance, features, self._level)
-        expected = max(expected, 1e-6)
-        plain = max(expected - float(c[PREFILL]) * outcome.prefill_tokens, 1e-6)
         self._steps += 1
-        if self._steps % _DRIFT_STEPS == 0:
-            drift = _DRIFT * _DRIFT_STEPS * _SHARE**2
-            covariance += drift * self._spread(batch, context, plain)
-            covariance += covariance.T  # rounding must not add up to a matrix that is no covariance
-            covariance *= 0.5
-            variance = float(features @ covariance @ features)
-        noise = self.error_of(outcome, expected)
-        total = max(variance, 0.0) / (expected * expected) + noise
-        off = seconds / expected - 1.0
-        z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
-        self._surprise += _JUMP_RATE * (z - self._surprise)
-        jumped = abs(self._surprise) > _JUMP
-        self.absurd = jumped and not 1.0 / _ABSURD < seconds / expected < _ABSURD
-        if jumped:
-            self._surprise, self.jumps = 0.0, self.jumps + 1
-            longer = plain * max(seconds / expected, 1.0)
-            covariance += _SHARE**2 * self._spread(batch, context, longer)
-            covariance += off * off * c[:, None] * c
-        elif not outcome.prefill_tokens:
-            heard = min(max(self._before * z - _LEVEL_DECAY, -4.0), 4.0)
-            level = self._level * math.exp(_LEVEL_RATE * heard)
-            self._level = min(max(level, _LEAST_LEVEL), _MOST_LEVEL)
-            # While the belief is wide, a surprise tells little of the noise.
-            more = (min(off * off, _CLIP**2 * total) - total) * (noise / total) ** 2
-            rate = max(_NOISE_RATE, 1.0 / (_NOISE_STEPS + self._steps))
-            self.noise = min(max(self.noise + rate * more, _LEAST_NOISE**2), 1.0)
-        self._before = z
-        self._last = batch, context, plain
-        # Not `expected**2`, which raises where a product is infinite.
-        variance = (noise + (_DISBELIEF * off) ** 2) * expected * expected
-        condition(self._mean, covariance, self._push, self._least, c, features, seconds, variance)
+        (
+            jumped,
+            self.absurd,
+            plain,
+            self.noise,
+            self._level,
+            self._surprise,
+            self._before,
+        ) = take_up(
+            self._mean,
+            self._covariance,
+            self._push,
+            self._least,
+            self.coefficients,
+            features,
+            seconds,
+            float(outcome.batch_size),
+            float(max(outcome.context_tokens, 1)),
+            self._passes,
+            self._steps,
+            self.noise,
+            self._level,
+            self._surprise,
+            self._before,
+        )
+        self._last = outcome.batch_size, outcome.context_tokens, plain
+        self.jumps += jumped
         return jumped
 
     def widen(self) -> None:
