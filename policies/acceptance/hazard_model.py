@@ -140,33 +140,35 @@ def learn(
     """
     position = np.arange(len(hazard))[:, None]
     seen = position < np.minimum(accepted + 1, verified)
-    residual = np.where(seen, (position < accepted) - hazard, 0.0)
-    fisher = np.where(seen, hazard * (1.0 - hazard), 0.0)
-    information = np.where(seen, np.maximum(fisher, _LEAST_INFORMATION), 0.0)
-    unknown = 1.0 / (1.0 + prior_variance * request_information[slots])
-    fresh = (unknown * information).sum(axis=1)
-    position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + fresh
-    surplus = (unknown * residual).sum(axis=1)
+    expected = hazard * seen
+    residual = (position < accepted) - expected
+    fisher = expected * (1.0 - expected)
+    information = np.maximum(fisher, _LEAST_INFORMATION) * seen
+    known, effect = request_information[slots], request_effect[slots]
+    unknown = 1.0 / (1.0 + prior_variance * known)
+    np.minimum(position_evidence, EVIDENCE_LIMIT, out=position_evidence)
+    position_evidence += information @ unknown
+    surplus = residual @ unknown
     position_effect += surplus / (position_evidence + _DAMPING * np.abs(surplus))
-    position_count += np.count_nonzero(seen, axis=1)
-    gradient = residual.sum(axis=0)
-    total = information.sum(axis=0)
-    by_log_variance = unknown * request_effect[slots]
-    slope = (by_log_variance * gradient).sum()
-    curvature = (by_log_variance * by_log_variance * total).sum()
-    kept = request_information[slots] * discount + total
-    effect = request_effect[slots] + gradient / (1.0 / prior_variance + kept)
+    observed = np.add.reduce(seen, axis=1, dtype=np.int64)
+    position_count += observed
+    gradient, total = np.add.reduce(residual, axis=0), np.add.reduce(information, axis=0)
+    by_log_variance = unknown * effect
+    slope = by_log_variance @ gradient
+    curvature = (by_log_variance * by_log_variance) @ total
+    kept = known * discount + total
+    effect += gradient / (1.0 / prior_variance + kept)
     # The discounted evidence no longer supports the whole effect: it shrinks towards the prior.
     forgets = np.where(verified > 0, 0.5, 1.0) * (1.0 - discount)
     request_effect[slots] = effect * (1.0 - forgets / (1.0 + prior_variance * kept))
     request_information[slots] = kept
     return (
-        float(gradient.sum()),
-        float(total.sum()),
-        int(np.count_nonzero(seen)),
+        float(np.add.reduce(gradient)),
+        float(np.add.reduce(total)),
+        int(np.add.reduce(observed)),
         float(slope),
         float(curvature),
-        np.stack((unknown * gradient, unknown * fisher.sum(axis=0))),
+        unknown * (gradient, np.add.reduce(fisher, axis=0)),
     )
 
 

@@ -298,19 +298,18 @@ def condition(
     mean += gain * (seconds - float(features @ mean))
     covariance -= gain[:, None] * side
     coefficients[:] = mean + push @ covariance
-    for _ in range(_SWEEPS):
-        moved = False
-        for p in np.flatnonzero((push > 0.0) | (coefficients < least)):
-            if covariance[p, p] <= 0.0:
-                continue
-            wanted = push[p] + (least[p] - coefficients[p]) / covariance[p, p]
-            more = max(wanted, 0.0) - push[p]
-            if more != 0.0:
-                moved = True
-                push[p] += more
-                coefficients += more * covariance[p]
-        if not moved:
-            break
+    left = _SWEEPS
+    while left and (held := np.flatnonzero((push > 0.0) | (coefficients < least))).size:
+        rows = covariance[held]
+        forces = _swept(rows[:, held], push[held], least[held] - coefficients[held], left)
+        after = coefficients + (forces - push[held]) @ rows
+        below = after < least
+        below[:, held] = False
+        below_ever = below.any(axis=1)
+        entered = bool(below_ever.any())  # from that sweep on, another bound holds, too
+        last = int(below_ever.argmax()) if entered else len(forces) - 1
+        push[held], coefficients[:] = forces[last], after[last]
+        left = left - last - 1 if entered else 0
     np.maximum(coefficients, least, out=coefficients)
 
 
@@ -339,8 +338,39 @@ def expect(
 
     Returns x'c and x'P x of features x [P].
     """
-    covariance += level * coefficients[:, None] * coefficients
+    covariance += coefficients[:, None] * (level * coefficients)
     return float(features @ coefficients), float(features @ covariance @ features)
+
+
+def _swept(block: FloatArray, push: FloatArray, lacking: FloatArray, most: int) -> FloatArray:
+    """Forces [sweeps, H] on the bounds that hold, after each sweep until nothing moves.
+
+    Lists: a number of an array takes as long as a row of a list.
+
+    Args:
+        block: [H, H] covariance.
+        push: [H] forces before.
+        lacking: [H] from the coefficients up to their bounds.
+        most: sweeps.
+    """
+    rows, force, lack = block.tolist(), push.tolist(), lacking.tolist()
+    found: list[list[float]] = []
+    for _ in range(most):
+        moved = False
+        held = [f > 0.0 or short > 0.0 for f, short in zip(force, lack, strict=True)]
+        for n, row in enumerate(rows):
+            if not held[n] or row[n] <= 0.0:
+                continue
+            wanted = max(force[n] + lack[n] / row[n], 0.0)
+            more = wanted - force[n]
+            if more != 0.0:
+                moved = True
+                force[n] += more
+                lack = [each - more * own for each, own in zip(lack, row, strict=True)]
+        found.append([*force])
+        if not moved:
+            break
+    return np.array(found)
 
 
 # After a jump, the parts are as uncertain as those of a roofline.

@@ -186,9 +186,9 @@ def step_curve(
         fixed: seconds on top.
         any_draft: more seconds from one draft on.
     """
-    heights = np.zeros(len(knots))
+    heights, slopes = np.zeros(len(knots)), np.full(len(knots), last_slope)
     np.cumsum(rises, out=heights[1:])
-    slopes = np.append(np.diff(heights) / np.diff(knots), last_slope)
+    np.divide(heights[1:] - heights[:-1], knots[1:] - knots[:-1], out=slopes[:-1])
     segment = np.searchsorted(knots, tokens, side="right") - 1
     curve: FloatArray = slopes[segment] * (tokens - knots[segment]) + heights[segment]
     curve += fixed
