@@ -304,10 +304,10 @@ def admit(
         drafting = draft_seconds[depth]
         score = base / float(verify_seconds[0] + drafting)
         if drafts.size:
-            total = np.add.accumulate(drafts)
-            total += base
-            total /= verify_seconds[1 : len(total) + 1] + drafting
-            score = max(score, float(np.maximum.reduce(total)))
+            scores = np.add.accumulate(drafts)
+            scores += base
+            scores /= verify_seconds[1 : len(scores) + 1] + drafting
+            score = max(score, float(np.maximum.reduce(scores)))
         if score >= best:
             best, best_depth = score, depth
     usable = position < available[request]
