@@ -109,10 +109,6 @@ class SlotArray(Generic[_Number]):
             self._reach(highest_of(slots))
             self._rows[slots] = values
 
-    def add(self, slots: IntArray, values: NDArray[_Number] | int) -> None:
-        """Add to the rows of these slots, which are all different."""
-        self.reaching(highest_of(slots))[slots] += values
-
     def reaching(self, highest: int) -> NDArray[_Number]:
         """Return the underlying array, grown to hold this slot; growth replaces the array."""
         self._written = True

@@ -143,9 +143,7 @@ class Value:
             self._age[:] = 0.0
         load = load_bin(context.batch_size)
         self._steps[load] = steps = self._steps.get(load, 0) + 1
-        self._age += 1.0
-        self._age[observations > self._seen] = 0.0
-        self._seen = observations.copy()
+        grow(self._age, self._seen, observations)
         if context.step % _PERIOD:
             return None
         if self.measures_prompts(context):
@@ -231,6 +229,20 @@ class Value:
         cold = actions.depths[-1] < 0
         admitted = max(self._admitted, 0.0)
         return net_gains(*outlook, admitted, float(horizon), actions.plan, bool(cold))
+
+
+def _grow_loop(age: FloatArray, seen: IntArray, observations: IntArray) -> None:
+    for j in range(len(age)):
+        age[j] = 0.0 if observations[j] > seen[j] else age[j] + 1.0
+        seen[j] = observations[j]
+
+
+@kernel(f"void(float64[::1], int64[::1], {INTS})", _grow_loop)
+def grow(age: FloatArray, seen: IntArray, observations: IntArray) -> None:
+    """Count a step for positions [Kmax] that were not observed in it, in place."""
+    age += 1.0
+    age[observations > seen] = 0.0
+    seen[:] = observations
 
 
 def _actions_loop(

@@ -78,46 +78,65 @@ def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArra
         tokens: verified tokens as the engine runs them.
         passes: of the drafter.
     """
-    batch_size, context = outcome.batch_size, outcome.context_tokens
-    segment = bisect_right(KNOTS, tokens)
-    row: FloatArray = _RISEN[segment - 1].copy()
-    row[segment] = (tokens - KNOTS[segment - 1]) / _WIDTHS[segment - 1]
+    return features(
+        outcome.batch_size,
+        outcome.batch_tokens > outcome.batch_size,
+        outcome.context_tokens,
+        outcome.prefill_tokens,
+        float(tokens),
+        float(passes),
+    )
+
+
+def _features_loop(
+    batch_size: int, drafting: bool, context: int, prompts: int, tokens: float, passes: float
+) -> FloatArray:
+    row = np.zeros(SIZE, np.float64)
+    segment = 1
+    while segment < LAST and tokens >= TOKENS[segment]:
+        segment += 1
+    row[:segment] = 1.0
+    row[segment] = (tokens - TOKENS[segment - 1]) / WIDTHS[segment - 1]
     row[REQUEST] = batch_size
     row[CONTEXT] = context
-    row[PREFILL] = outcome.prefill_tokens
+    row[PREFILL] = prompts
     row[PASS] = passes
     row[PASS_REQUEST] = passes * batch_size
-    if outcome.batch_tokens > batch_size:
+    if drafting:
         row[ANY_DRAFT] = 1.0
         row[ANY_DRAFT_REQUEST] = batch_size
         row[ANY_DRAFT_CONTEXT] = context
     return row
 
 
-def _features_loop(
+@kernel("float64[::1](int64, boolean, int64, int64, float64, float64)", _features_loop)
+def features(
+    batch_size: int, drafting: bool, context: int, prompts: int, tokens: float, passes: float
+) -> FloatArray:
+    """Return the features [P] of a step of these sizes; see `features_of`."""
+    segment = bisect_right(KNOTS, tokens)
+    row: FloatArray = _RISEN[segment - 1].copy()
+    row[segment] = (tokens - KNOTS[segment - 1]) / _WIDTHS[segment - 1]
+    row[REQUEST:PREFILL] = batch_size, context
+    row[PREFILL] = prompts
+    row[PASS:ANY_DRAFT] = passes, passes * batch_size
+    if drafting:
+        row[ANY_DRAFT:] = 1.0, batch_size, context
+    return row
+
+
+def _features_of_plans_loop(
     batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
 ) -> FloatArray:
-    rows = np.zeros((len(tokens), SIZE), np.float64)
+    rows = np.empty((len(tokens), SIZE), np.float64)
     for a in range(len(tokens)):
-        segment = 1
-        while segment < LAST and tokens[a] >= TOKENS[segment]:
-            segment += 1
-        rows[a, :segment] = 1.0
-        rows[a, segment] = (tokens[a] - TOKENS[segment - 1]) / WIDTHS[segment - 1]
-        rows[a, REQUEST] = batch_size
-        rows[a, CONTEXT] = context
-        rows[a, PASS] = passes[a]
-        rows[a, PASS_REQUEST] = passes[a] * batch_size
-        if drafting[a]:
-            rows[a, ANY_DRAFT] = 1.0
-            rows[a, ANY_DRAFT_REQUEST] = batch_size
-            rows[a, ANY_DRAFT_CONTEXT] = context
+        rows[a] = features(batch_size, drafting[a], context, 0, tokens[a], passes[a])
     return rows
 
 
 @kernel(
     "float64[:, ::1](int64, boolean[:], int64, float64[:], float64[:])",
-    _features_loop,
+    _features_of_plans_loop,
 )
 def features_of_plans(
     batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
