@@ -9,8 +9,8 @@ take turns by blocks of steps, so that what else the machine does meets both ali
 microseconds of the process's CPU time per step.
 
 With `--plans N` the first build drives N steps of each case and the second sees the same steps;
-printed is the number of steps whose plans differ. At a third of the steps the drafts turn bad,
-so that speculation stops and comes back.
+printed is the number of steps whose plans differ. In the middle half the drafts are bad, so that
+speculation stops and comes back.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Load:
 
         random, batch, case = self._random, self._batch, self._case
         self._step += 1
-        skill = self._skill * (0.1 if self._bad[0] <= self._step < self._bad[1] else 1.0)
+        skill = self._skill * (0.0 if self._bad[0] <= self._step < self._bad[1] else 1.0)
         hazard = skill[:, None] - 0.03 * np.arange(KMAX) + random.normal(0, 0.18, (batch, KMAX))
         hazard = np.clip(hazard, 0.02, 0.99)
         right = (random.random((batch, KMAX)) < hazard).cumprod(axis=1).sum(axis=1)
@@ -262,7 +262,7 @@ def cost(trees: list[Path], cell: Cell, blocks: int) -> dict[str, Any]:
 
 def different_plans(trees: list[Path], cell: Cell, steps: int) -> dict[str, Any]:
     """Steps in which the second build plans otherwise in the same state; the first of them."""
-    bad = steps // 3, steps // 2
+    bad = steps // 4, 3 * steps // 4
     first, second = (Build(tree, *cell, bad) for tree in trees)
     different, modes = [], set()
     for begun in range(0, steps, _BLOCK):

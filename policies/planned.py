@@ -15,7 +15,6 @@ A finished step goes the other way: acceptance, step times, switch. `goodput`, `
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -61,8 +60,7 @@ _WRONG = 0.2
 """Least relative error of a probe's predicted step times that is no noise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafts:
+class Drafts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Knowledge of the drafts of a step before the step is planned.
 
     Attributes:
@@ -88,8 +86,7 @@ class Drafts:
     without_drafter: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, eq=False):
     """Drafts at hand to verify, and the depth to draft at the end of the step.
 
     Attributes:
@@ -213,14 +210,19 @@ class PlannedPolicy:
                 k if steers else context.engine_k,
             )
             plan = unpredicted(context, verify, depth, Mode.ON, "no step measured yet")
+        if not drafts.notes and drafts.from_lookup is None:
+            return plan
         return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
         context = drafts.context
         late = self._tpot.late(context)
         prompts = self._cost.prefill_seconds(self._prompts.tokens)
+        if prompts:
+            shared = context.shared_seconds + prompts
+            context = msgspec.structs.replace(context, shared_seconds=shared)
         forecast = forecast_step(
-            msgspec.structs.replace(context, shared_seconds=context.shared_seconds + prompts),
+            context,
             drafts.survival,
             self._cost,
             drafts.ahead,

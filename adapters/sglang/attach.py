@@ -219,7 +219,7 @@ class Metrics:
         if 0 <= self._next - now <= _REFRESH_SECONDS:
             return
         self._next = now + _REFRESH_SECONDS
-        self._figures.refresh(self._controller.status())
+        self._figures.refresh(self._controller.recent_status())
 
 
 def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:

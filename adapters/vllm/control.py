@@ -71,7 +71,7 @@ def adaptive_spec_control(self: Any, request: Any = None, history: bool = False)
             error = str(found)
         except Exception as found:  # whatever an operator sends, the engine goes on
             error = f"{type(found).__name__}: {found}"
-    answer = {"engine": engine_index(self.vllm_config), "status": controller.status()}
+    answer = {"engine": engine_index(self.vllm_config), "status": controller.recent_status()}
     if history:
         answer["history"] = controller.history()
     return answer | {"error": error} if error else answer

@@ -59,7 +59,7 @@ class Metrics:
         self._retry.attempt(now, self._show)
 
     def _show(self) -> None:
-        status = self._controller.status()
+        status = self._controller.recent_status()
         if self._live is not None:
             self._live.refresh(status)
         elif self._file is not None:

@@ -51,6 +51,9 @@ from adaptive_spec.step import (
 
 _LOG = logging.getLogger(__name__)
 
+_RECENT_SECONDS = 0.25
+"""Age up to which a status is said again: making one takes most of a millisecond."""
+
 
 class Controller:
     """Drives one policy for one engine replica.
@@ -108,6 +111,8 @@ class Controller:
         self._saved.take_up(policy, self.config)
         self.decides_since = 0
         """Number of changes of mode, policy or learned state; a plan made before one is void."""
+        self._recent: tuple[float, int, dict[str, Any]] = (-math.inf, 0, {})
+        """Last `status`: time, `decides_since`, and what was said."""
         self._now = 0.0
         """Time of the last context (seconds)."""
 
@@ -197,8 +202,8 @@ class Controller:
                     self._learn(step, outcome)
             self._active = time.monotonic()
             if self._history.due(self._active):
-                self._history.add(self._active, self.status())
-            self._status.refresh(outcome.now, self.status)
+                self._history.add(self._active, self.recent_status())
+            self._status.refresh(outcome.now, self.recent_status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
             self.fault(f"outcome raised {type(error).__name__}: {error}")
@@ -304,6 +309,18 @@ class Controller:
             **counted,
         }
 
+    def recent_status(self) -> dict[str, Any]:
+        """Return `status` as it was a quarter of a second ago at most, while requests are alive.
+
+        Made anew after a change of the operator's; several readers a second share one.
+        """
+        made, since, status = self._recent
+        now = time.monotonic()
+        if now - made > _RECENT_SECONDS or since != self.decides_since or not len(self.slots):
+            status = self.status()
+            self._recent = now, self.decides_since, status
+        return status
+
     def history(self) -> dict[str, Any]:
         """Return figures of the last ten minutes with steps, JSON-compatible."""
         return self._history.snapshot()
@@ -358,4 +375,4 @@ def _protect(context: StepContext) -> None:
     """Make the arrays that limit a plan read-only: plans are checked against them."""
     for limit in (context.draft_available, context.draft_possible, context.lookup_available):
         if limit is not None:
-            limit.flags.writeable = False
+            limit.setflags(write=False)

@@ -103,6 +103,10 @@ def shadow_plan(
     )
 
 
+# Made once: the union of two types takes longer than a check of it.
+_WHOLE, _REAL = (int, np.integer), (float, int)
+
+
 def plan_fault(plan: object, context: StepContext) -> str:
     """Describe the fault of a plan in a few words; empty if the engine can run the plan.
 
@@ -119,7 +123,7 @@ def plan_fault(plan: object, context: StepContext) -> str:
         return f"plan.verify has the wrong shape: {verify.shape}, B is {context.batch_size}"
     kmax = context.capability.max_draft_tokens
     depth = plan.draft_depth
-    if isinstance(depth, bool) or not isinstance(depth, int | np.integer):
+    if isinstance(depth, bool) or not isinstance(depth, _WHOLE):
         return f"plan.draft_depth is no integer: {depth!r}"
     if not 0 <= depth <= kmax:
         return f"plan.draft_depth leaves 0..Kmax: {depth}, Kmax is {kmax}"
@@ -149,7 +153,7 @@ def plan_fault(plan: object, context: StepContext) -> str:
         ("predicted_tokens", plan.predicted_tokens),
         ("predicted_seconds", plan.predicted_seconds),
     ):
-        if not isinstance(value, float | int) or math.isinf(value) or value < 0:
+        if not isinstance(value, _REAL) or math.isinf(value) or value < 0:
             return f"plan.{what} is not finite and at least 0: {value!r}"
     for note in plan.notes:
         if not isinstance(note, np.ndarray) or note.shape[:1] != verify.shape:

@@ -18,6 +18,7 @@ import numpy as np
 
 from adaptive_spec.operation.output_file import OwnedFile, Retry
 from adaptive_spec.operation.why import group
+from adaptive_spec.per_request import highest_of, sum_of
 from adaptive_spec.policy import POLICY_ERRORS
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
 
@@ -48,7 +49,7 @@ class PredictionCheck:
         keep = 1.0 - 1.0 / _MEMORY_STEPS
         self._predicted_tokens = keep * self._predicted_tokens + tokens
         self._predicted_seconds = keep * self._predicted_seconds + seconds
-        self._tokens = keep * self._tokens + float(np.add.reduce(outcome.emitted))
+        self._tokens = keep * self._tokens + sum_of(outcome.emitted)
         self._seconds = keep * self._seconds + outcome.seconds
 
     def snapshot(self) -> dict[str, float]:
@@ -141,7 +142,7 @@ class Counters:
         plans, self._plans = self._plans, []
         for available, plan in plans:
             self.steps += 1
-            self.drafted += int(np.add.reduce(available))
+            self.drafted += sum_of(available)
             mode = plan.mode.value
             self.modes[mode] += 1
             self.reasons[mode, self._reason(plan.reason)] += 1
@@ -149,13 +150,16 @@ class Counters:
 
     def _count_outcomes(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
+        if not outcomes:
+            return
+        verified = np.concatenate([outcome.verified for outcome, _ in outcomes])
+        for k, count in enumerate(np.bincount(verified).tolist()):
+            self.verified += k * count
+            if count:
+                self.verified_k[k] += count
         for outcome, plan in outcomes:
-            self.verified += int(np.add.reduce(outcome.verified))
-            self.accepted += int(np.add.reduce(outcome.accepted))
-            self.emitted += int(np.add.reduce(outcome.emitted))
-            for k, count in enumerate(np.bincount(outcome.verified).tolist()):
-                if count:
-                    self.verified_k[k] += count
+            self.accepted += sum_of(outcome.accepted)
+            self.emitted += sum_of(outcome.emitted)
             if plan is not None:
                 self.predictions.finished(plan, outcome)
 
@@ -167,7 +171,7 @@ class Counters:
 
     def _tasks(self, task: IntArray, outcome: StepOutcome) -> None:
         """Count verified and accepted drafts by task label; nothing without labels."""
-        if np.maximum.reduce(task, initial=-1) >= 0:
+        if highest_of(task) >= 0:
             each = zip(
                 task.tolist(), outcome.verified.tolist(), outcome.accepted.tolist(), strict=True
             )

@@ -162,19 +162,20 @@ def learn(
     """
     position = np.arange(len(hazard))[:, None]
     seen = position < np.minimum(accepted + 1, verified)
-    residual = np.where(seen, (position < accepted) - hazard, 0.0)
-    fisher = np.where(seen, hazard * (1.0 - hazard), 0.0)
-    information = np.where(seen, np.maximum(fisher, _LEAST_INFORMATION), 0.0)
+    expected = hazard * seen
+    residual = (position < accepted) - expected
+    fisher = expected * (1.0 - expected)
+    information = np.maximum(fisher, _LEAST_INFORMATION) * seen
     before, effect = request_information[slots], request_effect[slots]
-    left = 1.0 / (1.0 + prior_variance * before)
-    unknown = left[:, 0]
-    fresh = (unknown * information).sum(axis=1)
-    position_evidence[:] = np.minimum(position_evidence, EVIDENCE_LIMIT) + fresh
-    surplus = (unknown * residual).sum(axis=1)
+    unknown = 1.0 / (1.0 + prior_variance[0] * before[:, 0])
+    np.minimum(position_evidence, EVIDENCE_LIMIT, out=position_evidence)
+    position_evidence += information @ unknown
+    surplus = residual @ unknown
     position_effect += surplus / (position_evidence + _DAMPING * np.abs(surplus))
-    position_count += np.count_nonzero(seen, axis=1)
+    observed = np.add.reduce(seen, axis=1, dtype=np.int64)
+    position_count += observed
     gradient, total = _by_part(residual), _by_part(information)
-    by_log_variance = left * effect
+    by_log_variance = effect / (1.0 + prior_variance * before)
     slopes = np.stack(
         ((by_log_variance * gradient).sum(axis=0), (by_log_variance**2 * total).sum(axis=0))
     )
@@ -185,11 +186,11 @@ def learn(
     request_effect[slots] = effect * (1.0 - forgets / (1.0 + prior_variance * kept))
     request_information[slots] = kept
     return (
-        float(residual.sum()),
-        float(information.sum()),
-        int(np.count_nonzero(seen)),
+        float(np.add.reduce(gradient[:, 0])),
+        float(np.add.reduce(total[:, 0])),
+        int(np.add.reduce(observed)),
         slopes,
-        np.stack((unknown * gradient[:, 0], unknown * fisher.sum(axis=0))),
+        unknown * (gradient[:, 0], np.add.reduce(fisher, axis=0)),
     )
 
 

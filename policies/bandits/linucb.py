@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.per_request import floats
+from adaptive_spec.per_request import floats, highest_of
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.bandits.bandit_policy import Discount, NonNegative
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
@@ -59,7 +59,7 @@ class RidgeRegressions:
     def solve(self) -> None:
         """Solve for coefficients [M, d] and inverses [M, d, d] from the sums."""
         self.inverse: FloatArray = np.asarray(np.linalg.inv(self.gram), dtype=np.float64)
-        self.coefficients: FloatArray = np.einsum("mde,me->md", self.inverse, self.moment)
+        self.coefficients: FloatArray = (self.inverse @ self.moment[:, :, None])[:, :, 0]
 
     def learn(self, features: FloatArray, target: FloatArray, seen: BoolArray) -> None:
         """Learn from one step.
@@ -137,7 +137,9 @@ class RequestFeatures:
         rows[:, 4:6] = self._signal[slots]
         rows[:, 6] = np.minimum(context.temperature, 2.0)
         rows[:, 7] = context.kv_free_tokens / max(context.kv_total_tokens, 1)
-        rows[:, 8:] = _task_bin(context.task)[:, None] == np.arange(TASK_BINS)
+        rows[:, 8], rows[:, 9:] = 1.0, 0.0
+        if highest_of(context.task) >= 0:
+            rows[:, 8:] = _task_bin(context.task)[:, None] == np.arange(TASK_BINS)
         self._remember_signal(context)
         return rows
 
@@ -156,6 +158,8 @@ class RequestFeatures:
 
     def _remember_signal(self, context: StepContext) -> None:
         """Keep this step's signals for the next step: these drafts are not verified yet."""
+        if context.confidence is None and context.entropy is None:
+            return
         signal = self._signal[context.slots]
         if context.confidence is not None:
             top = np.clip(context.confidence, 1e-3, 1.0 - 1e-3)

@@ -178,6 +178,8 @@ class LookupAlone:
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""
+        if not self._begun:
+            return
         age, steps = self._age[slots], self._steps[slots]
         both, alone = self._both[slots], self._alone[slots]
         for row in np.flatnonzero(age):

@@ -80,12 +80,11 @@ def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
         seconds: [Kmax + 1] of a step with K drafts for each request.
     """
     tokens = np.ones((len(survival) + 1, survival.shape[1]))
-    tokens[1:] = survival
-    np.cumsum(tokens, axis=0, out=tokens)
+    for j in range(len(survival)):
+        np.add(tokens[j], survival[j], out=tokens[j + 1])
     pace = tokens / seconds[:, None]
-    best = np.argmax(pace, axis=0)[None]
-    emitted = np.take_along_axis(tokens, best, axis=0)[0]
-    result: FloatArray = 1.0 / np.take_along_axis(pace, best, axis=0)[0]
+    emitted = tokens[np.argmax(pace, axis=0), np.arange(tokens.shape[1])]
+    result: FloatArray = 1.0 / np.maximum.reduce(pace, axis=0)
     if result.size:
         result *= np.cumsum(emitted)[-1] / np.cumsum(result * emitted)[-1]
     return result
@@ -297,18 +296,22 @@ def admit(
     available, given the time of drafting to D.
     """
     usable = position < possible[request]
-    usable_value, at = value[usable], position[usable]
-    best, best_depth = -np.inf, int(depths[0])
-    for depth in depths.tolist():
-        drafts = usable_value[at < depth]
-        score, _, _ = _best_prefix(drafts, base, verify_seconds, draft_seconds[depth])
-        if score > best:
+    drafts, at = value[usable], position[usable]
+    best, best_depth = -np.inf, 0
+    for depth in depths.tolist()[::-1]:  # each has the drafts of the next deeper one or fewer
+        usable = at < depth
+        drafts, at = drafts[usable], at[usable]
+        drafting = draft_seconds[depth]
+        score = base / float(verify_seconds[0] + drafting)
+        if drafts.size:
+            scores = np.add.accumulate(drafts)
+            scores += base
+            scores /= verify_seconds[1 : len(scores) + 1] + drafting
+            score = max(score, float(np.maximum.reduce(scores)))
+        if score >= best:
             best, best_depth = score, depth
-
     usable = position < available[request]
-    _, admitted, total = _best_prefix(
-        value[usable], base, verify_seconds, draft_seconds[best_depth]
-    )
+    admitted, total = _best_prefix(value[usable], base, verify_seconds, draft_seconds[best_depth])
     chosen = request[usable][:admitted]
     verify = np.bincount(chosen, minlength=len(possible)).astype(np.int64)
     return verify, best_depth, total, float(best)
@@ -316,14 +319,14 @@ def admit(
 
 def _best_prefix(
     value: FloatArray, base: float, verify_seconds: FloatArray, draft_seconds: float
-) -> tuple[float, int, float]:
-    """Best ratio over prefixes; length and value of the shortest prefix that reaches it."""
+) -> tuple[int, float]:
+    """Length and value of the shortest prefix that reaches the best ratio."""
     total = np.empty(len(value) + 1)
     total[0] = 0.0
     np.cumsum(value, out=total[1:])
     score = (base + total) / (verify_seconds[: len(total)] + draft_seconds)
     admitted = int(np.argmax(score))
-    return float(score[admitted]), admitted, float(total[admitted])
+    return admitted, float(total[admitted])
 
 
 def _value_loop(values: FloatArray, verify: IntArray) -> float:

@@ -9,7 +9,9 @@ tokens it is nearly all of it, and makes drafts cheap.
 
 from __future__ import annotations
 
-from adaptive_spec.per_request import integers
+import numpy as np
+
+from adaptive_spec.per_request import highest_of, integers
 from adaptive_spec.step import IntArray, StepOutcome
 
 _FIXED_STEPS = 2.0
@@ -17,6 +19,8 @@ _FIXED_STEPS = 2.0
 _RATE = 1.0 / 64.0
 """Weight of a new step, and of a request that ends, in the averages."""
 
+_MOST_UNCOUNTED = 16
+"""Steps whose requests are counted together."""
 _RECENT_STEPS = 8
 """Steps for which prompts that came speak of more."""
 
@@ -26,6 +30,7 @@ class PromptShare:
 
     def __init__(self) -> None:
         self._steps = integers(0)
+        self._uncounted: list[IntArray] = []
         self._tokens = self._waiting = self._share = 0.0
         self._without = _RECENT_STEPS
 
@@ -34,16 +39,24 @@ class PromptShare:
         self._waiting += outcome.prefill_tokens
         self._without = 0 if outcome.prefill_tokens else self._without + 1
         if outcome.batch_size:
-            self._steps[outcome.slots] += 1
+            self._uncounted.append(outcome.slots)
+            if len(self._uncounted) >= _MOST_UNCOUNTED:
+                self._count()
             self._tokens += _RATE * (self._waiting - self._tokens)
             self._waiting = 0.0
 
     def ended(self, slots: IntArray) -> None:
         """Take up that requests have ended."""
+        self._count()
         for steps in self._steps[slots].tolist():
             # The step of the prompt emits the first token and is not among those that decode.
             self._share += _RATE * (min(_FIXED_STEPS / (1.0 + steps), 1.0) - self._share)
         self._steps.reset(slots)
+
+    def _count(self) -> None:
+        if self._uncounted:
+            slots, self._uncounted = np.concatenate(self._uncounted), []
+            np.add.at(self._steps.reaching(highest_of(slots)), slots, 1)
 
     @property
     def recent(self) -> bool:

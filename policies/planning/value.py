@@ -34,6 +34,8 @@ _LONG = 10.0
 """Factor of the horizon of a trial without the drafter."""
 _LEAST_NET = 0.05
 """Gain of a trial, in steps, below which it is not worth leaving the plan."""
+_SAME = 1e-9
+"""Difference of gains, in steps, that is rounding."""
 _PERIOD = 4
 """Steps from one search for a trial to the next."""
 _REPEATS: FloatArray = np.array([1.0, 4.0, 16.0])
@@ -138,12 +140,7 @@ class Value:
             self._age[:] = 0.0
         load = load_bin(context.batch_size)
         self._steps[load] = steps = self._steps.get(load, 0) + 1
-        self._age += 1.0
-        # Acceptance has changed, and its model counts anew.
-        anew = observations < self._seen
-        self._kept[anew] = np.minimum(self._seen[anew], _EVIDENCE_KEPT)
-        self._age[observations > self._seen] = 0.0
-        self._seen = observations.copy()
+        grow(self._age, self._seen, self._kept, observations)
         if context.step % _PERIOD:
             return None
         if self.measures_prompts(context):
@@ -174,7 +171,9 @@ class Value:
         actions = self._actions(forecast)
         outlook = self._outlook(actions, forecast, evidence)
         net = self._net_gains(actions, outlook, horizon)
-        repeats, trial = divmod(int(net.argmax()), net.shape[1])
+        # With one request, K and one draft more for some are the same: rounding must not choose.
+        best = int(np.argmax(net >= net.max() - _SAME))
+        repeats, trial = divmod(best, net.shape[1])
         if net[repeats, trial] <= _LEAST_NET:
             return None
         return DEEPER if trial > actions.plan else int(self._ks[trial])
@@ -229,6 +228,28 @@ class Value:
         cold = actions.depths[-1] < 0
         admitted = max(self._admitted, 0.0)
         return net_gains(*outlook, admitted, float(horizon), actions.plan, bool(cold))
+
+
+def _grow_loop(age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray) -> None:
+    for j in range(len(age)):
+        age[j] = 0.0 if observations[j] > seen[j] else age[j] + 1.0
+        if observations[j] < seen[j]:
+            kept[j] = min(seen[j], _EVIDENCE_KEPT)
+        seen[j] = observations[j]
+
+
+@kernel(f"void(float64[::1], int64[::1], int64[::1], {INTS})", _grow_loop)
+def grow(age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray) -> None:
+    """Count a step for positions [Kmax] that were not observed in it, in place.
+
+    Where acceptance has changed, its model counts anew: then few of the earlier observations are
+    kept.
+    """
+    anew = observations < seen
+    kept[anew] = np.minimum(seen[anew], _EVIDENCE_KEPT)
+    age += 1.0
+    age[observations > seen] = 0.0
+    seen[:] = observations
 
 
 def _actions_loop(
@@ -460,6 +481,7 @@ def _net_gains_loop(
 ) -> FloatArray:
     size = len(seconds)
     net = np.zeros((3, size))
+    value = np.log(tokens / seconds)
     for e in range(size - int(cold)):
         if e == plan:
             continue
@@ -468,7 +490,7 @@ def _net_gains_loop(
         for r in range(3):
             gain = 0.0
             for a in range(size):
-                gap = math.log(tokens[plan] / seconds[plan]) - math.log(tokens[a] / seconds[a])
+                gap = value[plan] - value[a]
                 longest = horizon
                 if cold and a == size - 1:
                     gap = abs(gap)

@@ -66,7 +66,7 @@ class CorrectedHead:
         if imputed is not None:
             residual, information = residual + imputed[0], information + imputed[1]
             self.effects.impute(*imputed, slots)
-        self._learn_scale(np.nan_to_num(logits), residual, information)
+        self._learn_scale(np.where(np.isnan(logits), 0.0, logits), residual, information)
         self.effects.learn(hazard, slots, verified, accepted)
 
     def _learn_scale(

@@ -31,8 +31,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.per_request import floats
+from adaptive_spec.per_request import floats, highest_of
 from adaptive_spec.policies.acceptance.confidence import log_odds
+from adaptive_spec.policies.kernels import INTS, kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 REQUEST_FEATURES = ("history", "recent", "progress", "temperature", "context", "load", "task")
@@ -42,6 +43,61 @@ HISTORY_DISCOUNT = 0.98
 RECENT_DISCOUNT = 0.8
 _FIRST_DRAFTS, _MOST_DRAFTS = 4.0, 2000.0
 """Weight of the fitted average, and memory of the running one (drafts)."""
+
+
+def _learn_history_loop(
+    sums: FloatArray, slots: IntArray, verified: IntArray, accepted: IntArray, average: FloatArray
+) -> None:
+    for i in range(len(slots)):
+        row = sums[slots[i]]
+        row[4] += accepted[i] + 1
+        if verified[i] <= 0:
+            continue
+        expected = 0.0
+        information = 0.0
+        for j in range(min(accepted[i] + 1, verified[i])):
+            hazard = average[min(j, len(average) - 1)]
+            expected += hazard
+            information += hazard * (1.0 - hazard)
+        row[0] = row[0] * HISTORY_DISCOUNT + (accepted[i] - expected)
+        row[1] = row[1] * HISTORY_DISCOUNT + information
+        row[2] = row[2] * RECENT_DISCOUNT + (accepted[i] - expected)
+        row[3] = row[3] * RECENT_DISCOUNT + information
+
+
+@kernel(
+    f"void(float64[:, ::1], {INTS}, {INTS}, {INTS}, float64[::1])",
+    _learn_history_loop,
+)
+def learn_history(
+    sums: FloatArray, slots: IntArray, verified: IntArray, accepted: IntArray, average: FloatArray
+) -> None:
+    """Learn one step's outcomes, in place.
+
+    Args:
+        sums: [slots, 5] score and information of `history`, the same of `recent`, tokens emitted.
+        slots: [B]
+        verified: [B]
+        accepted: [B]
+        average: [P] average hazard of each position.
+    """
+    sums[slots, 4] += accepted + 1
+    touched = verified > 0
+    if not touched.any():
+        return
+    slots, verified, accepted = slots[touched], verified[touched], accepted[touched]
+    position = np.arange(int(verified.max()))
+    hazard = average[np.minimum(position, len(average) - 1)]
+    # Sums over the observed positions, as differences of running sums.
+    seen = np.minimum(accepted + 1, verified)
+    expected = np.concatenate([[0.0], np.cumsum(hazard)])[seen]
+    information = np.concatenate([[0.0], np.cumsum(hazard * (1.0 - hazard))])[seen]
+    rows = sums[slots]
+    rows[:, :2] *= HISTORY_DISCOUNT
+    rows[:, 2:4] *= RECENT_DISCOUNT
+    rows[:, 0:4:2] += (accepted - expected)[:, None]
+    rows[:, 1:4:2] += information[:, None]
+    sums[slots] = rows
 
 
 class RequestHistory:
@@ -68,28 +124,9 @@ class RequestHistory:
 
     def learn(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
         """Learn one step's outcomes, [B] each. Steps without drafts only count as progress."""
-        if not slots.size:
-            return
-        sums = self._sums[slots]
-        sums[:, 4] += accepted + 1
-        self._sums[slots] = sums
-        touched = verified > 0
-        if not touched.any():
-            return
-        slots, verified, accepted = slots[touched], verified[touched], accepted[touched]
-        position = np.arange(int(verified.max()))
-        hazard = self.average[np.minimum(position, len(self.average) - 1)]
-        # Sums over the observed positions, as differences of running sums.
-        seen = np.minimum(accepted + 1, verified)
-        expected = np.concatenate([[0.0], np.cumsum(hazard)])[seen]
-        information = np.concatenate([[0.0], np.cumsum(hazard * (1.0 - hazard))])[seen]
-        score = accepted - expected
-        sums = sums[touched]
-        sums[:, :2] *= HISTORY_DISCOUNT
-        sums[:, 2:4] *= RECENT_DISCOUNT
-        sums[:, (0, 2)] += score[:, None]
-        sums[:, (1, 3)] += information[:, None]
-        self._sums[slots] = sums
+        if slots.size:
+            rows = self._sums.reaching(highest_of(slots))
+            learn_history(rows, slots, verified, accepted, self.average)
 
     def follow(self, labels: FloatArray, weights: FloatArray) -> None:
         """Move the average towards the current traffic; only online.

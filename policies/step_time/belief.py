@@ -39,7 +39,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.kernels import kernel
+from adaptive_spec.policies.kernels import kernel, kernel_of_kernels
 from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
 from adaptive_spec.step import BoolArray, FloatArray, StepOutcome
 
@@ -78,22 +78,66 @@ def features_of(outcome: StepOutcome, tokens: float, passes: float) -> FloatArra
         tokens: verified tokens as the engine runs them.
         passes: of the drafter.
     """
-    batch_size, context = outcome.batch_size, outcome.context_tokens
-    segment = bisect_right(KNOTS, tokens)
-    row: FloatArray = _RISEN[segment - 1].copy()
-    row[segment] = (tokens - KNOTS[segment - 1]) / _WIDTHS[segment - 1]
+    return features(
+        outcome.batch_size,
+        outcome.batch_tokens > outcome.batch_size,
+        outcome.context_tokens,
+        outcome.prefill_tokens,
+        float(tokens),
+        float(passes),
+    )
+
+
+def _features_loop(
+    batch_size: int, drafting: bool, context: int, prompts: int, tokens: float, passes: float
+) -> FloatArray:
+    row = np.zeros(SIZE, np.float64)
+    segment = 1
+    while segment < LAST and tokens >= TOKENS[segment]:
+        segment += 1
+    row[:segment] = 1.0
+    row[segment] = (tokens - TOKENS[segment - 1]) / WIDTHS[segment - 1]
     row[REQUEST] = batch_size
     row[CONTEXT] = context
-    row[PREFILL] = outcome.prefill_tokens
+    row[PREFILL] = prompts
     row[PASS] = passes
     row[PASS_REQUEST] = passes * batch_size
-    if outcome.batch_tokens > batch_size:
+    if drafting:
         row[ANY_DRAFT] = 1.0
         row[ANY_DRAFT_REQUEST] = batch_size
         row[ANY_DRAFT_CONTEXT] = context
     return row
 
 
+@kernel("float64[::1](int64, boolean, int64, int64, float64, float64)", _features_loop)
+def features(
+    batch_size: int, drafting: bool, context: int, prompts: int, tokens: float, passes: float
+) -> FloatArray:
+    """Return the features [P] of a step of these sizes; see `features_of`."""
+    segment = bisect_right(KNOTS, tokens)
+    row: FloatArray = _RISEN[segment - 1].copy()
+    row[segment] = (tokens - KNOTS[segment - 1]) / _WIDTHS[segment - 1]
+    row[REQUEST:PREFILL] = batch_size, context
+    row[PREFILL] = prompts
+    row[PASS:ANY_DRAFT] = passes, passes * batch_size
+    if drafting:
+        row[ANY_DRAFT:] = 1.0, batch_size, context
+    return row
+
+
+def _features_of_plans_loop(
+    batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
+) -> FloatArray:
+    rows = np.empty((len(tokens), SIZE), np.float64)
+    for a in range(len(tokens)):
+        rows[a] = features(batch_size, drafting[a], context, 0, tokens[a], passes[a])
+    return rows
+
+
+@kernel(
+    "float64[:, ::1](int64, boolean[:], int64, float64[:], float64[:])",
+    _features_of_plans_loop,
+)
 def features_of_plans(
     batch_size: int, drafting: BoolArray, context: int, tokens: FloatArray, passes: FloatArray
 ) -> FloatArray:
@@ -273,19 +317,18 @@ def condition(
     mean += gain * (seconds - float(features @ mean))
     covariance -= gain[:, None] * side
     coefficients[:] = mean + push @ covariance
-    for _ in range(_SWEEPS):
-        moved = False
-        for p in np.flatnonzero((push > 0.0) | (coefficients < least)):
-            if covariance[p, p] <= 0.0:
-                continue
-            wanted = push[p] + (least[p] - coefficients[p]) / covariance[p, p]
-            more = max(wanted, 0.0) - push[p]
-            if more != 0.0:
-                moved = True
-                push[p] += more
-                coefficients += more * covariance[p]
-        if not moved:
-            break
+    left = _SWEEPS
+    while left and (held := np.flatnonzero((push > 0.0) | (coefficients < least))).size:
+        rows = covariance[held]
+        forces = _swept(rows[:, held], push[held], least[held] - coefficients[held], left)
+        after = coefficients + (forces - push[held]) @ rows
+        below = after < least
+        below[:, held] = False
+        below_ever = below.any(axis=1)
+        entered = bool(below_ever.any())  # from that sweep on, another bound holds, too
+        last = int(below_ever.argmax()) if entered else len(forces) - 1
+        push[held], coefficients[:] = forces[last], after[last]
+        left = left - last - 1 if entered else 0
     np.maximum(coefficients, least, out=coefficients)
 
 
@@ -314,8 +357,39 @@ def expect(
 
     Returns x'c and x'P x of features x [P].
     """
-    covariance += level * coefficients[:, None] * coefficients
+    covariance += coefficients[:, None] * (level * coefficients)
     return float(features @ coefficients), float(features @ covariance @ features)
+
+
+def _swept(block: FloatArray, push: FloatArray, lacking: FloatArray, most: int) -> FloatArray:
+    """Forces [sweeps, H] on the bounds that hold, after each sweep until nothing moves.
+
+    Lists: a number of an array takes as long as a row of a list.
+
+    Args:
+        block: [H, H] covariance.
+        push: [H] forces before.
+        lacking: [H] from the coefficients up to their bounds.
+        most: sweeps.
+    """
+    rows, force, lack = block.tolist(), push.tolist(), lacking.tolist()
+    found: list[list[float]] = []
+    for _ in range(most):
+        moved = False
+        held = [f > 0.0 or short > 0.0 for f, short in zip(force, lack, strict=True)]
+        for n, row in enumerate(rows):
+            if not held[n] or row[n] <= 0.0:
+                continue
+            wanted = max(force[n] + lack[n] / row[n], 0.0)
+            more = wanted - force[n]
+            if more != 0.0:
+                moved = True
+                force[n] += more
+                lack = [each - more * own for each, own in zip(lack, row, strict=True)]
+        found.append([*force])
+        if not moved:
+            break
+    return np.array(found)
 
 
 # After a jump, the parts are as uncertain as those of a roofline.
@@ -348,8 +422,184 @@ _OTHER_KNEES: FloatArray = _KNEE_SHARE * np.stack(
 )
 
 
+_PARTS = np.arange(REQUEST, SIZE)
+_PART_SHARES: FloatArray = np.array([1.0, _MINOR, 0.3, 1.0, 1.0, _MINOR, _MINOR, _MINOR])
+"""By coefficient from `REQUEST` on: its standard deviation, relative, by the size of a step."""
+
+
+def _constant_spread() -> tuple[FloatArray, FloatArray]:
+    """Parts of S [P, P]: of the step and the place of the knee; of the slope, by tokens ** -2."""
+    slope = np.zeros((LAST, SIZE))
+    slope[:, 1 : LAST + 1] = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST)))
+    # Past the knee a draft and a prompt token are the same work.
+    slope[:_FAR, PREFILL] = 1.0
+    slope[1:] *= _BEND
+    fixed = np.zeros((1, SIZE))
+    fixed[0, 0] = 1.0
+    step = np.concatenate((fixed, _OTHER_KNEES))
+    return step.T @ step, slope.T @ slope
+
+
+_OF_STEP, _OF_SLOPE = _constant_spread()
+
+
+def _spread_loop(
+    batch: float, context: float, tokens: float, passes: float, seconds: float
+) -> FloatArray:
+    spread = np.empty((SIZE, SIZE), np.float64)
+    for p in range(SIZE):
+        for q in range(SIZE):
+            spread[p, q] = (
+                seconds * seconds * (_OF_STEP[p, q] + _OF_SLOPE[p, q] / (tokens * tokens))
+            )
+    sizes = (batch, context, tokens, passes, passes * batch, 1.0, batch, context)
+    for n in range(len(sizes)):
+        part = seconds * _PART_SHARES[n] / sizes[n]
+        spread[REQUEST + n, REQUEST + n] += part * part
+    return spread
+
+
+@kernel("float64[:, ::1](float64, float64, float64, float64, float64)", _spread_loop)
+def spread_of(
+    batch: float, context: float, tokens: float, passes: float, seconds: float
+) -> FloatArray:
+    """Return S [P, P] of a step of these sizes that takes so long."""
+    spread: FloatArray = _OF_STEP + _OF_SLOPE / tokens**2
+    sizes = batch, context, tokens, passes, passes * batch, 1.0, batch, context
+    spread[_PARTS, _PARTS] += (_PART_SHARES / sizes) ** 2
+    spread *= seconds**2
+    return spread
+
+
+def _covariances_loop(
+    rows: FloatArray, coefficients: FloatArray, covariance: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    number = len(rows)
+    seconds = np.empty(number, np.float64)
+    times, drift = np.empty((number, number), np.float64), np.empty((number, number), np.float64)
+    scaled, sides = np.empty((number, SIZE), np.float64), np.empty((2, SIZE), np.float64)
+    for a in range(number):
+        expected = 0.0
+        for p in range(SIZE):
+            expected += rows[a, p] * coefficients[p]
+        seconds[a] = max(expected, 1e-6)
+        for p in range(SIZE):
+            scaled[a, p] = rows[a, p] / seconds[a]
+    for a in range(number):
+        sides[:] = 0.0
+        for p in range(SIZE):
+            if scaled[a, p] != 0.0:
+                for q in range(SIZE):
+                    sides[0, q] += scaled[a, p] * covariance[p, q]
+                    sides[1, q] += scaled[a, p] * spread[p, q]
+        for b in range(number):
+            of_times = 0.0
+            of_drift = 0.0
+            for q in range(SIZE):
+                of_times += sides[0, q] * scaled[b, q]
+                of_drift += sides[1, q] * scaled[b, q]
+            times[a, b] = of_times
+            drift[a, b] = _DRIFT * _SHARE * _SHARE * of_drift
+    return seconds, times, drift
+
+
+@kernel(
+    "Tuple((float64[::1], float64[:, ::1], float64[:, ::1]))(float64[:, :], float64[::1],"
+    " float64[:, ::1], float64[:, ::1])",
+    _covariances_loop,
+)
+def covariances(
+    rows: FloatArray, coefficients: FloatArray, covariance: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """See `Belief.covariance`; coefficients [P], covariance and S [P, P] are what is believed."""
+    seconds = np.maximum(rows @ coefficients, 1e-6)
+    scaled = rows / seconds[:, None]
+    drift = _DRIFT * _SHARE**2 * (scaled @ spread @ scaled.T)
+    return seconds, scaled @ covariance @ scaled.T, drift
+
+
 _ABSURD = 100.0
 """Factor between measured and expected times, three steps in a row, that no change explains."""
+
+
+@kernel_of_kernels(
+    "Tuple((boolean, boolean, float64, float64, float64, float64, float64))(float64[::1],"
+    " float64[:, ::1], float64[::1], float64[::1], float64[::1], float64[::1], float64, float64,"
+    " float64, float64, int64, float64, float64, float64, float64)"
+)
+def take_up(
+    mean: FloatArray,
+    covariance: FloatArray,
+    push: FloatArray,
+    least: FloatArray,
+    coefficients: FloatArray,
+    features: FloatArray,
+    seconds: float,
+    batch: float,
+    context: float,
+    passes: float,
+    steps: int,
+    noise: float,
+    level: float,
+    surprise: float,
+    before: float,
+) -> tuple[bool, bool, float, float, float, float, float]:
+    """Take up the time of a step: `condition`, after drift and a possible jump. In place.
+
+    Args:
+        mean: [P] of the Gaussian.
+        covariance: [P, P]
+        push: [P] forces that hold coefficients at their bounds.
+        least: [P] bounds.
+        coefficients: [P] the most likely ones within their bounds.
+        features: [P] of the step.
+        seconds: measured.
+        batch: requests of the step.
+        context: their tokens.
+        passes: of the drafter in a typical step.
+        steps: taken up, with this one.
+        noise: relative variance of a step's time.
+        level: relative variance of the level's drift per step.
+        surprise: mean of the last surprises (standard deviations).
+        before: the last one of them.
+
+    Returns whether step times have jumped, whether the step was too far from what is believed, its
+    expected seconds without prompts, and the last four arguments after it.
+    """
+    expected, variance = expect(coefficients, covariance, features, level)
+    expected = max(expected, 1e-6)
+    of_prompts = float(coefficients[PREFILL] * features[PREFILL])
+    plain = max(expected - of_prompts, 1e-6)
+    tokens = min(batch * (1.0 + passes), KNEE)
+    if steps % _DRIFT_STEPS == 0:
+        spread = spread_of(batch, context, tokens, passes, plain)
+        covariance += _DRIFT * _DRIFT_STEPS * _SHARE**2 * spread
+        # Rounding must not add up to a matrix that is no covariance.
+        covariance[:] = 0.5 * (covariance + covariance.T)
+        variance = expect(coefficients, covariance, features, 0.0)[1]
+    error = noise + (_PROMPT_ERROR * min(of_prompts / expected, 1.0)) ** 2
+    total = max(variance, 0.0) / (expected * expected) + error
+    off = seconds / expected - 1.0
+    z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
+    surprise += _JUMP_RATE * (z - surprise)
+    jumped = abs(surprise) > _JUMP
+    absurd = jumped and not 1.0 / _ABSURD < seconds / expected < _ABSURD
+    if jumped:
+        surprise = 0.0
+        longer = plain * max(seconds / expected, 1.0)
+        covariance += _SHARE**2 * spread_of(batch, context, tokens, passes, longer)
+        expect(coefficients, covariance, features, off * off)
+    elif features[PREFILL] == 0.0:
+        heard = min(max(before * z - _LEVEL_DECAY, -4.0), 4.0)
+        level = min(max(level * math.exp(_LEVEL_RATE * heard), _LEAST_LEVEL), _MOST_LEVEL)
+        # While the belief is wide, a surprise tells little of the noise.
+        more = (min(off * off, _CLIP**2 * total) - total) * (error / total) ** 2
+        rate = max(_NOISE_RATE, 1.0 / (_NOISE_STEPS + steps))
+        noise = min(max(noise + rate * more, _LEAST_NOISE**2), 1.0)
+    # Not `expected**2`, which raises where a product is infinite.
+    variance = (error + (_DISBELIEF * off) ** 2) * expected * expected
+    condition(mean, covariance, push, least, coefficients, features, seconds, variance)
+    return jumped, absurd, plain, noise, level, surprise, z
 
 
 class SavedBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -455,10 +705,7 @@ class Belief:
         The first is that of the logarithms of the seconds; the second is by how much the first
         grows in a step.
         """
-        seconds = np.maximum(rows @ self.coefficients, 1e-6)
-        scaled = rows / seconds[:, None]
-        drift = _DRIFT * _SHARE**2 * (scaled @ self._spread(*self._last) @ scaled.T)
-        return seconds, scaled @ self._covariance @ scaled.T, drift
+        return covariances(rows, self.coefficients, self._covariance, self._spread(*self._last))
 
     def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
         """Return the relative variance of step times beside prompts that take `prompts` s."""
@@ -472,43 +719,34 @@ class Belief:
 
     def learn(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
         """Take up a step's time; True if step times have jumped."""
-        batch, context = outcome.batch_size, outcome.context_tokens
-        c, covariance = self.coefficients, self._covariance
-        expected, variance = expect(c, covariance, features, self._level)
-        expected = max(expected, 1e-6)
-        plain = max(expected - float(c[PREFILL]) * outcome.prefill_tokens, 1e-6)
         self._steps += 1
-        if self._steps % _DRIFT_STEPS == 0:
-            drift = _DRIFT * _DRIFT_STEPS * _SHARE**2
-            covariance += drift * self._spread(batch, context, plain)
-            covariance += covariance.T  # rounding must not add up to a matrix that is no covariance
-            covariance *= 0.5
-            variance = float(features @ covariance @ features)
-        noise = self.error_of(outcome, expected)
-        total = max(variance, 0.0) / (expected * expected) + noise
-        off = seconds / expected - 1.0
-        z = min(max(off / math.sqrt(total), -_CLIP), _CLIP)
-        self._surprise += _JUMP_RATE * (z - self._surprise)
-        jumped = abs(self._surprise) > _JUMP
-        self.absurd = jumped and not 1.0 / _ABSURD < seconds / expected < _ABSURD
-        if jumped:
-            self._surprise, self.jumps = 0.0, self.jumps + 1
-            longer = plain * max(seconds / expected, 1.0)
-            covariance += _SHARE**2 * self._spread(batch, context, longer)
-            covariance += off * off * c[:, None] * c
-        elif not outcome.prefill_tokens:
-            heard = min(max(self._before * z - _LEVEL_DECAY, -4.0), 4.0)
-            level = self._level * math.exp(_LEVEL_RATE * heard)
-            self._level = min(max(level, _LEAST_LEVEL), _MOST_LEVEL)
-            # While the belief is wide, a surprise tells little of the noise.
-            more = (min(off * off, _CLIP**2 * total) - total) * (noise / total) ** 2
-            rate = max(_NOISE_RATE, 1.0 / (_NOISE_STEPS + self._steps))
-            self.noise = min(max(self.noise + rate * more, _LEAST_NOISE**2), 1.0)
-        self._before = z
-        self._last = batch, context, plain
-        # Not `expected**2`, which raises where a product is infinite.
-        variance = (noise + (_DISBELIEF * off) ** 2) * expected * expected
-        condition(self._mean, covariance, self._push, self._least, c, features, seconds, variance)
+        (
+            jumped,
+            self.absurd,
+            plain,
+            self.noise,
+            self._level,
+            self._surprise,
+            self._before,
+        ) = take_up(
+            self._mean,
+            self._covariance,
+            self._push,
+            self._least,
+            self.coefficients,
+            features,
+            seconds,
+            float(outcome.batch_size),
+            float(max(outcome.context_tokens, 1)),
+            self._passes,
+            self._steps,
+            self.noise,
+            self._level,
+            self._surprise,
+            self._before,
+        )
+        self._last = outcome.batch_size, outcome.context_tokens, plain
+        self.jumps += jumped
         return jumped
 
     def widen(self) -> None:
@@ -518,31 +756,5 @@ class Belief:
 
     def _spread(self, batch: int, context: int, seconds: float) -> FloatArray:
         """S [P, P]: what may be wrong with the coefficients, each part by a plain step."""
-        tokens, context = min(batch * (1.0 + self._passes), KNEE), max(context, 1)
-        spread = _OF_STEP + _OF_SLOPE / tokens**2
-        passes = self._passes
-        sizes = batch, context, tokens, passes, passes * batch, 1.0, batch, context
-        spread[_PARTS, _PARTS] += (_PART_SHARES / sizes) ** 2
-        spread *= seconds**2
-        return spread
-
-
-_PARTS = np.arange(REQUEST, SIZE)
-_PART_SHARES: FloatArray = np.array([1.0, _MINOR, 0.3, 1.0, 1.0, _MINOR, _MINOR, _MINOR])
-"""By coefficient from `REQUEST` on: its standard deviation, relative, by the size of a step."""
-
-
-def _constant_spread() -> tuple[FloatArray, FloatArray]:
-    """Parts of S [P, P]: of the step and the place of the knee; of the slope, by tokens ** -2."""
-    slope = np.zeros((LAST, SIZE))
-    slope[:, 1 : LAST + 1] = np.triu(np.broadcast_to(WIDTHS, (LAST, LAST)))
-    # Past the knee a draft and a prompt token are the same work.
-    slope[:_FAR, PREFILL] = 1.0
-    slope[1:] *= _BEND
-    fixed = np.zeros((1, SIZE))
-    fixed[0, 0] = 1.0
-    step = np.concatenate((fixed, _OTHER_KNEES))
-    return step.T @ step, slope.T @ slope
-
-
-_OF_STEP, _OF_SLOPE = _constant_spread()
+        tokens, passes = min(batch * (1.0 + self._passes), KNEE), self._passes
+        return spread_of(float(batch), float(max(context, 1)), tokens, passes, seconds)

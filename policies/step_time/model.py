@@ -186,9 +186,9 @@ def step_curve(
         fixed: seconds on top.
         any_draft: more seconds from one draft on.
     """
-    heights = np.zeros(len(knots))
+    heights, slopes = np.zeros(len(knots)), np.full(len(knots), last_slope)
     np.cumsum(rises, out=heights[1:])
-    slopes = np.append(np.diff(heights) / np.diff(knots), last_slope)
+    np.divide(heights[1:] - heights[:-1], knots[1:] - knots[:-1], out=slopes[:-1])
     segment = np.searchsorted(knots, tokens, side="right") - 1
     curve: FloatArray = slopes[segment] * (tokens - knots[segment]) + heights[segment]
     curve += fixed
@@ -351,7 +351,7 @@ class CostModel:
         if outcome.batch_tokens > outcome.batch_size and not prompts:
             self._timed_drafts[load] = self._timed_drafts.get(load, 0) + 1
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
-        if self.belief.absurd or not math.isfinite(float(self.belief.coefficients.sum())):
+        if self.belief.absurd or not math.isfinite(np.add.reduce(self.belief.coefficients)):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
             changed = True
         if changed:

@@ -35,7 +35,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         kind: kind of prompt; `mixed`: all kinds in turn.
         temperature: of sampling.
         tokens: of each answer; the mean where they are uneven.
-        uneven: lengths are log-normal, up to four times the mean.
+        uneven: lengths are log-normal, up to three times the mean: V1's runner drafts for nobody
+            while one request is near the end of its context.
         seed: draws the order of the prompts.
         distinct: prompts, which are asked over and over; 0: as many as requests.
     """
@@ -83,7 +84,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             tokens = job.max_tokens
             if self.uneven:
                 length = drawn.lognormvariate(math.log(self.tokens) - SPREAD**2 / 2, SPREAD)
-                tokens = min(max(round(length), 4), 4 * self.tokens)
+                tokens = min(max(round(length), 4), 3 * self.tokens)
             elif place < first:
                 tokens = max(tokens * (place + 1) // first, 1)
             yield Job(job.kind, place, job.prompt, tokens)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
 from adaptive_spec import Controller
 from adaptive_spec.engines.request_table import RequestConstants, RequestTable
+from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from tests.core.controller.answers import FULL, PATIENT, context, controller, outcome, plan
 
@@ -35,6 +38,25 @@ def test_requests_that_cannot_be_read_are_counted() -> None:
     for name in ("a", "b"):
         table.slot_of(name, None)
     assert good.status()["events"] == {"unreadable_requests": 2}
+
+
+def test_a_status_is_said_again_for_a_quarter_of_a_second_of_serving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    good = controller(plan)
+
+    def steps(at: float) -> int:
+        now[0] = at
+        good.plan(context(0))
+        return int(good.recent_status()["steps"])
+
+    assert [steps(100.0), steps(100.1)] == [1, 2], "idle: always the present"
+    good.slots.assign("alive")
+    assert [steps(100.2), steps(100.34), steps(100.36)] == [2, 2, 5]
+    good.switch(SwitchRequest(mode="shadow"))
+    assert [steps(100.37), good.recent_status()["mode"]] == [6, "shadow"]
 
 
 def test_an_outcome_that_cannot_be_counted_does_not_raise() -> None:

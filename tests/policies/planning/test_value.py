@@ -15,6 +15,7 @@ from adaptive_spec.policies.planning.value import (
     Outlook,
     Value,
     actions_of,
+    grow,
     net_gains,
     told_of,
 )
@@ -217,6 +218,8 @@ def test_both_forms_of_the_search_agree(
     told = times, drift, noise, accepted, observed, hazard, random.random(4), batch, len(ks)
     agree(told_of, *told)
     tokens, change, drifts = told_of.reference(*told)
+    counts = random.integers(0, 60, (3, 5))
+    agree(grow, random.uniform(0, 9, 5), *counts)
     agree(net_gains, seconds, tokens, change, drifts, float(random.random()), 100.0, len(ks), cold)
 
 

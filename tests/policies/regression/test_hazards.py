@@ -5,12 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.regression.features import RequestHistory
+from adaptive_spec.policies.regression.features import RequestHistory, learn_history
 from adaptive_spec.policies.regression.hazards import FittedHazards
 from adaptive_spec.policies.regression.model_file import Feature, LogisticHead, RegressionModel
 from tests.policies.regression.fake_models import context, known_model, outcome
+from tests.policies.two_forms import agree
 
 # ---------------------------------------------------------------------- history
+
+
+@pytest.mark.usefixtures("needs_numba")
+def test_history_is_learned_alike_in_both_forms() -> None:
+    random = np.random.default_rng(0)
+    verified = random.integers(0, 7, 30)
+    accepted = np.minimum(random.integers(0, 7, 30), verified)
+    sums, slots = random.random((40, 5)), random.permutation(40)[:30]
+    agree(learn_history, sums, slots, verified, accepted, np.array([0.4, 0.5, 0.7]))
+    agree(learn_history, sums, slots, 0 * verified, 0 * accepted, np.array([0.4]))
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])

@@ -11,12 +11,15 @@ from adaptive_spec.policies.step_time.belief import (
     SIZE,
     Belief,
     condition,
+    covariances,
     expect,
     features_of,
     features_of_plans,
+    spread_of,
 )
 from adaptive_spec.step import StepOutcome
 from tests.policies.step_time.measured_steps import step
+from tests.policies.two_forms import agree
 
 NOISE = 0.03
 NORMAL_90 = 1.645
@@ -132,6 +135,17 @@ def test_a_plan_has_the_features_of_the_step_that_runs_it() -> None:
     found = features_of_plans(8, tokens > 8, steps[0].context_tokens, tokens, passes)
     for row, ran, n, d in zip(found, steps, tokens, passes, strict=True):
         assert row.tolist() == features_of(ran, n, d).tolist()
+
+
+@pytest.mark.usefixtures("needs_numba")
+def test_both_forms_of_what_is_believed_of_plans_agree() -> None:
+    random = np.random.default_rng(2)
+    root, tokens = random.standard_normal((SIZE, SIZE)), np.array([1.0, 2.0, 7.0, 64.0, 1e4])
+    agree(features_of_plans, 8, tokens > 8, 500, tokens, np.arange(5.0))
+    agree(spread_of, 8.0, 500.0, 32.0, 3.0, 0.02)
+    rows = features_of_plans(8, tokens > 8, 500, tokens, np.arange(5.0))
+    spread = spread_of(8.0, 500.0, 32.0, 3.0, 0.02)
+    agree(covariances, rows, np.abs(root[0]), root @ root.T, spread)
 
 
 def test_both_forms_of_the_filter_agree() -> None:
