@@ -14,6 +14,7 @@ import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
 from adaptive_spec.config import FailOpen, Trace
+from adaptive_spec.controller.faults import FORGIVEN_AFTER, Breaker
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import FinishedStep, StepContext
@@ -317,3 +318,13 @@ def test_a_plan_of_wrong_types_is_the_engines_own_and_counted(changes: dict[str,
     target = Controller(Wrong(StaticOptions(k=1)), FULL)
     assert target.plan(context(0)).mode is Mode.ENGINE
     assert sum(target.counters.failures.values()) == 1
+
+
+def test_failures_are_forgiven_after_many_good_decisions() -> None:
+    breaker = Breaker(FailOpen(failures_to_bench=3))
+    for _ in range(4):
+        assert not breaker.failed(0.0)
+        assert not breaker.failed(0.0)
+        for _ in range(FORGIVEN_AFTER):
+            breaker.succeeded()
+    assert [breaker.failed(0.0) for _ in range(3)] == [False, False, True]

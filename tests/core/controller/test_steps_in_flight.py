@@ -139,3 +139,11 @@ def test_a_new_policy_gets_none_of_the_notes_of_the_one_before() -> None:
     assert after is not None
     assert (before.wanted.notes, before.wanted.memo) == ((), None)
     assert after.wanted.memo == "mine"
+
+
+def test_looked_up_drafts_that_did_not_run_are_not_learned_from() -> None:
+    seen, made = context([1]), plan([1])
+    wanted = msgspec.structs.replace(made, from_lookup=np.array([True]))
+    engines = msgspec.structs.replace(made, from_lookup=None)
+    assert StepInFlight(seen, engines, seen, wanted).to_learn_from.from_lookup is None
+    assert StepInFlight(seen, wanted, seen, wanted).to_learn_from is wanted

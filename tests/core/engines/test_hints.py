@@ -21,6 +21,7 @@ from adaptive_spec.engines.hints import (
     HintParser,
     Hints,
     NestedHints,
+    RecentNumbers,
 )
 
 KEYS = ("off", "k_cap", "tpot_ms", "task")
@@ -205,3 +206,9 @@ def test_a_bad_nested_hint_is_counted(given: Any, counted: str) -> None:
     ignored: list[str] = []
     assert NestedHints(ignored.append).read({"adaptive_spec": given}) == NO_HINTS
     assert ignored == [counted]
+
+
+def test_labels_without_end_take_no_memory() -> None:
+    numbers = RecentNumbers(3)
+    assert [numbers.of(label) for label in "abcdea"] == [0, 1, 2, 3, 4, 5]
+    assert [numbers.knows(label) for label in "abcdea"] == [True, False, False, True, True, True]

@@ -98,3 +98,27 @@ def test_stopping_drafts_counts_only_requests_that_had_any() -> None:
     assert table.draft_cap[both].tolist() == [0, 0]
     assert table.copied_cap[both].tolist() == [0, NO_CAP], "copies need no drafter"
     assert table.stop_drafting(np.array([], dtype=np.int64)) == 0
+
+
+def test_a_clients_cap_makes_drafting_shallower_for_nobody_else() -> None:
+    slots = RequestSlots()
+    table = RequestTable(slots, given_constants)
+    caps = {"a": 1, "b": 3, "c": 0}
+    rows = np.array(
+        [
+            table.enter(name, RequestConstants(Hints(cap, math.inf, -1), 0.0, 7, 8))
+            for name, cap in caps.items()
+        ]
+    )
+    assert table.depth_cap(rows, 5).tolist() == [3, 3, 0]
+    assert table.depth_cap(rows[:1], 5).tolist() == [1]
+
+
+def test_requests_that_lose_the_drafter_are_counted_until_they_end() -> None:
+    slots = RequestSlots()
+    table = RequestTable(slots, given_constants)
+    rows = np.array([table.enter(name, RequestConstants()) for name in "ab"])
+    assert table.stop_drafting(rows) == 2
+    assert len(slots.without_drafter) == 2
+    slots.release("a")
+    assert len(slots.without_drafter) == 1

@@ -106,6 +106,7 @@ def test_state_round_trips_through_json() -> None:
     [
         {"position_effect": [1.0]},
         {"position_effect": [float("nan")] * 4},
+        {"position_effect": [0.0, 0.0, 0.0, 60.0]},
         {"prior_variance": "much"},
         {"prior_variance": []},
         {"prior_variance": [0.3, 0.1, -0.1]},

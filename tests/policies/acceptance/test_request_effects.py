@@ -95,3 +95,13 @@ def test_a_stream_of_short_requests_leaves_what_is_known_of_long_ones() -> None:
             model.forget(long[[step // 20 % 24]])
     expected = model.hazard(long).mean(axis=1)
     assert expected == pytest.approx(np.full(_K, 0.75), abs=0.08)
+
+
+def test_a_request_whose_second_drafts_fail_is_told_by_its_second_drafts() -> None:
+    model, slots, verified = AcceptanceModel(2), np.array([0, 1]), np.array([2, 2])
+    for _ in range(400):
+        model.learn(slots, verified, np.array([1, 2]))
+    hazard = model.hazard(slots)
+    assert (hazard[0] > 0.8).all()
+    assert hazard[1, 0] < 0.3
+    assert hazard[1, 1] > 0.7

@@ -9,7 +9,7 @@ import pytest
 
 from adaptive_spec.policies.switch import probes
 from adaptive_spec.policies.switch.break_even import Prospect
-from adaptive_spec.policies.switch.modes import ModeMachine
+from adaptive_spec.policies.switch.modes import ModeMachine, RequestLifetime
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode
 
 STEP, PASS = 0.01, 0.0006
@@ -145,6 +145,23 @@ def test_an_expected_gain_is_forgotten_once_acceptance_has_changed() -> None:
     server.machine.acceptance_changed()
     server.advantage = -0.05
     assert server.until(Mode.OFF_COLD, gain=-0.2) < 3.0
+
+
+def test_credit_is_forgotten_once_acceptance_has_changed() -> None:
+    server = Server(capability(), batch=4)
+    server.run(20.0, gain=0.3)
+    assert server.machine.snapshot()["credit"] > 0.1
+    server.machine.acceptance_changed()
+    assert server.machine.snapshot()["credit"] == 0.0
+
+
+def test_the_lifetime_of_a_request_follows_those_that_ended_last() -> None:
+    lifetime = RequestLifetime()
+    for seconds in (1.0, 10.0):
+        for _ in range(1000):
+            lifetime.passed(1, seconds)
+            lifetime.ended(1)
+    assert lifetime.seconds > 9.0
 
 
 def test_going_cold_at_once_saves_at_most_a_return() -> None:
