@@ -41,6 +41,7 @@ NO_ENGINE = (
     "tests/bench_validation",
     "tests/chaos",
     "tests/losslessness",
+    "tests/planted",
     "tests/policies",
     "tests/sim",
 )
