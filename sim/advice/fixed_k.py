@@ -36,7 +36,7 @@ class Replay:
         k: drafts verified where a request may draft so many.
         steps, verified, context, shortened: [R] steps of decoding, and over them the sums of
             verified drafts, of context tokens, and of steps with fewer than K drafts.
-        progress: [positions + 1] steps to that output position, all records in a row.
+        progress: [positions] steps to that output position, all records in a row.
     """
 
     k: int
@@ -84,8 +84,11 @@ def replay(data: AcceptanceData, k: int) -> Replay:
         begins[at] = True
         place[alive] = at + np.minimum(right[at], left) + 1
         alive = alive[place[alive] < end[alive]]
-    starts = np.flatnonzero(begins)
-    progress = np.interp(np.arange(len(begins) + 1), starts, np.arange(len(starts)))
+    before = np.concatenate(([0], np.cumsum(begins)))  # no step begins at the last position
+    known = begins.copy()
+    known[end] = True
+    places = np.flatnonzero(known)
+    progress = np.interp(np.arange(len(begins)), places, before[places])
     return Replay(k, steps, verified, context, shortened, progress)
 
 

@@ -14,8 +14,8 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.advice import setups, worlds
-from adaptive_spec.sim.advice.advice import advise as predict
+from adaptive_spec.sim.advice import adaptive, setups
+from adaptive_spec.sim.advice.advice import predict
 from adaptive_spec.sim.advice.memory import memory_cost
 from adaptive_spec.sim.advice.values import Advice, Fleet
 from adaptive_spec.sim.advice.verdict import decide
@@ -58,14 +58,14 @@ def recorded(folder: Path, *, hazard: float, pass_seconds: float) -> Path:
 
 def advised(folder: Path, **options: Any) -> Advice:
     traces = sorted(folder.iterdir())
-    return predict(traces, resamplings=2, tokens=200, jobs=1, **options)[0]
+    return predict(traces, resamplings=2, tokens=200, **options).conclude()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_warm_up() -> Iterator[None]:
     """Simulations of which verdicts hold after a third of the warm-up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worlds, "_WARM_UP_STEPS", 100)
+        patch.setattr(adaptive, "WARM_UP_STEPS", 100)
         yield
 
 
@@ -123,13 +123,13 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
         return folder
 
     traces = [record(4), record(8)]
-    found = predict(traces, resamplings=2, tokens=200, jobs=1)[0]
+    found = predict(traces, resamplings=2, tokens=200).conclude()
     assert found.verdict.worth == "no"
     assert found.verdict.recommended == ["none"]
     assert "at most" in found.verdict.sentence
     assert any("2 deep" in answer for _, answer in found.verdict.answers)
     # Alone, a request gains by drafts that are there anyway: whether by drafting is open.
-    alone = predict([record(1), traces[0]], resamplings=2, tokens=200, jobs=1)[0]
+    alone = predict([record(1), traces[0]], resamplings=2, tokens=200).conclude()
     assert alone.verdict.worth == "cannot tell"
     assert any("2 deep" in answer for _, answer in alone.verdict.answers)
     engine = server(closed_load(4), "goodput", **pipeline)
@@ -148,7 +148,7 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
 
 
 def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
-    found = predict([POOR_DRAFTER], drafter="draft_model", resamplings=2, tokens=200)[0]
+    found = predict([POOR_DRAFTER], drafter="draft_model", resamplings=2, tokens=200).conclude()
     assert found.fit is not None
     assert found.fit.median_error > 0.15
     assert found.verdict.worth == "cannot tell"
@@ -157,7 +157,7 @@ def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
 
 def test_a_trace_with_one_k_shows_what_ran_and_says_what_is_missing(tmp_path):
     rows = [step_row(step, ["a", "b"], [2, 2], [1, 2]) for step in range(80)]
-    found = predict([write_steps(tmp_path / NAME, *rows)])[0]
+    found = predict([write_steps(tmp_path / NAME, *rows)]).conclude()
     assert found.predictions == []
     assert found.overall.acceptance == pytest.approx(0.75)
     assert found.kinds[0].by_position == [1.0, 0.5]
@@ -192,7 +192,7 @@ def test_a_shadow_trace_with_a_share_of_other_k_can_be_advised(tmp_path):
 def test_acceptance_is_shown_by_task_label(tmp_path):
     rows = [step_row(step, ["a", "b"], [1, 1], [1, 0], task=[0, 1]) for step in range(80)]
     rows[0]["task_names"] = {"0": "code"}
-    found = predict([write_steps(tmp_path / NAME, *rows)])[0]
+    found = predict([write_steps(tmp_path / NAME, *rows)]).conclude()
     rates = {kind.name: kind.by_position for kind in found.kinds}
     assert rates == {"all": [0.5], "code": [1.0], "task 1": [0.0]}
 
