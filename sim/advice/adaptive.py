@@ -72,7 +72,9 @@ class Stretch:
         own = np.array(
             [
                 fixed.time.verify(*arguments, **kinds) + fixed.time.draft(*drafting, cold=cold)
-                for (arguments, kinds), (drafting, cold) in zip(self.verify, self.draft, strict=True)
+                for (arguments, kinds), (drafting, cold) in zip(
+                    self.verify, self.draft, strict=True
+                )
             ]
         )
         plain, prompts = np.zeros((2, len(own)))
@@ -153,7 +155,9 @@ def stretches(
     Args:
         set_up: whose policy runs.
         data: has been through `drafter.shape`.
-        drafter, hardware, options: of the engine.
+        drafter: of the engine.
+        hardware: of the engine.
+        options: of the engine.
         loads: clients, ascending.
         seed: of all draws.
         tokens: fewest tokens that are measured of a load.

@@ -40,7 +40,8 @@ class SetUp(msgspec.Struct, frozen=True, kw_only=True):
     def fixed_k(self, clients: int) -> int | None:
         """K of all requests at a load; None if it follows what is learned."""
         if self.policy == "batch_table":
-            return next(k for first, _, k in reversed(self.options["table"]) if first <= clients)
+            table: list[tuple[int, int, int]] = self.options["table"]
+            return next(k for first, _, k in reversed(table) if first <= clients)
         if self.policy == "trtllm_schedule":
             return scheduled_k(self.options["schedule"], clients)
         return {"off": 0, "static": self.options.get("k")}.get(self.policy)

@@ -127,9 +127,7 @@ def advise(
         raise typer.Exit(130)
 
 
-def _predicted(
-    places: list[Path], options: dict[str, Any], fleet: Fleet
-) -> tuple[Predicted, bool]:
+def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tuple[Predicted, bool]:
     """Predict, with a first look on standard error; and whether Ctrl-C has ended it early."""
     from adaptive_spec.sim.advice.advice import predict
 
