@@ -25,10 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file
     sys.path[0] = str(ROOT)
 
-from benchmarks.decision_cost import exported
+from benchmarks.decision_cost import exported  # noqa: E402
 
 TRACE = ROOT / "benchmarks" / "results" / "vllm_cpu-costs.jsonl.gz"
 BATCH, KMAX = 8, 6
+COMMAND = [sys.executable, "-m", "adaptive_spec"]
 READERS = {
     "advise": ["advise", "{}"],
     "profile": ["profile", "{}", "--output", "{}/profile.json"],
@@ -41,7 +42,7 @@ READERS = {
 def answered(tree: Path, arguments: list[str], cache: str) -> tuple[dict[str, object], list[float]]:
     """Run a command; return its JSON, and the CPU seconds at its first line and at its end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "adaptive_spec", *arguments],
+        [*COMMAND, *arguments],
         env={
             **os.environ,
             "PYTHONPATH": str(tree),
@@ -58,7 +59,9 @@ def answered(tree: Path, arguments: list[str], cache: str) -> tuple[dict[str, ob
     spent = []
     for line in process.stderr:
         if line.startswith("first look"):
-            user, system = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")")[1].split()[11:13]
+            user, system = (
+                Path(f"/proc/{process.pid}/stat").read_text().rsplit(")")[1].split()[11:13]
+            )
             spent.append((int(user) + int(system)) / os.sysconf("SC_CLK_TCK"))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     output = process.stdout.read()
@@ -77,7 +80,7 @@ def compare(base: str, traces: list[str]) -> None:
             empty = tempfile.mkdtemp(dir=folder)
             before, (whole,) = answered(old, ["advise", path, "--json", "--jobs", "1"], empty)
             now, (first, *ended) = answered(ROOT, ["advise", path, "--json"], empty)
-            again, kept = answered(ROOT, ["advise", path, "--json", "--gpus", "8"], empty)
+            _, kept = answered(ROOT, ["advise", path, "--json", "--gpus", "8"], empty)
             took = ended[-1] if ended else first
             verdicts = [each["verdict"]["worth"] for each in (before, now)]  # type: ignore[index]
             print(
@@ -142,8 +145,7 @@ def memory(sizes: list[int], readers: list[str]) -> None:
                 arguments = [each.format(trace, last=steps - 1) for each in READERS[name]]
                 began = time.monotonic()
                 found = subprocess.run(
-                    [sys.executable, __file__, "--peak", sys.executable, "-m", "adaptive_spec"]
-                    + arguments,
+                    [sys.executable, __file__, "--peak", *COMMAND, *arguments],
                     env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": folder},
                     capture_output=True,
                     text=True,

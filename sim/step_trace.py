@@ -17,7 +17,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_segment, read_trace
 from adaptive_spec.step import Capability, Mode
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Counts = list[Count]
 Drafts = Annotated[int, msgspec.Meta(ge=0, le=254)]
 """Of a request in a step; acceptance data hold no more."""
@@ -56,7 +56,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     propensity: list[Annotated[float, msgspec.Meta(gt=0, le=1.000001)]] | None = None
     planned_k: Counts | None = None
     temperature: list[float] | None = None
-    task: list[int] | None = None
+    task: list[Annotated[int, msgspec.Meta(ge=-1, le=1 << 31)]] | None = None
     tpot_target: list[float | None] | None = None
     shared_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     opted_out: list[bool] | None = None

@@ -23,6 +23,9 @@ from adaptive_spec.sim.acceptance.request_rows import RequestRows
 from adaptive_spec.sim.step_trace import read_request_steps
 from adaptive_spec.step import FloatArray, IntArray
 
+_MOST_BYTES = 1 << 31
+"""Size of the arrays of an npz file that is read, unpacked."""
+
 
 def read_step_trace(
     path: str | os.PathLike[str], *, depth: int | None = None, seed: int = 0
@@ -227,6 +230,9 @@ def load_npz(
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"{file}: a single array, expected an npz file")
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > _MOST_BYTES:
+                raise DataError(f"{file}: holds {size:,} bytes, at most {_MOST_BYTES:,} are read")
             missing = [name for name in names if name not in archive.files]
             if missing:
                 known = ", ".join(archive.files) or "none"
