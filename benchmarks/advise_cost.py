@@ -34,7 +34,7 @@ READERS = {
     "advise": ["advise", "{}"],
     "profile": ["profile", "{}", "--output", "{}/profile.json"],
     "replay --acceptance": ["replay", "--acceptance", "{}", "--seconds", "5", "--policy", "off"],
-    "replay --load": ["replay", "--load", "steps:{}", "--seconds", "5", "--policy", "off"],
+    "replay --load": ["replay", "--load", "{}", "--seconds", "5", "--policy", "off"],
     "explain": ["explain", "{}", "--step", "{last}"],
 }
 

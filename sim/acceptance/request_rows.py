@@ -18,7 +18,7 @@ from adaptive_spec.sim.acceptance.imputation import RecordedSteps
 from adaptive_spec.sim.step_trace import RecordedStep, TaskNames
 from adaptive_spec.step import IntArray
 
-MOST_ROWS = 1 << 20
+MOST_ROWS = 1 << 19
 """Steps of requests that are kept."""
 
 

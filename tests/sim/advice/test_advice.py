@@ -329,7 +329,9 @@ def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):
     assert "@import" not in text
 
 
-def test_a_prediction_is_kept_and_another_fleet_does_not_simulate_again(paying, tmp_path, monkeypatch):
+def test_a_prediction_is_kept_and_another_fleet_does_not_simulate_again(
+    paying, tmp_path, monkeypatch
+):
     traces = sorted(shutil.copytree(paying, tmp_path / "trace").iterdir())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     app = Typer()
