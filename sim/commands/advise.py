@@ -86,7 +86,9 @@ def advise(
 
     Example: adaptive-spec advise TRACES --gpus 8 --html advice.html
     """
-    from adaptive_spec.sim.advice.kept import keep, kept_file, read_kept
+    from adaptive_spec.kept_results import keep, read_kept
+    from adaptive_spec.sim.advice.advice import Predicted
+    from adaptive_spec.sim.advice.kept import prediction_path
     from adaptive_spec.sim.advice.values import Fleet
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
@@ -100,14 +102,14 @@ def advise(
         "tokens": tokens,
         "seed": seed,
     }
-    path = kept_file(places, options)
-    predicted = None if path is None else read_kept(path)
+    path = prediction_path(places, options)
+    predicted: Predicted | None = read_kept(path, Predicted)
     stopped = False
     if predicted is not None:
         _note(f"made before, from {path}")
     else:
         predicted, stopped = _predicted(places, options, fleet)
-        if path is not None and not stopped and predicted.resamplings and keep(path, predicted):
+        if not stopped and predicted.resamplings and keep(path, predicted):
             _note(f"kept in {path}")
     found = predicted.conclude(fleet)
     if draft_model is not None:
