@@ -18,13 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from adaptive_spec.policy import build_policy
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.acceptance.pool import take
 from adaptive_spec.sim.advice import adaptive
 from adaptive_spec.sim.advice.adaptive import Stretch
 from adaptive_spec.sim.advice.fixed_k import FixedK, Replay, prompt_tokens, replay
@@ -32,13 +29,10 @@ from adaptive_spec.sim.advice.observed import Observed
 from adaptive_spec.sim.advice.setups import NO_SPECULATION, SetUp, static
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
-from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions, capability_of
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.from_trace import TimedSteps, TraceFit, fit_profile
-from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.load.request import requests_of
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level
 
 _BLOCK_STEPS = 32
@@ -50,8 +44,6 @@ HALVES = ("first", "second")
 """Names of the two halves."""
 KEPT = 0.75
 """Share of accepted drafts that stay accepted, draft by draft, where acceptance is to fall."""
-_TOKENS_PER_CLIENT = 200
-_SIMULATED_TOKENS = 4_000
 _NO_LIMIT = 1 << 30
 _NORMAL_OVER_MEDIAN = 1.4826
 
@@ -184,30 +176,6 @@ class World:
             speed = ratio * fixed.run(clients, self.weights)[0]
         tokens = float(self.weights @ traffic.data.lengths) / float(self.weights.sum())
         return Outcome(speed, np.repeat(tpot, weights), speed / tokens)
-
-    def simulate(self, set_up: SetUp, clients: int, tokens: int = _SIMULATED_TOKENS) -> Outcome:
-        """Serve a closed loop of so many clients in the simulator."""
-        traffic, seed = self.traffic, self.traffic.seed
-        data = take(traffic.data, np.repeat(np.arange(traffic.data.records), self.weights))
-        none = set_up.name == NO_SPECULATION
-        engine = Engine(
-            ClosedLoad(requests_of(data, seed=seed), clients, endless=True),
-            data,
-            find_drafter("none") if none else traffic.drafter,
-            self.hardware,
-            build_policy(set_up.policy, set_up.options, seed=seed, baselines=True),
-            msgspec.structs.replace(traffic.options, max_running=max(clients, 1)),
-            seed=seed,
-        )
-        result = engine.run(
-            max_tokens=max(tokens, _TOKENS_PER_CLIENT * clients),
-            warmup_steps=adaptive.WARM_UP_STEPS,
-        )
-        return Outcome(
-            tokens_per_second=result.throughput_tok_s,
-            tpot_seconds=engine.measurements.tpot_seconds,
-            requests_per_second=result.requests / result.seconds,
-        )
 
 
 def recorded_world(
