@@ -22,7 +22,7 @@ if not __package__:  # run as a file
 
 from adaptive_spec.sim.advice import setups
 from adaptive_spec.sim.advice.observed import observe
-from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, World, recorded_world
+from adaptive_spec.sim.advice.worlds import World, recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 
 HERE = Path(__file__).resolve().parent
@@ -51,11 +51,12 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     observed, steps = observe([given.trace]), read_timed_steps([given.trace])
-    world = recorded_world(observed, steps, drafter="draft_model", seed=0, tokens=FEWEST_TOKENS)
     measured: dict[int, dict[str, float]] = {}
     for row in json.loads(given.results.read_bytes())["table"]:
         measured.setdefault(row["concurrency"], {})[row["arm"]] = row["over_none"]["middle"]
-    found = {clients: predicted(world, clients) for clients in sorted(measured)}
+    loads = sorted(measured)
+    world = recorded_world(observed, steps, drafter="draft_model", seed=0, loads=loads)
+    found = {clients: predicted(world, clients) for clients in loads}
     print(f"{'arm':10s} predicted measured  error  error at {', '.join(map(str, found))}")
     within = cells = 0
     for arm in found[min(found)]:

@@ -3,7 +3,7 @@
     python scripts/screenshots.py [view] [top] [advise] [report] [states]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
-H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes a minute;
+H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes seconds;
 `report` shows a small sweep. `states` writes to out/screenshots what no document shows: the live
 view while the server is idle, and while speculation is off, both at two widths. What they need
 beside the environment `dev` is Chromium.

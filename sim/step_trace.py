@@ -6,6 +6,7 @@ that need one of them call `RecordedStep.need`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_segment, read_trace
 from adaptive_spec.step import Capability, Mode
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Counts = list[Count]
 Drafts = Annotated[int, msgspec.Meta(ge=0, le=254)]
 """Of a request in a step; acceptance data hold no more."""
@@ -55,7 +56,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     propensity: list[Annotated[float, msgspec.Meta(gt=0, le=1.000001)]] | None = None
     planned_k: Counts | None = None
     temperature: list[float] | None = None
-    task: list[int] | None = None
+    task: list[Annotated[int, msgspec.Meta(ge=-1, le=1 << 31)]] | None = None
     tpot_target: list[float | None] | None = None
     shared_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     opted_out: list[bool] | None = None
@@ -112,6 +113,25 @@ def read_request_steps(path: Path) -> Iterator[tuple[int, RecordedStep, int]]:
             if name:
                 number = number_of.setdefault((step.process, name), len(number_of))
                 yield number, step, row
+
+
+class TaskNames:
+    """Task labels by number, of each process of each source."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
+
+    def read(self, source: int, step: RecordedStep) -> None:
+        """Take up the labels that a step names."""
+        if step.task_names:
+            self._names[source, step.process].update(step.task_names)
+
+    def of(self, source: int, step: RecordedStep, row: int) -> str:
+        """Return the label of a request; "" without one."""
+        if step.task is None or step.task[row] < 0:
+            return ""
+        number = step.task[row]
+        return self._names[source, step.process].get(str(number), f"task {number}")
 
 
 def segment_folders(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from adaptive_spec.bounded_read import DECODE_ERRORS
+from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines
 from adaptive_spec.errors import DataError
 
 _GZIP = b"\x1f\x8b"
@@ -45,13 +45,14 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
 def read_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, bytes]]:
     """Line number (from 1) and bytes of each line that is not blank.
 
-    Raises DataError for a file that is missing or, if compressed, damaged.
+    Raises DataError for a file that is missing, for a line beyond `LONGEST_LINE` and, if the file
+    is compressed, for damage.
     """
     file = Path(path)
     number = 0
     try:
         with file.open("rb") as raw, _decompressed(raw) as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(read_bounded_lines(stream), start=1):
                 if line.strip():
                     yield number, line
     except EOFError as error:

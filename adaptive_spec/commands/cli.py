@@ -70,6 +70,9 @@ def main() -> None:
     except AdaptiveSpecError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except MemoryError:
+        print("error: this takes more memory than there is", file=sys.stderr)
+        sys.exit(2)
 
 
 @functools.cache

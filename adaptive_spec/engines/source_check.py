@@ -8,6 +8,8 @@ unpacked wheels; it never imports the engine.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping
@@ -16,8 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.engines.source_facts import Fact, forget_files, look_up
+from adaptive_spec import __version__
+from adaptive_spec.engines.source_facts import Fact, files_of, forget_files, look_up
 from adaptive_spec.errors import DataError, UnsupportedEngineError
+from adaptive_spec.kept_results import keep, kept_path, read_kept
 
 USABLE = "usable"
 
@@ -124,7 +128,7 @@ class EngineSource:
         )
 
     def require(self, features: Iterable[str], package: Path | None = None) -> SourceReport:
-        """Check the installed engine.
+        """Check the installed engine; the result is kept until one of the files changes.
 
         Args:
             features: required features.
@@ -138,7 +142,11 @@ class EngineSource:
             raise UnsupportedEngineError(
                 f"the source of {self.title} is not where its package says; {self.go_on}"
             )
-        report, wanted = self.check_tree(package), set(features)
+        path, wanted = kept_path("facts", self._key(package)), set(features)
+        report: SourceReport | None = read_kept(path, SourceReport)
+        if report is None:
+            report = self.check_tree(package)
+            keep(path, report)
         problems = [
             f"{found.what} {found.problem} [{found.file}]"
             for found in report.findings
@@ -151,6 +159,23 @@ class EngineSource:
                 f"`adaptive-spec doctor`, or {self.go_on}"
             )
         return report
+
+    def _key(self, package: Path) -> str:
+        """Return a digest of the facts, and of size and time of all files that they name.
+
+        The installer's record of the package's files is part of it: times may be constant.
+        """
+        key = hashlib.sha256(f"{__version__} {package} {self}".encode())
+        facts = (fact for each in self.facts.values() for fact in each)
+        files = set().union(*map(files_of, facts), _VERSION_FILES)
+        for file in sorted(files):
+            with contextlib.suppress(OSError):
+                found = (package / file).stat()
+                key.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
+        for record in sorted(package.parent.glob(f"{self.package}*.dist-info/RECORD")):
+            with contextlib.suppress(OSError):
+                key.update(record.read_bytes())
+        return key.hexdigest()
 
     def installed_folder(self) -> Path | None:
         """Return the folder of the installed package, without importing it."""

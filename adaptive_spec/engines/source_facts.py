@@ -170,6 +170,13 @@ def look_up(fact: Fact, package: Path) -> Found:
     return Found(f"order of calls in {fact.function}", fact.file, _order_problem(fact, package))
 
 
+def files_of(fact: Fact) -> set[str]:
+    """Return the files that a fact is looked up in."""
+    if isinstance(fact, AnyOf):
+        return set().union(*map(files_of, fact.facts))
+    return {fact.file} if isinstance(fact, Order | Absent) else set(fact.files)
+
+
 def forget_files() -> None:
     """Drop the parsed files: a running server does not need them."""
     _parse.cache_clear()

@@ -64,7 +64,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 import numpy as np
 
-from adaptive_spec.bounded_read import DECODE_ERRORS
+from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile, Retry, remove_unused
@@ -311,11 +311,12 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         with _opened(path) as lines:
-            for number, line in enumerate(lines, start=1):
+            for number, line in enumerate(read_bounded_lines(lines), start=1):
                 if line.strip():
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}:{number + 1}: cannot be read: {reason}") from error
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -19,28 +19,12 @@ from numpy.typing import NDArray
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
-from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps
+from adaptive_spec.sim.acceptance.request_rows import RequestRows
+from adaptive_spec.sim.step_trace import read_request_steps
 from adaptive_spec.step import FloatArray, IntArray
 
-
-def _temperature(step: RecordedStep, row: int) -> float:
-    return 0.0 if step.temperature is None else step.temperature[row]
-
-
-def _confidence(source: Path, steps: list[tuple[RecordedStep, int]]) -> NDArray[np.float32] | None:
-    """[S, D] confidence of all steps, nan where a step has none; None if none has."""
-    rows = []
-    for step, row in steps:
-        signal = step.late_confidence if step.confidence is None else step.confidence
-        rows.append([] if signal is None else signal[row])
-    width = max(map(len, rows))
-    if not width:
-        return None
-    padded = [[*row, *[None] * (width - len(row))] for row in rows]
-    confidence = np.array(padded, dtype=np.float64)
-    if bool(((confidence < 0) | (confidence > 1)).any()):
-        raise DataError(f"{source}: a confidence leaves 0..1")
-    return confidence.astype(np.float32)
+_MOST_BYTES = 1 << 31
+"""Size of the arrays of an npz file that is read, unpacked."""
 
 
 def read_step_trace(
@@ -61,37 +45,41 @@ def read_step_trace(
 
     Raises DataError naming file and row or step, and what is wrong.
     """
-    source = Path(path)
-    by_request: dict[int, list[tuple[RecordedStep, int]]] = {}
+    return _read_step_trace(Path(path), depth, seed)[0]
+
+
+def read_served_requests(path: Path, *, depth: int, seed: int) -> AcceptanceData:
+    """Read a step trace as `read_step_trace` does, with prompt lengths and task labels."""
+    data, rows = _read_step_trace(path, depth, seed)
+    prompts = np.array([each.prompt_tokens for each in rows.first], dtype=np.int64)
+    labels = tuple(each.label for each in rows.first)
+    return replace(data, prompt_tokens=prompts, labels=labels)
+
+
+def _read_step_trace(
+    source: Path, depth: int | None, seed: int
+) -> tuple[AcceptanceData, RequestRows]:
+    rows = RequestRows()
     for request, step, row in read_request_steps(source):
-        if step.emitted[row]:
-            by_request.setdefault(request, []).append((step, row))
-    if not by_request:
-        raise DataError(f"{source}: no decode steps in this trace")
-    every = [each for steps in by_request.values() for each in steps]
-    flat = np.array([(s.k[row], s.accepted[row], s.emitted[row]) for s, row in every])
-    counts_of = [len(steps) for steps in by_request.values()]
-    recorded = RecordedSteps(
-        verified=np.ascontiguousarray(flat[:, 0]),
-        accepted=np.ascontiguousarray(flat[:, 1]),
-        emitted=np.ascontiguousarray(flat[:, 2]),
-        offsets=np.concatenate([[0], np.cumsum(counts_of)]).astype(np.int64),
-        confidence=_confidence(source, every),
-    )
+        rows.add(request, step, row)
+    recorded = rows.steps(str(source))
     if not recorded.verified.any():
         raise DataError(f"{source}: no step verified a draft; record one with speculation on")
-    temperatures = np.array([_temperature(*steps[0]) for steps in by_request.values()])
+    kind = "step trace"
+    if rows.stride > 1:
+        kind += f", {len(rows.first):,} of {rows.found:,} requests"
+    temperatures = np.array([each.temperature for each in rows.first])
     data = imputed_data(
         recorded,
         source,
-        "step trace",
+        kind,
         depth=depth,
         seed=seed,
         temperature=float(temperatures.max()),
     )
     if (temperatures == temperatures[0]).all():
-        return data
-    return replace(data, record_temperature=temperatures)
+        return data, rows
+    return replace(data, record_temperature=temperatures), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +230,9 @@ def load_npz(
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"{file}: a single array, expected an npz file")
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > _MOST_BYTES:
+                raise DataError(f"{file}: holds {size:,} bytes, at most {_MOST_BYTES:,} are read")
             missing = [name for name in names if name not in archive.files]
             if missing:
                 known = ", ".join(archive.files) or "none"

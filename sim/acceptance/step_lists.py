@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.data import AcceptanceData
+from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps
 from adaptive_spec.sim.acceptance.recorded import imputed_data
 from adaptive_spec.sim.text_rows import read_rows
@@ -29,10 +29,12 @@ from adaptive_spec.step import IntArray
 HEURISTIC_START = 5
 """Draft tokens of the first step under the Hugging Face heuristic."""
 
-_Length = Annotated[int, msgspec.Meta(ge=1)]
+_MOST_TOKENS = 1 << 17
+"""Of a turn without speculation, which becomes as many steps."""
+_Length = Annotated[int, msgspec.Meta(ge=1, le=DEEPEST + 1)]
 _Turn = Annotated[list[_Length], msgspec.Meta(min_length=1)]
 _Turns = Annotated[list[_Turn], msgspec.Meta(min_length=1)]
-_Counts = list[Annotated[int, msgspec.Meta(ge=1)]]
+_Counts = list[Annotated[int, msgspec.Meta(ge=1, le=_MOST_TOKENS)]]
 
 
 class _Row(msgspec.Struct):

@@ -31,6 +31,7 @@ from adaptive_spec.sim.advice.worlds import (
     HALVES,
     Change,
     Outcome,
+    World,
     changes,
     halves,
     recorded_world,
@@ -44,35 +45,70 @@ from adaptive_spec.sim.hardware.from_trace import (
 from adaptive_spec.sim.off_policy.intervals import Estimate, student_t
 
 CONFIDENCE = 0.95
+FIRST_LOOK = 2
+"""Resamplings behind the first answer."""
 _FEW_TRIALS = 200
 _MOST_CLIENTS = 1024
 _OTHER = {HALVES[0]: HALVES[1], HALVES[1]: HALVES[0]}
 
 
-def advise(
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an advice is made of but what its gain is expressed in.
+
+    Attributes:
+        advice: with a verdict only where nothing can be predicted.
+        missing: what the trace lacks; "": nothing.
+        most: the trace does not show what drafting costs, so gains are at most the true ones.
+        resamplings: behind the intervals.
+        pool_tokens, mean_context: as `Observed` has them.
+    """
+
+    advice: Advice
+    missing: str = ""
+    most: bool = False
+    resamplings: int = 0
+    pool_tokens: int | None = None
+    mean_context: float = 0.0
+
+    def conclude(self, fleet: Fleet | None = None) -> Advice:
+        """Return the advice with its verdict."""
+        if not self.advice.predictions:
+            return self.advice
+        verdict = decide(
+            self.advice, fleet or Fleet(), self.missing, self.resamplings, most=self.most
+        )
+        if self.most and verdict.worth is not NO:
+            # The gain over a server that drafts without use says nothing of one without drafter.
+            verdict = _no_prediction(self.missing)
+            return msgspec.structs.replace(
+                self.advice, verdict=verdict, predictions=[], what_if=[], by_clients=[]
+            )
+        return msgspec.structs.replace(self.advice, verdict=verdict)
+
+
+def predict(
     traces: Sequence[Path],
     *,
     engine: str = "vllm",
     drafter: str = "",
-    fleet: Fleet | None = None,
     resamplings: int = 8,
     tokens: int = FEWEST_TOKENS,
     seed: int = 0,
-    jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Advice, Observed]:
+    first_look: Callable[[Predicted], None] = lambda predicted: None,
+) -> Predicted:
     """Read traces and predict what each set-up would have given.
 
     Args:
         traces: folders or segments of step traces of one server set-up.
         engine: whose own set-ups are compared, of `setups.ENGINES`.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
-        fleet: what the verdict expresses the gain in; None: GPU time alone.
         resamplings: bootstrap worlds behind the intervals, >= 2.
-        tokens: fewest tokens of a simulated run; more narrow the intervals.
+        tokens: fewest tokens of a simulated load.
         seed: of all draws.
-        jobs: processes; None: one per CPU.
-        progress: called with the runs done and the runs in all.
+        progress: called with the loads simulated and the loads in all.
+        first_look: called with the prediction after `FIRST_LOOK` resamplings, without other
+            traffic than was recorded.
 
     Raises DataError if the traces hold no measured steps or no verified drafts.
     """
@@ -89,31 +125,54 @@ def advise(
         requests=observed.acceptance.records,
         verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
     )
+    found = Predicted(
+        advice=seen, pool_tokens=observed.pool_tokens, mean_context=observed.mean_context
+    )
+
+    def refused(verdict: Verdict, fit: TraceFit | None = None) -> Predicted:
+        advice = msgspec.structs.replace(seen, verdict=verdict, fit=fit)
+        return msgspec.structs.replace(found, advice=advice)
+
     try:
         steps = read_timed_steps(traces, one_depth=True)
     except DataError as error:
-        return msgspec.structs.replace(seen, verdict=_no_prediction(str(error))), observed
-    missing = "" if steps.shows_drafting else drafted_alike(steps)
+        return refused(_no_prediction(str(error)))
     drafts_by_look_up = observed.capability is not None and not observed.capability.off_pass
-    name = drafter or ("ngram" if drafts_by_look_up else "eagle")
-    fit = recorded_world(observed, steps, drafter=name, seed=seed, tokens=tokens).fit
-    seen = msgspec.structs.replace(seen, fit=fit)
-    if refusal := _no_fit(fit):
-        return msgspec.structs.replace(seen, verdict=refusal), observed
-    predicted = _Predictor(
-        seen, observed, steps, name, resamplings=resamplings, tokens=tokens, seed=seed
-    ).predict(jobs, progress)
-    verdict = decide(
-        predicted,
-        fleet or Fleet(),
-        missing or _more_drafts(predicted, observed),
-        resamplings,
-        most=bool(missing),
+    loads = [load.clients for load in seen.loads]
+    simulated = sorted({*loads, *(2 * clients for clients in loads)})
+    done = itertools.count(1)
+    total = len(simulated) + len(loads)
+
+    def advance() -> None:
+        number = next(done)
+        progress(number, max(total, number))
+
+    whole = recorded_world(
+        observed,
+        steps,
+        drafter=drafter or ("ngram" if drafts_by_look_up else "eagle"),
+        seed=seed,
+        loads=simulated,
+        tokens=tokens,
+        progress=advance,
     )
-    if missing and verdict.worth is not NO:
-        # The gain over a server that drafts without use says nothing of one without drafter.
-        return msgspec.structs.replace(seen, verdict=_no_prediction(missing)), observed
-    return msgspec.structs.replace(predicted, verdict=verdict), observed
+    if refusal := _no_fit(whole.fit):
+        return refused(refusal, whole.fit)
+    seen = msgspec.structs.replace(seen, fit=whole.fit)
+    predictor = _Predictor(seen, whole, steps, resamplings)
+    missing = "" if steps.shows_drafting else drafted_alike(steps)
+
+    def predicted(count: int, *, complete: bool) -> Predicted:
+        return msgspec.structs.replace(
+            found,
+            advice=predictor.predict(count, complete=complete),
+            missing=missing or _more_drafts(seen, observed),
+            most=bool(missing),
+            resamplings=count,
+        )
+
+    first_look(predicted(min(FIRST_LOOK, resamplings), complete=False))
+    return predicted(resamplings, complete=True)
 
 
 def _no_prediction(error: str) -> Verdict:
@@ -154,60 +213,52 @@ def _no_fit(fit: TraceFit) -> Verdict | None:
 
 
 class _Predictor:
-    """Simulates all set-ups on both halves, their resamplings and other traffic."""
+    """Predicts all set-ups on both halves, their resamplings and other traffic."""
 
-    def __init__(
-        self,
-        seen: Advice,
-        observed: Observed,
-        steps: TimedSteps,
-        drafter: str,
-        *,
-        resamplings: int,
-        tokens: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, seen: Advice, whole: World, steps: TimedSteps, resamplings: int) -> None:
         self._seen = seen
         self._loads = [load.clients for load in seen.loads]
         self._shares = [load.share for load in seen.loads]
         largest = self._loads[-1]
         self._beyond = [n for n in (2 * largest, 4 * largest) if n <= _MOST_CLIENTS]
-        self._worlds = halves(
-            observed, steps, drafter=drafter, count=-(-resamplings // 2), seed=seed, tokens=tokens
-        )
-        self._drawn = [name for name in self._worlds if name not in HALVES][:resamplings]
-        self._changes = changes(observed)
-        for change in self._changes:
+        worlds = halves(whole, steps, -(-resamplings // 2))
+        # Of each half in turn.
+        resampled = [name for name in worlds if name not in HALVES]
+        self._resampled = sorted(resampled, key=lambda name: int(name.split("/")[1]))
+        self._every_change = changes(whole, self._loads)
+        for change in self._every_change:
             for half in HALVES:
-                self._worlds[f"{half}: {change.name}"] = change.of(self._worlds[half])
+                worlds[f"{half}: {change.name}"] = change.of(worlds[half])
+        self._runs = Runs(worlds)
         self._none, self._warm = setups.no_speculation(), setups.warm_zero()
         self._static = [setups.static(k, seen.engine) for k in range(1, seen.kmax + 1)]
         self._ours = setups.ours(seen.kmax, seen.engine)
 
-    def predict(self, jobs: int | None, progress: Callable[[int, int], None]) -> Advice:
-        """Return the advice with all predictions and without a verdict."""
-        with Runs(self._worlds, jobs=jobs, progress=progress) as self._runs:
-            fixed = [
-                (half, each, clients)
-                for half in HALVES
-                for each in (self._none, *self._static)
-                for clients in (*self._loads, *self._beyond)
-            ]
-            fixed += [(half, self._warm, clients) for half in HALVES for clients in self._loads]
-            loads = len(self._loads)
-            later = 2 * 2 + 4 * len(self._drawn) + 6 * len(self._changes)
-            self._runs.expected = len(fixed) + later * loads
-            self._runs.make(fixed)
-            own = {half: self._tuned(half) for half in HALVES}
-            self._runs.make(
-                (half, each, clients)
-                for half in HALVES
-                for each in (own[_OTHER[half]], self._ours)
-                for clients in self._loads
-            )
-            native = self._best_native(own)
-            self._runs.make(self._paired_runs(own, native))
-            return self._advice(own, native)
+    def predict(self, resamplings: int, *, complete: bool) -> Advice:
+        """Return the advice with all predictions and without a verdict.
+
+        Args:
+            resamplings: behind the intervals.
+            complete: with other traffic than was recorded.
+        """
+        self._drawn = self._resampled[:resamplings]
+        self._changes = self._every_change if complete else []
+        self._runs.make(
+            (half, each, clients)
+            for half in HALVES
+            for each in (self._none, *self._static, self._warm)
+            for clients in (*self._loads, *self._beyond)
+        )
+        own = {half: self._tuned(half) for half in HALVES}
+        self._runs.make(
+            (half, each, clients)
+            for half in HALVES
+            for each in (own[_OTHER[half]], self._ours)
+            for clients in self._loads
+        )
+        native = self._best_native(own)
+        self._runs.make(self._paired_runs(own, native))
+        return self._advice(own, native)
 
     def _tuned(self, half: str) -> SetUp:
         """The engine's own set-up for several loads, tuned to a half."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.bounded_read import read_small_file
 from adaptive_spec.errors import DataError
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -48,7 +49,7 @@ def kv_bytes_per_token(folder: Path) -> int:
     """Return the KV bytes of a token of a Hugging Face model with plain attention."""
     file = folder / "config.json"
     try:
-        config = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        config = msgspec.json.decode(read_small_file(file), type=dict[str, Any])
         config = config.get("text_config", config)
         heads = int(config["num_attention_heads"])
         size = int(config.get("head_dim") or config["hidden_size"] // heads)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,8 @@ import numpy as np
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.pool import pool
-from adaptive_spec.sim.acceptance.recorded import read_step_trace
-from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
+from adaptive_spec.sim.acceptance.recorded import read_served_requests
+from adaptive_spec.sim.step_trace import RecordedStep, TaskNames, read_steps
 from adaptive_spec.step import Capability
 
 _LEAST_SHARE = 0.01
@@ -102,7 +103,7 @@ class _Band:
     accepted: int = 0
     rows: int = 0
     steps: int = 0
-    plain: list[float] = field(default_factory=list)
+    plain: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, step: RecordedStep) -> None:
         assert step.seconds is not None
@@ -184,7 +185,9 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
         overall=whole.facts(whole.seconds, clients=0),
         k_share={k: count / k_counts.total() for k, count in sorted(k_counts.items())},
         modes={mode: count / modes.total() for mode, count in modes.most_common()},
-        acceptance=pool([_acceptance(trace, kmax, seed) for trace in traces], seed=seed),
+        acceptance=pool(
+            [read_served_requests(trace, depth=kmax, seed=seed) for trace in traces], seed=seed
+        ),
         kmax=kmax,
         capability=capability,
         late_confidence=late,
@@ -194,43 +197,9 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
     )
 
 
-class TaskNames:
-    """Task labels by number, of each process of each source."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
-
-    def read(self, source: int, step: RecordedStep) -> None:
-        """Take up the labels that a step names."""
-        if step.task_names:
-            self._names[source, step.process].update(step.task_names)
-
-    def of(self, source: int, step: RecordedStep, row: int) -> str:
-        """Return the label of a request; "" without one."""
-        if step.task is None or step.task[row] < 0:
-            return ""
-        number = step.task[row]
-        return self._names[source, step.process].get(str(number), f"task {number}")
-
-
 def _all_steps(traces: Sequence[Path]) -> Iterable[tuple[int, RecordedStep]]:
     for source, trace in enumerate(traces):
         if not trace.exists():
             raise DataError(f"{trace}: no such directory or file")
         for step in read_steps(trace):
             yield source, step
-
-
-def _acceptance(trace: Path, kmax: int, seed: int) -> AcceptanceData:
-    """Acceptance of a trace, with prompt lengths and task labels of its requests."""
-    data = read_step_trace(trace, depth=kmax, seed=seed)
-    first: dict[int, tuple[int, str]] = {}
-    names = TaskNames()
-    for request, step, row in read_request_steps(trace):
-        names.read(0, step)
-        if step.emitted[row] and request not in first:
-            mean = step.context_tokens // max(step.batch_size, 1)
-            prompt = mean if step.contexts is None else step.contexts[row]
-            first[request] = max(prompt, 1), names.of(0, step, row)
-    prompts, labels = zip(*first.values(), strict=True)
-    return replace(data, prompt_tokens=np.array(prompts, dtype=np.int64), labels=labels)

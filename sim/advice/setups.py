@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.sim.baselines.engines.batch_table import tuned_table
+from adaptive_spec.sim.baselines.engines.tensorrt_llm_schedule import scheduled_k
 
 NO_SPECULATION = "none"
 OURS = "goodput"
@@ -35,6 +36,20 @@ class SetUp(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     options: dict[str, Any] = {}
     lines: list[str] = []
+
+    def fixed_k(self, clients: int) -> int | None:
+        """K of all requests at a load; None if it follows what is learned."""
+        if self.policy == "batch_table":
+            table: list[tuple[int, int, int]] = self.options["table"]
+            return next(k for first, _, k in reversed(table) if first <= clients)
+        if self.policy == "trtllm_schedule":
+            return scheduled_k(self.options["schedule"], clients)
+        return {"off": 0, "static": self.options.get("k")}.get(self.policy)
+
+    @property
+    def keeps_drafter_warm(self) -> bool:
+        """The drafter's pass runs at K = 0, too."""
+        return self.policy == "batch_table"
 
 
 def no_speculation() -> SetUp:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +15,12 @@ from adaptive_spec.sim.commands.printing import (
     standard_output,
     write_file,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from adaptive_spec.sim.advice.advice import Predicted
+    from adaptive_spec.sim.advice.values import Fleet
 
 Engine = Literal["vllm", "sglang", "trtllm"]
 MONEY, OUTPUT, PRECISION = "Money and memory", "Output", "Precision"
@@ -67,28 +74,66 @@ def advise(
     ] = 8,
     tokens: Annotated[
         int,
-        typer.Option(min=100, help="Fewest tokens of a simulated run.", rich_help_panel=PRECISION),
-    ] = 4000,
+        typer.Option(min=100, help="Fewest tokens of a simulated load.", rich_help_panel=PRECISION),
+    ] = 1500,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.", rich_help_panel=PRECISION)] = 0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes. Default: one per CPU.", rich_help_panel=PRECISION),
-    ] = None,
 ) -> None:
     """Is speculation worth it on this traffic: plugin, table or nothing, and how sure is that?
 
-    Simulates no speculation, every fixed K, the engine's own table and goodput on the recorded
+    Predicts no speculation, every fixed K, the engine's own table and goodput on the recorded
     acceptance and step times. The table is tuned on one half of the trace and judged on the other.
+    A prediction is kept, so that the same traces with another --gpus or --html take a second.
 
     Example: adaptive-spec advise TRACES --gpus 8 --html advice.html
     """
-    from adaptive_spec.sim.advice.advice import advise as predict
-    from adaptive_spec.sim.advice.memory import memory_cost
+    from adaptive_spec.kept_results import keep, read_kept
+    from adaptive_spec.sim.advice.advice import Predicted
+    from adaptive_spec.sim.advice.kept import prediction_path
     from adaptive_spec.sim.advice.values import Fleet
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
 
+    fleet = Fleet(gpus=gpus, gpu_hour_price=gpu_hour_price)
     places = _places(traces or [], server, key)
+    options = {
+        "engine": engine,
+        "drafter": drafter,
+        "resamplings": resamplings,
+        "tokens": tokens,
+        "seed": seed,
+    }
+    path = prediction_path(places, options)
+    predicted: Predicted | None = read_kept(path, Predicted)
+    stopped = False
+    if predicted is not None:
+        _note(f"made before, from {path}")
+    else:
+        predicted, stopped = _predicted(places, options, fleet)
+        if not stopped and predicted.resamplings and keep(path, predicted):
+            _note(f"kept in {path}")
+    found = predicted.conclude(fleet)
+    if draft_model is not None:
+        import msgspec
+
+        from adaptive_spec.sim.advice.memory import memory_cost
+
+        said = memory_cost(model, draft_model, predicted.pool_tokens, predicted.mean_context)
+        found = msgspec.structs.replace(found, memory=said)
+    if html is not None:
+        write_file(html, advice_page(found).encode())
+    if json:
+        print_json(found)
+    else:
+        print_advice(found, standard_output(), details=details)
+    if stopped:
+        raise typer.Exit(130)
+
+
+def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tuple[Predicted, bool]:
+    """Predict, with a first look on standard error; and whether Ctrl-C has ended it early."""
+    from adaptive_spec.sim.advice.advice import predict
+
+    early: list[Predicted] = []
     with progress_bar() as bar:
         task, lines = bar.add_task("simulating"), ProgressLines()
 
@@ -97,28 +142,26 @@ def advise(
             if not bar.console.is_terminal and (line := lines.line(done, total)):
                 bar.console.print(line, highlight=False)
 
-        found, observed = predict(
-            places,
-            engine=engine,
-            drafter=drafter,
-            fleet=Fleet(gpus=gpus, gpu_hour_price=gpu_hour_price),
-            resamplings=resamplings,
-            tokens=tokens,
-            seed=seed,
-            jobs=jobs,
-            progress=advance,
-        )
-    if draft_model is not None:
-        import msgspec
+        def look(predicted: Predicted) -> None:
+            early.append(predicted)
+            said = predicted.conclude(fleet).verdict.sentence
+            _note(f"first look, {predicted.resamplings} resamplings: {said}", bar.console)
 
-        said = memory_cost(model, draft_model, observed.pool_tokens, observed.mean_context)
-        found = msgspec.structs.replace(found, memory=said)
-    if html is not None:
-        write_file(html, advice_page(found).encode())
-    if json:
-        print_json(found)
+        try:
+            return predict(places, **options, progress=advance, first_look=look), False
+        except KeyboardInterrupt:
+            if not early:
+                raise
+            _note("stopped: this is the first look, without other traffic", bar.console)
+            return early[0], True
+
+
+def _note(text: str, console: Console | None = None) -> None:
+    """Say something on standard error."""
+    if console is None:
+        print(text, file=sys.stderr)
     else:
-        print_advice(found, standard_output(), details=details)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:

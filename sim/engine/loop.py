@@ -175,13 +175,8 @@ class Engine:
 
         measuring = warm()
         while self.now < max_seconds and (not measuring or measured.tokens < limit):
-            self._arrivals.up_to(self.now)
-            if not (self.batch.size or self.prompts.running or self.prompts.waiting):
-                upcoming = self._load.next_arrival()
-                if upcoming == math.inf:
-                    break
-                self.now = upcoming
-                continue
+            if not self.take_in() or self.now >= max_seconds:
+                break
             self.step()
             if not measuring and warm():
                 measuring = True
@@ -196,6 +191,17 @@ class Engine:
         self.controller.close()
         failures = sum(self.controller.counters.failures.values())
         return measured.result(name or self.controller.policy.name, self.now, failures)
+
+    def take_in(self) -> bool:
+        """Take in what has arrived, if nothing is there wait for it; False: no more will come."""
+        self._arrivals.up_to(self.now)
+        while not (self.batch.size or self.prompts.running or self.prompts.waiting):
+            upcoming = self._load.next_arrival()
+            if upcoming == math.inf:
+                return False
+            self.now = upcoming
+            self._arrivals.up_to(self.now)
+        return True
 
     def step(self) -> None:
         """One engine step."""

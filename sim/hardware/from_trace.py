@@ -16,6 +16,7 @@ is missing, since a profile that guesses would be believed.
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,9 @@ _KNOTS = (
 _FEWEST_STEPS = 60
 _FEWEST_ALIKE = 5
 """Steps of a kind below which the trace counts as not having them."""
+_MOST_STEPS = 1 << 16
+"""Steps that are kept, spread evenly over the trace."""
+_COLUMNS = 7
 _SMOOTHNESS = 1e-3
 _USABLE = 0.9  # the share of memory that `adaptive_spec.sim.engine.kv_pool` uses
 _NO_LIMIT = 1 << 39
@@ -52,7 +56,7 @@ class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
     """Agreement of a profile with the trace it was made from.
 
     Attributes:
-        steps: used.
+        steps: used, of a long trace some.
         skipped: left out, because they were not measured cleanly.
         median_error, p90_error: relative, absolute value.
         total: predicted over measured time of all steps.
@@ -258,8 +262,7 @@ def read_timed_steps(places: Sequence[Path], *, one_depth: bool = False) -> Time
 
     With `one_depth`, steps that all drafted equally deep are read, too.
     """
-    rows: list[tuple[float, ...]] = []
-    skipped = 0
+    rows, skipped, stride, measured = array("d"), 0, 1, 0
     pool: int | None = None
     named = ", ".join(map(str, places))
     for place in places:
@@ -271,14 +274,21 @@ def read_timed_steps(places: Sequence[Path], *, one_depth: bool = False) -> Time
                 pool = max(pool or 0, step.kv_free_tokens + step.context_tokens)
             if step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1:
                 skipped += 1
-            else:
-                rows.append(_row(step))
-    if len(rows) < _FEWEST_STEPS:
+                continue
+            if measured % stride == 0:
+                rows.extend(_row(step))
+            measured += 1
+            if len(rows) >= _MOST_STEPS * _COLUMNS:
+                stride *= 2
+                rows = array("d", np.array(rows).reshape(-1, _COLUMNS)[::2].tobytes())
+    if measured < _FEWEST_STEPS:
         raise DataError(
-            f"{named}: {len(rows)} measured steps, {_FEWEST_STEPS} are needed; "
+            f"{named}: {measured} measured steps, {_FEWEST_STEPS} are needed; "
             "is this the `trace.directory` of a server?"
         )
-    seconds, requests, tokens, context, prefill, depth, cold = np.array(rows).T
+    seconds, requests, tokens, context, prefill, depth, cold = (
+        np.array(rows).reshape(-1, _COLUMNS).T
+    )
     steps = TimedSteps(
         seconds=seconds,
         requests=requests,

@@ -7,7 +7,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
@@ -62,25 +62,12 @@ def _alone(task: Task) -> Outcome:
 
 
 class WorkerPool(ProcessPoolExecutor):
-    """Spawned workers, which end with their parent; left early, it does not wait for them.
+    """At most `jobs` spawned workers, which end with their parent; left early, it does not wait."""
 
-    Args:
-        jobs: most processes.
-        prepare: called in each process with `prepared` before its first task; None: nothing.
-        prepared: arguments of `prepare`.
-    """
-
-    def __init__(
-        self, jobs: int, prepare: Callable[..., None] | None = None, *prepared: object
-    ) -> None:
+    def __init__(self, jobs: int) -> None:
         # fork would copy locks that threads of numba or polars hold.
         context = multiprocessing.get_context("spawn")
-        super().__init__(
-            max_workers=jobs,
-            mp_context=context,
-            initializer=_begin,
-            initargs=(prepare, prepared),
-        )
+        super().__init__(max_workers=jobs, mp_context=context, initializer=_begin)
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
@@ -89,8 +76,8 @@ class WorkerPool(ProcessPoolExecutor):
         self.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(prepare: Callable[..., None] | None, prepared: tuple[object, ...]) -> None:
-    """Leave Ctrl-C to the parent, and end when it does; then prepare for the tasks.
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and end when it does.
 
     Workers of a killed parent would wait for work for ever: they hold their own pipe open.
     """
@@ -103,5 +90,3 @@ def _begin(prepare: Callable[..., None] | None, prepared: tuple[object, ...]) ->
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
-    if prepare is not None:
-        prepare(*prepared)

@@ -18,6 +18,9 @@ from adaptive_spec.sim.sweep.task import Outcome, RunKey
 
 Kind = Literal["policy", "static", "foresight"]
 
+_MOST_BYTES = 1 << 28
+"""Size of a results.json that is read; some hundred thousand rows."""
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A policy, or an oracle, on one cell.
@@ -182,7 +185,7 @@ def read_results(path: Path) -> SweepResults:
             hint = "give the directory that `adaptive-spec sweep` has written"
         raise DataError(f"no {RESULTS_JSON} in {str(path)!r}; {hint}")
     try:
-        results = msgspec.json.decode(read_small_file(file, 1 << 30), type=SweepResults)
+        results = msgspec.json.decode(read_small_file(file, _MOST_BYTES), type=SweepResults)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error
     except DECODE_ERRORS as error:

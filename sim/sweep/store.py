@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from adaptive_spec import __version__
-from adaptive_spec.bounded_read import DECODE_ERRORS
+from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines, read_small_file
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.sweep.cells import Cell
 from adaptive_spec.sim.sweep.config import SweepConfig
@@ -130,7 +130,7 @@ def write_whole(path: Path, data: bytes) -> None:
 def _check_same(path: Path, header: Header) -> None:
     remedy = "use --fresh to drop the old runs, or another --output"
     try:
-        old = msgspec.json.decode(path.read_bytes(), type=Header)
+        old = msgspec.json.decode(read_small_file(path), type=Header)
     except (OSError, *DECODE_ERRORS) as error:
         raise ConfigError(f"{path}: not the header of a sweep ({error}); {remedy}") from error
     if old.digest == header.digest:
@@ -154,16 +154,17 @@ def _read(path: Path) -> Iterable[Outcome]:
     if not path.exists():
         return
     decoder = msgspec.json.Decoder(Outcome)
-    whole = 0
-    with path.open("rb") as lines:
-        for row, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                os.truncate(path, whole)
-                return
-            try:
+    whole = row = 0
+    try:
+        with path.open("rb") as lines:
+            for line in read_bounded_lines(lines):
+                row += 1
+                if not line.endswith(b"\n"):
+                    os.truncate(path, whole)
+                    return
                 yield decoder.decode(line)
-            except DECODE_ERRORS as error:
-                raise DataError(
-                    f"{path}: row {row} is damaged ({error}); remove that line to repeat its run"
-                ) from error
-            whole += len(line)
+                whole += len(line)
+    except (OSError, *DECODE_ERRORS) as error:
+        raise DataError(
+            f"{path}: row {row} is damaged ({error}); remove that line to repeat its run"
+        ) from error

@@ -15,7 +15,7 @@ from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
 from adaptive_spec.sim.advice.observed import observe
-from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, recorded_world
+from adaptive_spec.sim.advice.worlds import recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.device import DEVICES
@@ -80,7 +80,7 @@ def trace(engine: ScriptedVllm, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_a_trace_of_k_7_predicts_other_fixed_k(engine: ScriptedVllm, trace: Path) -> None:
     observed, steps = observe([trace]), read_timed_steps([trace])
-    world = recorded_world(observed, steps, drafter="eagle", seed=0, tokens=FEWEST_TOKENS)
+    world = recorded_world(observed, steps, drafter="eagle", seed=0)
     errors = {}
     for k in (1, 2, 3):
         engine.use(parse_arm(f"k{k}"), DEVICES["h100-8b"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import adaptive_spec
+from adaptive_spec.commands import cli
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
 OURS = [
@@ -46,6 +47,17 @@ def test_a_hostile_file_is_one_line_and_no_crash(command: str, tmp_path: Path) -
         assert done.returncode == 2, done.stderr[-300:]
         assert done.stderr.startswith("error: ")
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_does_not_fit_in_memory_is_one_line(monkeypatch, capsys) -> None:
+    def too_large() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "with_installed_commands", lambda: too_large)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: this takes more memory than there is\n"
 
 
 @pytest.mark.parametrize("command", ["advise", "fit", "profile", "report", "sweep", "top"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptive_spec import bounded_read
 from adaptive_spec.bounded_read import (
     MOST_DEPTH,
     decode_document,
     decode_json,
     decode_yaml,
+    read_bounded_lines,
     read_small_file,
 )
 
@@ -81,3 +84,13 @@ def test_what_is_no_small_file_is_refused_without_waiting(tmp_path: Path, kind: 
         path.write_bytes(b"x" * 100)
     with pytest.raises(OSError, match=r"regular|directory|more than"):
         read_small_file(path, 99)
+
+
+def test_lines_are_whole_up_to_the_limit_and_refused_beyond_it(monkeypatch):
+    monkeypatch.setattr(bounded_read, "LONGEST_LINE", 8)
+    lines = read_bounded_lines(io.BytesIO(b"1234567\n\nlast"))
+    assert list(lines) == [b"1234567\n", b"\n", b"last"]
+    lines = read_bounded_lines(io.BytesIO(b"a\n12345678\n"))
+    assert next(lines) == b"a\n"
+    with pytest.raises(OSError, match="line 2 is longer than 8 bytes"):
+        next(lines)

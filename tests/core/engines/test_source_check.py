@@ -9,7 +9,7 @@ import pytest
 from adaptive_spec.adapters.sglang.facts import SOURCE as SGLANG
 from adaptive_spec.adapters.tensorrt_llm.contract import SOURCE as TENSORRT_LLM
 from adaptive_spec.adapters.vllm.facts import SOURCE as VLLM
-from adaptive_spec.engines.source_check import EngineSource, version_of
+from adaptive_spec.engines.source_check import EngineSource, SourceReport, version_of
 from adaptive_spec.engines.source_facts import Names
 from adaptive_spec.errors import DataError, UnsupportedEngineError
 
@@ -64,6 +64,63 @@ def test_what_is_needed_and_missing_is_refused_in_one_line(tmp_path: Path) -> No
     assert "\n" not in message
     for part in ("Engine", "lack stop", "core/loop.py", "install a tested", "unset VARIABLE"):
         assert part in message
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of the user's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "adaptive-spec-facts"
+
+
+def test_an_engine_is_checked_once_until_one_of_its_files_changes(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tree_with(tmp_path, "step", "stop") / "no_such_engine"
+    checked: list[Path] = []
+    check = EngineSource.check_tree
+
+    def counted(self: EngineSource, path: Path) -> SourceReport:
+        checked.append(path)
+        return check(self, path)
+
+    monkeypatch.setattr(EngineSource, "check_tree", counted)
+    first = source().require(["base"], package)
+    assert source().require(["base"], package) == first
+    assert len(checked) == 1
+    (kept,) = cache.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-9])  # damaged
+    assert source().require(["base"], package) == first
+    (package / "core" / "loop.py").write_text("step = 0")
+    with pytest.raises(UnsupportedEngineError, match="lack stop"):
+        source().require(["base"], package)
+    with pytest.raises(UnsupportedEngineError, match="lack stop"):
+        source().require(["base"], package)
+    assert len(checked) == 3
+    record = package.parent / "no_such_engine-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("another installation")
+    with pytest.raises(UnsupportedEngineError, match="lack stop"):
+        source().require(["base"], package)
+    assert len(checked) == 4
+
+
+@pytest.mark.parametrize("fault", ["a file", "others write", "no home"])
+def test_a_cache_that_cannot_be_used_is_no_fault(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    package = tree_with(tmp_path, "step", "stop") / "no_such_engine"
+    cache.parent.mkdir()
+    if fault == "a file":
+        cache.write_text("in the way")
+    elif fault == "others write":
+        cache.mkdir()
+        cache.chmod(0o777)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", "~no_such_user/cache")
+    for _ in range(2):
+        assert source().require(["base"], package).available == {"base"}
+    assert fault != "others write" or not list(cache.iterdir())
 
 
 def test_one_of_several_bases_is_enough(tmp_path: Path) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,18 +16,25 @@ import msgspec
 import numpy as np
 import pytest
 from typer import Typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.advice import setups, worlds
-from adaptive_spec.sim.advice.advice import advise as predict
+from adaptive_spec.policy import build_policy
+from adaptive_spec.sim.advice import adaptive, setups
+from adaptive_spec.sim.advice.advice import predict
 from adaptive_spec.sim.advice.memory import memory_cost
+from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.setups import SetUp
 from adaptive_spec.sim.advice.values import Advice, Fleet
 from adaptive_spec.sim.advice.verdict import decide
+from adaptive_spec.sim.advice.worlds import World, halves, recorded_world
 from adaptive_spec.sim.commands.advice_page import advice_page
 from adaptive_spec.sim.commands.advise import advise
+from adaptive_spec.sim.drafters.registry import drafter as find_drafter
+from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.load.request import Request
+from adaptive_spec.sim.load.request import Request, requests_of
 from adaptive_spec.step import Level
 from tests.sim.recorded_steps import NAME, step_row, write_steps
 from tests.sim.small_server import (
@@ -58,22 +70,27 @@ def recorded(folder: Path, *, hazard: float, pass_seconds: float) -> Path:
 
 def advised(folder: Path, **options: Any) -> Advice:
     traces = sorted(folder.iterdir())
-    return predict(traces, resamplings=2, tokens=200, jobs=1, **options)[0]
+    return predict(traces, resamplings=2, tokens=200, **options).conclude()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_warm_up() -> Iterator[None]:
     """Simulations of which verdicts hold after a third of the warm-up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worlds, "_WARM_UP_STEPS", 100)
+        patch.setattr(adaptive, "WARM_UP_STEPS", 100)
         yield
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Advice:
-    """Advice for a server on which drafting pays."""
-    folder = tmp_path_factory.mktemp("pays")
-    return advised(recorded(folder, hazard=0.8, pass_seconds=0.7e-3))
+def paying(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of a server on which drafting pays."""
+    return recorded(tmp_path_factory.mktemp("pays"), hazard=0.8, pass_seconds=0.7e-3)
+
+
+@pytest.fixture(scope="module")
+def found(paying: Path) -> Advice:
+    """Advice for that server."""
+    return advised(paying)
 
 
 def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(found):
@@ -92,6 +109,61 @@ def test_predictions_meet_what_the_recorded_server_does_with_a_fixed_k(found):
     assert found.verdict.worth == "yes"
     assert found.leave_out_from is None
     assert "goodput" in found.verdict.recommended
+
+
+def simulated(world: World, set_up: SetUp, clients: int) -> tuple[float, float]:
+    """Tokens per second and median TPOT of a closed loop in the simulator."""
+    traffic = world.traffic
+    none = set_up.name == setups.NO_SPECULATION
+    engine = Engine(
+        ClosedLoad(requests_of(traffic.data, seed=0), clients),
+        traffic.data,
+        find_drafter("none") if none else traffic.drafter,
+        world.hardware,
+        build_policy(set_up.policy, set_up.options, seed=0, baselines=True),
+        traffic.options,
+    )
+    result = engine.run(max_tokens=10_000, warmup_steps=100)
+    return result.throughput_tok_s, float(np.median(engine.measurements.tpot_seconds))
+
+
+def test_a_fixed_k_by_sums_is_what_the_simulator_measures(paying):
+    traces = sorted(paying.iterdir())
+    steps = read_timed_steps(traces)
+    world = recorded_world(observe(traces), steps, drafter="eagle", seed=0)
+    for set_up in (setups.no_speculation(), setups.static(2), setups.warm_zero()):
+        for clients in (1, 4, 16):
+            summed = world.run(set_up, clients)
+            speed, tpot = simulated(world, set_up, clients)
+            assert summed.tokens_per_second == pytest.approx(speed, rel=0.01)
+            assert np.median(summed.tpot_seconds) == pytest.approx(tpot, rel=0.05)
+
+
+def test_what_is_simulated_once_holds_for_other_weights_and_step_costs(paying):
+    """Of a fixed K the ratio of any stretch to another fixed K is known."""
+    traces = sorted(paying.iterdir())
+    steps = read_timed_steps(traces)
+    whole = recorded_world(observe(traces), steps, drafter="eagle", seed=0, loads=[1, 4])
+    traffic, two = whole.traffic, setups.static(2)
+    found = adaptive.stretches(
+        two,
+        traffic.shaped(traffic.drafter),
+        traffic.drafter,
+        whole.hardware,
+        traffic.options,
+        traffic.loads,
+        seed=0,
+        tokens=3000,
+        progress=lambda: None,
+    )
+    for world in halves(whole, steps, 1).values():
+        for clients, stretch in found.items():
+            same = traffic.fixed(two, 2, world.hardware)
+            assert stretch.priced(same, world.weights)[0] == pytest.approx(1.0, abs=0.01)
+            one = traffic.fixed(setups.static(1), 1, world.hardware)
+            speeds = [each.run(clients, world.weights)[0] for each in (same, one)]
+            ratio = stretch.priced(one, world.weights)[0]
+            assert ratio == pytest.approx(speeds[0] / speeds[1], rel=0.04)
 
 
 def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
@@ -123,13 +195,13 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
         return folder
 
     traces = [record(4), record(8)]
-    found = predict(traces, resamplings=2, tokens=200, jobs=1)[0]
+    found = predict(traces, resamplings=2, tokens=200).conclude()
     assert found.verdict.worth == "no"
     assert found.verdict.recommended == ["none"]
     assert "at most" in found.verdict.sentence
     assert any("2 deep" in answer for _, answer in found.verdict.answers)
     # Alone, a request gains by drafts that are there anyway: whether by drafting is open.
-    alone = predict([record(1), traces[0]], resamplings=2, tokens=200, jobs=1)[0]
+    alone = predict([record(1), traces[0]], resamplings=2, tokens=200).conclude()
     assert alone.verdict.worth == "cannot tell"
     assert any("2 deep" in answer for _, answer in alone.verdict.answers)
     engine = server(closed_load(4), "goodput", **pipeline)
@@ -148,7 +220,7 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
 
 
 def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
-    found = predict([POOR_DRAFTER], drafter="draft_model", resamplings=2, tokens=200)[0]
+    found = predict([POOR_DRAFTER], drafter="draft_model", resamplings=2, tokens=200).conclude()
     assert found.fit is not None
     assert found.fit.median_error > 0.15
     assert found.verdict.worth == "cannot tell"
@@ -157,7 +229,7 @@ def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
 
 def test_a_trace_with_one_k_shows_what_ran_and_says_what_is_missing(tmp_path):
     rows = [step_row(step, ["a", "b"], [2, 2], [1, 2]) for step in range(80)]
-    found = predict([write_steps(tmp_path / NAME, *rows)])[0]
+    found = predict([write_steps(tmp_path / NAME, *rows)]).conclude()
     assert found.predictions == []
     assert found.overall.acceptance == pytest.approx(0.75)
     assert found.kinds[0].by_position == [1.0, 0.5]
@@ -192,7 +264,7 @@ def test_a_shadow_trace_with_a_share_of_other_k_can_be_advised(tmp_path):
 def test_acceptance_is_shown_by_task_label(tmp_path):
     rows = [step_row(step, ["a", "b"], [1, 1], [1, 0], task=[0, 1]) for step in range(80)]
     rows[0]["task_names"] = {"0": "code"}
-    found = predict([write_steps(tmp_path / NAME, *rows)])[0]
+    found = predict([write_steps(tmp_path / NAME, *rows)]).conclude()
     rates = {kind.name: kind.by_position for kind in found.kinds}
     assert rates == {"all": [0.5], "code": [1.0], "task 1": [0.0]}
 
@@ -273,6 +345,61 @@ def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):
     assert "Acceptance by draft position" in text
     assert "src=" not in text
     assert "@import" not in text
+
+
+def test_a_prediction_is_kept_and_another_fleet_does_not_simulate_again(
+    paying, tmp_path, monkeypatch
+):
+    traces = sorted(shutil.copytree(paying, tmp_path / "trace").iterdir())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    app = Typer()
+    app.command()(advise)
+
+    def called(*options: str) -> Result:
+        short = ["--tokens", "200", "--resamplings", "2"]
+        done = CliRunner().invoke(app, [*map(str, traces), *short, *options])
+        assert done.exit_code == 0, done.output
+        return done
+
+    first = called()
+    (kept,) = (tmp_path / "cache").rglob("*.json")
+    assert f"kept in {kept}" in first.stderr
+    assert "first look, 2 resamplings: Yes" in first.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(adaptive, "stretches", None)
+        again = called()
+        assert f"made before, from {kept}" in again.stderr
+        assert again.stdout == first.stdout
+        assert "of 8 GPUs fewer" in " ".join(called("--gpus", "8").stdout.split())
+    kept.write_bytes(kept.read_bytes()[:-20])  # damaged: made anew
+    assert called().stdout == first.stdout
+    with next(traces[0].glob("steps-*.jsonl")).open("a") as file:
+        file.write("\n")
+    called()  # another trace
+    assert len(list((tmp_path / "cache").rglob("*.json"))) == 2
+
+
+def test_ctrl_c_says_what_it_has(paying, tmp_path):
+    traces = sorted(paying.iterdir())
+    command = [sys.executable, "-m", "adaptive_spec", "advise", *map(str, traces)]
+    process = subprocess.Popen(
+        [*command, "--tokens", "3000"],
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("first look, 2 resamplings: Yes"):
+            process.send_signal(signal.SIGINT)
+            break
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Worth it?" in said
+    assert "2 resamplings" in said
+    assert "stopped: " in errors
+    assert not list((tmp_path / "cache").rglob("*.json"))
 
 
 def test_a_trace_without_decode_steps_is_refused_in_one_line(tmp_path):
