@@ -83,11 +83,11 @@ class BudgetedVerification(StatelessPolicy, ABC):
             self._capability = context.capability
             self.begin(context.capability)
         live = self.calibrated(context, context.confidence)
-        verify, reason = self._chosen(context, live)
-        return self._decided(context, verify, reason, live)
+        verify, reason, measures = self._chosen(context, live)
+        return self._decided(context, verify, reason, live, measures=measures)
 
-    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str]:
-        """Return [B] the drafts to verify, and the reason."""
+    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str, bool]:
+        """Return [B] the drafts to verify, the reason, and whether it is to measure step times."""
         available = context.draft_available
         old = self._old[context.slots]
         self._old[context.slots] = np.where(np.isnan(live), 1.0, live)
@@ -95,17 +95,17 @@ class BudgetedVerification(StatelessPolicy, ABC):
         if context.step % _MEASURING_PERIOD == 0:
             measured = self._times.unmeasured(context, room=0.0)
         if not self._times.ready:
-            return available, "no step measured yet"
+            return available, "no step measured yet", True
         if measured is not None:
-            return np.minimum(available, measured), "measuring"
+            return np.minimum(available, measured), "measuring", True
         seconds = self.seconds(context)
         survival = survival_of(old)
         if context.capability.level is Level.UNIFORM:
             k = best_uniform(survival, available, seconds, context.capability.uniform_values)
-            return np.minimum(available, k), f"one K, {k}"
+            return np.minimum(available, k), f"one K, {k}", False
         budget = best_budget(survival, available, seconds)
         verify = most_likely(survival_of(live), available, budget)
-        return verify, f"budget {budget} of {int(available.sum())}"
+        return verify, f"budget {budget} of {int(available.sum())}", False
 
     def observe(self, step: FinishedStep) -> None:
         """Learn the step's duration and accepted drafts."""
@@ -121,7 +121,13 @@ class BudgetedVerification(StatelessPolicy, ABC):
     # ---------------------------------------------------------------- internals
 
     def _decided(
-        self, context: StepContext, verify: IntArray, reason: str, live: FloatArray
+        self,
+        context: StepContext,
+        verify: IntArray,
+        reason: str,
+        live: FloatArray,
+        *,
+        measures: bool,
     ) -> SpecPlan:
         capability = context.capability
         if capability.level is Level.UNIFORM:
@@ -134,6 +140,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
             draft_depth=capability.uniform_values[-1],
             mode=Mode.ON,
             reason=reason,
+            measures=measures,
             notes=(live,),
         )
 
