@@ -36,6 +36,17 @@ POLICY_ERRORS = (Exception, SystemExit)
 BASELINES_GROUP = "adaptive_spec.baselines"
 """Entry points of other systems' rules. A server never loads one by name."""
 
+REMOVED = {
+    "adaedl": "hf_confidence",
+    "adaspec": "turbospec",
+    "disco": "hf_confidence",
+    "dsde": "hf_heuristic",
+    "dspark": "vllm_adaptive_verification",
+    "specdec_plus_plus": "hf_confidence",
+    "svip": "llama_p_min",
+}
+"""Baselines removed in 0.2, and the nearest that is left. For one release."""
+
 GRANULARITY = {Level.UNIFORM: "L0", Level.VERIFY: "L1", Level.FULL: "L2"}
 """Abbreviations of the capability levels in tables."""
 
@@ -158,11 +169,14 @@ def _entry_points_on(path: tuple[str, ...], group: str) -> dict[str, str]:
 def policy_class(name: str, *, baselines: bool = False) -> type[Policy]:
     """Find a policy class by entry-point name or dotted path ``package.module:Class``.
 
-    Raises PolicyError with the list of known names if no policy has this name.
+    Raises PolicyError with the list of known names if no policy has this name, or with another name
+    if it was removed.
     """
     known = available_policies(baselines=baselines)
     target = known.get(name, name if ":" in name else "")
     if not target:
+        if name in REMOVED:
+            raise PolicyError(f"policy {name!r} was removed in 0.2: use {REMOVED[name]}")
         names = ", ".join(sorted(available_policies())) or "none installed"
         if name in available_policies(baselines=True):
             raise PolicyError(

@@ -54,6 +54,18 @@ class Mode(enum.StrEnum):
     """Fail-open: the engine's own K, because the decision could not be used."""
 
 
+class Kind(enum.StrEnum):
+    """Why a step runs as it does, for status, metrics and page."""
+
+    PLANNED = "planned"
+    """As is expected to be best."""
+    MEASURING = "measuring"
+    """To learn: a step time, the acceptance of a deeper draft, whether drafts pay again."""
+    OFF = "off"
+    ENGINE = "engine"
+    """With the engine's own K."""
+
+
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
     """Control options of an engine, fixed for the life of a server.
 
@@ -201,6 +213,7 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         draft_depth: D, draft depth at the end of this step, for the next one.
         mode: state of speculation.
         reason: reason of this K in a few words, for people.
+        measures: the step is to learn something, not to be the best.
         propensity: [B] probability with which a randomised policy chose these K_i (1 where it did
             not randomise), for off-policy evaluation.
         predicted_tokens: tokens that this step is expected to emit; nan if not predicted.
@@ -217,6 +230,7 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     draft_depth: int
     mode: Mode
     reason: str
+    measures: bool = False
     propensity: FloatArray | None = None
     predicted_tokens: float = float("nan")
     predicted_seconds: float = float("nan")
@@ -228,6 +242,15 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def acts(self) -> bool:
         """Whether the plan changes the engine's behaviour (neither fail-open nor shadow)."""
         return self.mode is not Mode.ENGINE and self.mode is not Mode.SHADOW
+
+    @property
+    def kind(self) -> Kind:
+        """Why the step runs as it does."""
+        if self.measures:
+            return Kind.MEASURING
+        if not self.acts:
+            return Kind.ENGINE
+        return Kind.PLANNED if self.mode is Mode.ON else Kind.OFF
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):

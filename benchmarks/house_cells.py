@@ -3,8 +3,8 @@
     python benchmarks/house_cells.py run --output before.json        # some minutes on one core
     python benchmarks/house_cells.py compare before.json after.json  # exit status 1: lost something
 
-The cells stand in `house_cells.yaml`, under the groups of `leaderboard.yaml`, which defines their
-names. A score is throughput in closed loops and 1 / mean TPOT where requests arrive by themselves.
+The cells stand in `house_cells.yaml`; `house_worlds.yaml` defines their names. A score is
+throughput in closed loops and 1 / mean TPOT where requests arrive by themselves.
 Each cell is a mean over its seeds of the score over that of the run before, minus 1, in per cent.
 Allowed: the mean of each group within .3 of the run before, and no cell more than .5 below it.
 
@@ -36,7 +36,7 @@ from adaptive_spec.sim.sweep.config import Group, SweepConfig, load_sweep_config
 
 HERE = Path(__file__).resolve().parent
 CELLS = HERE / "house_cells.yaml"
-LEADERBOARD = HERE / "leaderboard.yaml"
+WORLDS = HERE / "house_worlds.yaml"
 HARDWARE, ENGINE = "h100-llama-8b", "default"
 FIXED = "static:k=2"
 GROUP_BOUND, CELL_BOUND = 0.3, 0.5
@@ -62,7 +62,7 @@ def cells_of(rows: list[list[str]], seeds: int) -> list[list[Cell]]:
             hardware=(hardware,),
             engine_variants=(engine,),
         )
-        config = msgspec.structs.replace(_leaderboard(), groups={"": group}, seeds=seeds)
+        config = msgspec.structs.replace(_worlds(), groups={"": group}, seeds=seeds)
         cells = list(plan_cells(config, Files(HERE)))
         if len(cells) != seeds:
             raise SystemExit(f"{CELLS.name}: {len(cells)} runs of {[acceptance, load, hardware]}")
@@ -141,8 +141,8 @@ def compare(before: Run, after: Run) -> bool:
 
 
 @cache
-def _leaderboard() -> SweepConfig:
-    return load_sweep_config(LEADERBOARD)
+def _worlds() -> SweepConfig:
+    return load_sweep_config(WORLDS)
 
 
 def main() -> int:

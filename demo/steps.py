@@ -16,9 +16,6 @@ from .traffic import kind_of
 
 Step = Mapping[str, Any]
 
-EXPLORING = ("exploring", "measuring", "drafting", "probing", "no step measured")
-"""Beginnings of the reasons of steps that are run in order to learn."""
-
 
 def read_steps(directory: Path) -> list[Step]:
     """All steps in order of time."""
@@ -49,7 +46,7 @@ def summary(steps: Iterable[Step]) -> dict[str, Any]:
         "modes": _shares_of_time(chosen, lambda step: step["mode"], seconds),
         "reasons": _shares_of_time(chosen, lambda step: grouped(step["reason"]), seconds),
         "learning_share": _ratio(
-            sum(step["seconds"] for step in chosen if is_learning(step)), seconds
+            sum(step["seconds"] for step in chosen if step.get("measures")), seconds
         ),
         **_predictions(chosen),
     }
@@ -74,11 +71,6 @@ def by_kind(steps: Iterable[Step]) -> dict[str, dict[str, float]]:
         }
         for kind, (count, verified, accepted) in sorted(totals.items())
     }
-
-
-def is_learning(step: Step) -> bool:
-    """Was this step run in order to learn something?"""
-    return str(step["reason"]).startswith(EXPLORING)
 
 
 def grouped(reason: str) -> str:

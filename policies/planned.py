@@ -29,7 +29,7 @@ from adaptive_spec.policies.planning.exploration import (
     Explorer,
     Exploring,
     first_k,
-    unpredicted,
+    measuring,
 )
 from adaptive_spec.policies.planning.planner import value_of
 from adaptive_spec.policies.planning.prompt_share import PromptShare
@@ -209,7 +209,7 @@ class PlannedPolicy:
                 np.minimum(context.draft_available, k),
                 k if steers else context.engine_k,
             )
-            plan = unpredicted(context, verify, depth, Mode.ON, "no step measured yet")
+            plan = measuring(context, verify, depth, Mode.ON, "no step measured yet")
         if not drafts.notes and drafts.from_lookup is None:
             return plan
         return msgspec.structs.replace(plan, notes=drafts.notes, from_lookup=drafts.from_lookup)
@@ -256,12 +256,12 @@ class PlannedPolicy:
         choice = self._acceptance.choose(forecast, drafts, self._exploring.probe_depth)
         verify, depth, reason = choice.verify, choice.draft_depth, choice.reason
         self._last_depth = depth
-        propensity = None
+        propensity, measures = None, False
         if self._acceptance.observations is not None:
             explored = self._exploring.extended(forecast, verify, depth)
             verify, depth, propensity = explored.verify, explored.depth, explored.propensity
             if explored.extended:
-                reason = "exploring one deeper"
+                reason, measures = "exploring one deeper", True
         # Drafts that fill padding and those explored count, too: without them a batch that fills
         # a captured size would look like a loss.
         tokens = None
@@ -269,8 +269,10 @@ class PlannedPolicy:
             tokens = forecast.context.batch_size + value_of(choice.survival, verify)
         k_ahead = self._exploring.k_ahead
         if k_ahead is not None:
-            depth, reason = k_ahead, f"drafting {k_ahead} to measure it"
-        plan = forecast.plan(verify, depth, Mode.ON, reason, propensity, tokens=tokens)
+            depth, reason, measures = k_ahead, f"drafting {k_ahead} to measure it", True
+        plan = forecast.plan(
+            verify, depth, Mode.ON, reason, propensity, tokens=tokens, measures=measures
+        )
         if tokens is not None and k_ahead is None:
             seconds = forecast.compared_seconds(plan)
             better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
@@ -322,7 +324,13 @@ class PlannedPolicy:
         if modes.probing:
             depth = max(depth, self._exploring.probe_depth)
         nobody: IntArray = np.zeros(0, dtype=np.int64)
-        return unpredicted(context, nobody, depth, modes.plan_mode, "nothing decodes")
+        return SpecPlan(
+            step=context.step,
+            verify=nobody,
+            draft_depth=depth,
+            mode=modes.plan_mode,
+            reason="nothing decodes",
+        )
 
     # -------------------------------------------------------------------- learn
 

@@ -158,7 +158,6 @@ def cases(folder: Path) -> Iterator[Case]:
         ("static:k=3", 3200, {}),
         ("sglang_ema", 4000, {"level": Level.UNIFORM}),
         ("turbospec", 4000, {"level": Level.VERIFY}),
-        ("svip", 4000, recorded),
         ("vllm_adaptive_verification", 4000, {**recorded, "level": Level.VERIFY, "delay": 1}),
     ):
         spelled = ", ".join(

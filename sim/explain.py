@@ -172,7 +172,7 @@ class _Replay:
         """Explain the step that has just been planned."""
         numbers = dict(self._policy.explanation())
         switch = numbers.pop("switch", {})
-        why = sentence(mode.value, self._plan.reason, numbers, self.at(logged))
+        why = sentence(self._plan, numbers, self.at(logged))
         return Explained(
             step=logged.record.step,
             at=self.at(logged),

@@ -285,7 +285,6 @@ class Controller:
         if self.slots.unreadable:
             counted["events"]["unreadable_requests"] = self.slots.unreadable
         numbers = figures_of(self.policy, "explanation")
-        last = counted["last_mode"], counted["last_reason"]
         return {
             "written": written,
             "mode": self.mode,
@@ -301,7 +300,7 @@ class Controller:
             "live_requests": len(self.slots),
             "requests_without_drafter": len(self.slots.without_drafter),
             "idle_seconds": self._idle_seconds(),
-            "why": self._sentence(*last, numbers, written),
+            "why": self._sentence(numbers, written),
             "explanation": numbers,
             "hazards": figures_of(self.policy, "hazard_quality"),
             "estimates": figures_of(self.policy, "estimates"),
@@ -327,16 +326,13 @@ class Controller:
 
     def why(self) -> str:
         """Return the reason of the last decision in words and numbers."""
-        last = self._counters.last_plan()
-        if last is None:
-            return ""
-        numbers = figures_of(self.policy, "explanation")
-        return self._sentence(last.mode.value, last.reason, numbers, time.time())
+        return self._sentence(figures_of(self.policy, "explanation"), time.time())
 
-    def _sentence(self, mode: str, reason: str, numbers: dict[str, Any], written: float) -> str:
+    def _sentence(self, numbers: dict[str, Any], written: float) -> str:
         if self.mode == "off":
             return "switched off (mode off): the engine's own K runs"
-        return sentence(mode, reason, numbers, written)
+        last = self._counters.last_plan()
+        return "" if last is None else sentence(last, numbers, written)
 
     def _idle_seconds(self) -> float:
         """Seconds since the last result, where no request is alive; else 0."""

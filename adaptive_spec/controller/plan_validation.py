@@ -100,6 +100,7 @@ def shadow_plan(
         draft_depth=k,
         mode=Mode.ON if k else Mode.OFF_WARM,
         reason=f"shadow tries K = {k}",
+        measures=True,
     )
 
 

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.operation.output_file import OwnedFile, Retry
-from adaptive_spec.operation.why import group
 from adaptive_spec.per_request import highest_of, sum_of
 from adaptive_spec.policy import POLICY_ERRORS
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
@@ -96,6 +95,7 @@ class Counters:
         self.accepted = 0
         self.emitted = 0
         self.modes: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.failures: Counter[str] = Counter()
         self.ignored_hints: Counter[str] = Counter()
@@ -145,6 +145,7 @@ class Counters:
             self.drafted += sum_of(available)
             mode = plan.mode.value
             self.modes[mode] += 1
+            self.kinds[plan.kind.value] += 1
             self.reasons[mode, self._reason(plan.reason)] += 1
             self._last = plan
 
@@ -261,10 +262,8 @@ class Counters:
         last = self._last
         decisions = sum(self._decision_buckets)
         by_mode: dict[str, dict[str, int]] = {}
-        by_kind: Counter[str] = Counter()
         for (mode, reason), count in self.reasons.items():
             by_mode.setdefault(mode, {})[reason] = count
-            by_kind[group(mode, reason)] += count
         return {
             "steps": self.steps,
             "drafted_tokens": self.drafted,
@@ -273,7 +272,7 @@ class Counters:
             "emitted_tokens": self.emitted,
             "steps_by_mode": dict(self.modes),
             "reasons_by_mode": by_mode,
-            "steps_by_kind": dict(by_kind),
+            "steps_by_kind": dict(self.kinds),
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
             "drafts_by_task": self._by_task_name(),
             "lookup": dict(self.lookup),

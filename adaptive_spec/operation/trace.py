@@ -30,6 +30,7 @@ Columns of a step (arrays have one entry per request in ``ids``, in the same ord
 Optional columns:
 
 ===================  ==========================================================
+``measures``         true where the step ran to learn something
 ``planned_k``        K of the plan, where the verified K differ
 ``wanted_k``         the policy's own K (shadow mode); ``wanted_depth`` its depth
 ``temperature``      sampling temperatures, where one is above 0
@@ -233,6 +234,8 @@ def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
         "predicted_tokens": _number(plan.predicted_tokens),
         "propensity": None if plan.propensity is None else plan.propensity.tolist(),
     }
+    if plan.measures:
+        record["measures"] = True
     if (plan.verify != outcome.verified).any():
         record["planned_k"] = plan.verify.tolist()
     if plan.mode is Mode.SHADOW:

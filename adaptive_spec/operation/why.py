@@ -1,7 +1,7 @@
 """Why this K now, in words and numbers: one place for status, live page, `top` and trace.
 
 A policy may say what its decision rests on (`explanation`, a dict of numbers, see
-`adaptive_spec.policies.goodput.explanation`); `sentence` turns it into words. Without it the
+`adaptive_spec.policies.planning.explanation`); `sentence` turns it into words. Without it the
 policy's own reason is all there is.
 """
 
@@ -11,10 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-Numbers = Mapping[str, Any]
+from adaptive_spec.step import Kind, Mode, SpecPlan
 
-MEASURING = ("measuring", "drafting", "exploring", "probing", "no step measured", "shadow tries")
-"""Beginnings of the reasons of steps that run to learn something."""
+Numbers = Mapping[str, Any]
 
 _LIMITS = {
     "kmax": "the server allows no more",
@@ -34,34 +33,23 @@ _KEPT = {
 """What keeps the drafter running where its losses would stop it (`switch` of the numbers)."""
 
 
-def group(mode: str, reason: str) -> str:
-    """Return the kind of a step: ``planned``, ``measuring``, ``off`` or ``engine``."""
-    if reason.startswith(MEASURING):
-        return "measuring"
-    if mode in ("off_warm", "off_cold"):
-        return "off"
-    return "engine" if mode in ("engine", "shadow") else "planned"
-
-
-def sentence(mode: str, reason: str, numbers: Numbers, written: float) -> str:
+def sentence(plan: SpecPlan, numbers: Numbers, written: float) -> str:
     """Return the reason of the last decision.
 
     Args:
-        mode: of the decision, a value of `Mode`.
-        reason: of the plan, a few words.
+        plan: the decision.
         numbers: of the policy, empty without any.
         written: wall-clock time of the numbers (Unix seconds).
     """
     if not numbers:
-        return reason
+        return plan.reason
     if "off_seconds" in numbers:
-        return _off(mode, numbers, written)
+        return _off(plan.mode, numbers, written)
     text = _on(numbers) + _kept(numbers)
-    kind = group(mode, reason)
-    if kind == "measuring":
-        return f"This step runs to learn ({reason}). The plan itself: {text}"
-    if kind == "engine":
-        return f"The engine's own K runs ({reason}). The plan would be: {text}"
+    if plan.kind is Kind.MEASURING:
+        return f"This step runs to learn ({plan.reason}). The plan itself: {text}"
+    if plan.kind is Kind.ENGINE:
+        return f"The engine's own K runs ({plan.reason}). The plan would be: {text}"
     return text
 
 
@@ -96,14 +84,14 @@ def _kept(numbers: Numbers) -> str:
     return f". The drafter runs on, as {reason.format(**known, gain=gain, error=error)}"
 
 
-def _off(mode: str, numbers: Numbers, written: float) -> str:
+def _off(mode: Mode, numbers: Numbers, written: float) -> str:
     since = time.strftime("%H:%M:%S", time.gmtime(written - numbers["off_seconds"]))
     best = numbers["best"]
     text = (
         f"OFF since {since} UTC, {numbers['batch']} requests: the best K = {best['k']} would give "
         f"{best['of_none']:.2f} of no speculation"
     )
-    if mode == "off_warm":
+    if mode is Mode.OFF_WARM:
         text += _kept(numbers)
     if numbers.get("probing"):
         return f"{text}; a probe runs now"

@@ -60,6 +60,7 @@ class Draw(NamedTuple):
     Attributes:
         arm: index of the K among the engine's uniform values.
         reason: reason of the draw, for people.
+        measures: the draw is to learn the K's step time.
         probabilities: [A] probabilities of the draw; None if the choice was not random or they are
             unknown.
     """
@@ -67,6 +68,7 @@ class Draw(NamedTuple):
     arm: int
     reason: str
     probabilities: FloatArray | None = None
+    measures: bool = False
 
 
 class BanditPolicy(StatelessPolicy, ABC):
@@ -116,7 +118,8 @@ class BanditPolicy(StatelessPolicy, ABC):
         self._drafted = drafted
         verify = np.minimum(context.draft_available, self._k(verified))
         propensity = self._propensity(context, verified, verify)
-        return plan_of(context, verify, self._k(drafted), verified.reason, propensity)
+        plan = plan_of(context, verify, self._k(drafted), verified.reason, propensity)
+        return msgspec.structs.replace(plan, measures=True) if verified.measures else plan
 
     def observe(self, step: FinishedStep) -> None:
         """Learn step time and hazards, whatever plan has run."""
@@ -152,7 +155,7 @@ class BanditPolicy(StatelessPolicy, ABC):
 
     def _unmeasured(self, context: StepContext, goodput: FloatArray | None) -> Draw | None:
         index = self._costs.unmeasured(context, self._arms, goodput)
-        return None if index is None else Draw(index, "measuring its time")
+        return None if index is None else Draw(index, "measuring its time", measures=True)
 
     def _propensity(self, context: StepContext, draw: Draw, verify: IntArray) -> FloatArray | None:
         """Return [B] the probability of each request's K; None if unknown."""

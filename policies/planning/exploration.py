@@ -92,7 +92,7 @@ class Exploring:
         context, best = forecast.context, forecast.best
         if self._leaves_drafting_out(context):
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
-            return unpredicted(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
+            return measuring(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
         now, trial = self.k_ahead, self.value.best_trial(forecast, observations)
         if wanted is not None:
             trial = wanted
@@ -104,13 +104,13 @@ class Exploring:
         verify = np.minimum(context.draft_available, now)
         possible = int(np.minimum(context.draft_possible, now).sum())
         self.value.tried(now, int(verify.sum()) / max(possible, 1))
-        return unpredicted(context, verify, depth, Mode.ON, f"measuring K = {now}")
+        return measuring(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:
         """Neither drafts nor the pass that keeps the drafter's state."""
         self._drop()
         none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
-        return unpredicted(context, none, 0, Mode.OFF_COLD, "measuring a step without the drafter")
+        return measuring(context, none, 0, Mode.OFF_COLD, "measuring a step without the drafter")
 
     def while_off(self, forecast: StepForecast, modes: ModeMachine) -> SpecPlan:
         """K = 0 for all; while probing, one draft for a few."""
@@ -120,7 +120,8 @@ class Exploring:
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
             return forecast.plan(none, 0, modes.plan_mode, "speculation does not pay")
         verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
-        return forecast.plan(verify, self.probe_depth, modes.plan_mode, "probing", propensity)
+        depth, mode = self.probe_depth, modes.plan_mode
+        return forecast.plan(verify, depth, mode, "probing", propensity, measures=True)
 
     def _drop(self) -> None:
         self.k_ahead, self._deeper_next = None, False
@@ -158,11 +159,18 @@ def first_k(context: StepContext, survival: FloatArray) -> int:
     return int(ks[np.argmax(tokens / passes)])
 
 
-def unpredicted(
+def measuring(
     context: StepContext, verify: IntArray, depth: int, mode: Mode, reason: str
 ) -> SpecPlan:
-    """Return a plan without a prediction."""
-    return SpecPlan(step=context.step, verify=verify, draft_depth=depth, mode=mode, reason=reason)
+    """Return a plan that measures, without a prediction."""
+    return SpecPlan(
+        step=context.step,
+        verify=verify,
+        draft_depth=depth,
+        mode=mode,
+        reason=reason,
+        measures=True,
+    )
 
 
 class Explorer:

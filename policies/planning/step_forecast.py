@@ -387,6 +387,7 @@ class StepForecast(NamedTuple):
         propensity: FloatArray | None = None,
         *,
         tokens: float | None = None,
+        measures: bool = False,
     ) -> SpecPlan:
         """Return a plan with its prediction; `tokens` replaces the forecast's expected tokens."""
         best = self.best
@@ -402,6 +403,7 @@ class StepForecast(NamedTuple):
             draft_depth=depth,
             mode=mode,
             reason=reason,
+            measures=measures,
             propensity=propensity,
             predicted_tokens=tokens,
             predicted_seconds=seconds + self._besides,

@@ -94,7 +94,9 @@ class TpotTargets:
             reason = f"{reason}, {RAISED}"
         if not reached:
             reason = f"{reason}, {OUT_OF_REACH}"
-        return forecast.plan(verify, depth, plan.mode, reason, plan.propensity)
+        return forecast.plan(
+            verify, depth, plan.mode, reason, plan.propensity, measures=plan.measures
+        )
 
 
 def _tokens_by_k(forecast: StepForecast) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,10 +19,6 @@ def evaluate(
         Path, typer.Argument(help="Folder with steps-*.jsonl of a policy that randomised K.")
     ],
     policy: Annotated[list[str], typer.Option(help="NAME[:key=value,...]; repeat to compare.")],
-    draw: Annotated[
-        Literal["auto", "request", "batch"],
-        typer.Option(help="What was randomised: each request's K, or one K for the batch."),
-    ] = "auto",
     warmup_steps: Annotated[int, typer.Option(min=0, help="First steps, to learn from only.")] = 50,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the policies.")] = 0,
@@ -33,13 +29,11 @@ def evaluate(
     Only decisions that the recorded policy could have made can be judged; see docs/simulator.md.
     """
     from adaptive_spec.sim.off_policy.evaluation import evaluate as evaluate_trace
-    from adaptive_spec.sim.off_policy.logged_steps import DrawKind
     from adaptive_spec.sim.policy_choice import parse_policy
 
     found = evaluate_trace(
         trace,
         [parse_policy(text) for text in policy],
-        draw=None if draw == "auto" else DrawKind(draw),
         warmup_steps=warmup_steps,
         confidence=confidence,
         seed=seed,
@@ -59,7 +53,7 @@ def _print_table(found: Evaluation, confidence: float) -> None:
         f"tokens per second, {confidence:.0%} intervals · {found.used:,} of {found.steps:,} steps "
         f"· drawn: {drawn}"
     )
-    names = ["DR", "gain", "model", "samples", "support"]
+    names = ["DR", "gain", "samples", "support"]
     printed = table(title, "policy", *names, least=11)
     printed.add_row("as recorded", _text(found.logged))
     for value in found.policies:
@@ -67,14 +61,13 @@ def _print_table(found: Evaluation, confidence: float) -> None:
         printed.add_row(
             escape(value.policy),
             *("–" if value.problem else text for text in weighted),
-            f"{value.model.value:,.0f}",
             f"{value.effective_samples:,.0f}",
             f"{value.support.value:.2f}",
         )
     console.print(printed)
     for value in found.policies:
         if value.problem:
-            console.print(f"{escape(value.policy)}: {value.problem}; `model` is only a prediction")
+            console.print(f"{escape(value.policy)}: {value.problem}")
         if value.wants_deeper > 0.0:
             console.print(
                 f"{escape(value.policy)}: wanted deeper drafts than were made after "

@@ -12,6 +12,9 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
+_TAIL = 8.0
+"""Tokens that share the probability which the likeliest one leaves."""
+
 
 class AcceptedDrafts:
     """Acceptance data as the step path reads it.
@@ -148,8 +151,12 @@ class AcceptedDrafts:
         signal[beyond] = np.nan
         return signal
 
-    def confidence_at(self, positions: IntArray) -> FloatArray:
-        """[B, Kmax] maximum draft probability of drafts that start at these positions."""
-        assert self._confidence is not None
-        signal: FloatArray = self._confidence[self._place(positions)]
-        return signal
+
+def modelled_entropy(confidence: FloatArray) -> FloatArray:
+    """Entropy in nats of a distribution with this maximum and eight equal other tokens.
+
+    Traces record the maximum; this is the entropy that goes with it for policies that use entropy.
+    """
+    top = np.clip(confidence, 1e-6, 1.0 - 1e-6)
+    entropy: FloatArray = -top * np.log(top) - (1.0 - top) * np.log((1.0 - top) / _TAIL)
+    return entropy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,14 +86,10 @@ class DecodeBatch:
         emitted: IntArray = self._total - 1 - self.left
         return emitted
 
-    def cursor_after(self, emitted: IntArray) -> IntArray:
-        """[B] position once so many more tokens [B] are out; of a request that ends, its last."""
-        return self._position(np.maximum(self.left - emitted, -1))
-
-    def advance(self, emitted: IntArray, total: int, drafted: IntArray) -> None:
-        """A step has emitted these tokens, `total` in all, and drafted so deep [B] for the next."""
+    def advance(self, emitted: IntArray, total: int, depth: int) -> None:
+        """A step has emitted these tokens, `total` in all, and drafted so deep for the next."""
         self.left = self.left - emitted
-        self.drafted = drafted
+        self.drafted = _all(self.size, depth)
         self.context_total += total
         self._move()
 
@@ -121,3 +119,9 @@ class DecodeBatch:
         if self._wraps:
             position = self._start + (position - self._start) % self._length
         return position
+
+
+@lru_cache(maxsize=1024)
+def _all(size: int, depth: int) -> IntArray:
+    """[B] the same depth for all, read-only."""
+    return np.broadcast_to(np.int64(depth), size)

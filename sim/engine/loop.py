@@ -24,10 +24,9 @@ from adaptive_spec.operation.status import FaultCounters
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
-from adaptive_spec.sim.engine.accepted import AcceptedDrafts
+from adaptive_spec.sim.engine.accepted import AcceptedDrafts, modelled_entropy
 from adaptive_spec.sim.engine.arrivals import Arrivals, RecordChooser
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
-from adaptive_spec.sim.engine.early_stop import DraftStopper, drafts_made, modelled_entropy
 from adaptive_spec.sim.engine.kv_pool import KvAllocator, KvPool, pool_tokens
 from adaptive_spec.sim.engine.measurements import Limits, Measurements
 from adaptive_spec.sim.engine.options import EngineOptions, capability_of
@@ -106,9 +105,6 @@ class Engine:
             trace=Trace(directory=trace_directory, max_segments=1 << 20),
             fail_open=FailOpen(max_decision_ms=math.inf),
         )
-        stops = options.stops_drafting and options.level is Level.FULL and drafter.depth_follows
-        stops = stops and not options.late_confidence
-        self._stopper = policy if stops and isinstance(policy, DraftStopper) else None
         counters = None if counts else FaultCounters()
         self.controller = Controller(
             policy, self.capability, config, counters=counters, logger=_LOG
@@ -248,7 +244,6 @@ class Engine:
             from_lookup = from_lookup[:batch_size]  # the latest may have been preempted
         accepted = self.accepted.count(batch, verify, drafts, from_lookup)
         emitted = accepted + 1
-        drafted, depth = drafts_made(self._stopper, batch, self.accepted, emitted, depth)
         drafting = batch_size + len(prompt.ended)
         seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
         if batch_size:
@@ -275,7 +270,7 @@ class Engine:
             confidence=late,
             lookup_agreed=self.accepted.agreed(batch, emitted),
         )
-        ended = self._advance(emitted, total, drafted, depth, prompt, cold=cold)
+        ended = self._advance(emitted, total, depth, prompt, cold=cold)
         self._unobserved.append((outcome, ended))
         self._step += 1
         began = time.perf_counter()
@@ -303,7 +298,6 @@ class Engine:
         self,
         emitted: IntArray,
         total: int,
-        drafted: IntArray,
         depth: int,
         prompt: PromptStep,
         *,
@@ -311,7 +305,7 @@ class Engine:
     ) -> list[str]:
         """Count the tokens, let requests end and begin to decode; ids of those that ended."""
         batch = self.batch
-        batch.advance(emitted, total, drafted)
+        batch.advance(emitted, total, depth)
         if cold and self._drafter.stale_after_cold:
             batch.spoil()
             for member in (*self.prompts.running, *prompt.ended):

@@ -22,8 +22,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_draft_tokens: Kmax.
         level: granularity of control, as of a real engine.
         ladder: K values that may run at level UNIFORM; empty: all.
-        stops_drafting: let a baseline that decides after each pass end the draft loop, at level
-            FULL, where acceptance has a confidence. No server does.
         late_confidence: what the drafter showed is known with the step's outcome, not before the
             step; as under asynchronous scheduling.
         delay: steps between a step and the moment its outcome is known to the policy.
@@ -43,7 +41,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_draft_tokens: Positive = 6
     level: Level = Level.FULL
     ladder: tuple[int, ...] = ()
-    stops_drafting: bool = False
     late_confidence: bool = False
     delay: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
     drafts_past_end: bool = False

@@ -38,7 +38,6 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         requests: decoding requests.
         tokens, seconds, prefill_tokens: what ran.
-        matched: requests whose K is the policy's.
         weights, squares: sums of rho and of rho^2.
         model_tokens, model_seconds: predicted for the policy.
         weighted_errors: sum of rho (y - predicted tokens of what ran).
@@ -49,7 +48,6 @@ class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
     tokens: float
     seconds: float
     prefill_tokens: float
-    matched: float
     weights: float
     squares: float
     model_tokens: float
@@ -65,24 +63,20 @@ class PolicyValue(msgspec.Struct, frozen=True, kw_only=True):
         policy: as it was asked for.
         doubly_robust: None where no recorded decision is the policy's.
         gain: doubly robust over what ran, from the same steps.
-        model: predicted, without any correction by weights.
         support: mean weight, about the share of the policy's decisions that the log could have
             run: 1 if all.
         effective_samples: independent samples that the weighted ones are worth (Kish): requests, or
             steps where one K was drawn.
-        matched: share of requests and steps that ran the policy's K.
         wants_deeper: share of steps at whose end it wanted deeper drafts than were made; what
             those would have brought is not in the trace.
-        problem: why the weighted estimates cannot be relied on; empty if they can.
+        problem: why the estimate cannot be relied on; empty if it can.
     """
 
     policy: str
     doubly_robust: Estimate | None
     gain: Estimate | None
-    model: Estimate
     support: Estimate
     effective_samples: float
-    matched: float
     wants_deeper: float
     problem: str = ""
 
@@ -126,7 +120,7 @@ class Estimator(NamedTuple):
         robust = gain = None
         weights, squares = column["weights"], column["squares"]
         per_draw = 1.0 if self.kind is DrawKind.REQUEST else column["requests"]
-        if column["matched"].any():
+        if weights.any():
             if self.kind is DrawKind.REQUEST:
                 seconds = measured + shifts @ self.time.coefficients()
             else:
@@ -152,10 +146,8 @@ class Estimator(NamedTuple):
             policy=policy,
             doubly_robust=robust,
             gain=gain,
-            model=self._interval(rate(column["model_tokens"], predicted)),
             support=support,
             effective_samples=samples,
-            matched=float(column["matched"].sum() / column["requests"].sum()),
             wants_deeper=wants_deeper,
             problem=problem,
         )

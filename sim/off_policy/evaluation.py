@@ -52,7 +52,6 @@ def evaluate(
     trace: Path,
     choices: Sequence[PolicyChoice],
     *,
-    draw: DrawKind | None = None,
     warmup_steps: int = 50,
     confidence: float = 0.95,
     seed: int = 0,
@@ -62,7 +61,6 @@ def evaluate(
     Args:
         trace: folder of a step trace.
         choices: the policies.
-        draw: what the propensities are of; None: found out.
         warmup_steps: first steps, from which models and policies learn only.
         confidence: of the intervals.
         seed: of the policies.
@@ -72,7 +70,7 @@ def evaluate(
     """
     logged = LoggedTrace(trace)
     _require_propensities(logged)
-    kind = draw or kind_of_draw(logged.steps())
+    kind = kind_of_draw(logged.steps())
     replayed = [Replayed(choice.text, choice.build(seed), kind) for choice in choices]
     ran: list[tuple[float, float]] = []
     present = 0
@@ -175,7 +173,6 @@ class Replayed:
         features = model.time.features(ran, int(plan.verify.sum()), depth)
         features_ran = model.time.features(ran, drafts, ran.draft_depth)
         if self._kind is DrawKind.BATCH:
-            same = np.full(len(same), same.all())
             # The weight accounts for K; the depth drafted to is the next step's draw.
             self.shifts.append(model.time.features(ran, drafts, depth) - features_ran)
         else:
@@ -187,7 +184,6 @@ class Replayed:
             tokens=float(emitted.sum()),
             seconds=ran.seconds,
             prefill_tokens=float(ran.prefill_tokens),
-            matched=float(same.sum()),
             weights=float(weight.sum()),
             squares=float((weight**2).sum()),
             model_tokens=float(expected_tokens(survival, plan.verify).sum()),

@@ -18,7 +18,7 @@ from adaptive_spec.sim.load.load_text import existing_path
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario
 from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
-from adaptive_spec.sim.sweep.policy_text import PolicyTexts
+from adaptive_spec.sim.sweep.policy_text import cell_text
 
 DATA = "${data}"
 Number = TypeVar("Number", int, float)
@@ -135,9 +135,7 @@ def _group_cells(config: SweepConfig, group: Group, files: Files) -> Iterator[Ce
             yield Cell(cell, scenario)
 
 
-def check_cells(
-    config: SweepConfig, cells: tuple[Cell, ...], file: Path, texts: PolicyTexts | None = None
-) -> None:
+def check_cells(config: SweepConfig, cells: tuple[Cell, ...], file: Path) -> None:
     """Open and build everything the sweep names once, so that mistakes show before it runs.
 
     Raises ConfigError, DataError or PolicyError.
@@ -146,8 +144,7 @@ def check_cells(
         raise ConfigError(
             f"{file}: nothing to run: no acceptance set, drafter and load may go together"
         )
-    texts = texts or PolicyTexts(file, None)
-    for text in dict.fromkeys(policy_texts(config, cells, texts)):
+    for text in dict.fromkeys(policy_texts(config, cells, file.parent)):
         try:
             parse_policy(text).build(cells[0].scenario.seed)
         except PolicyError as error:
@@ -176,17 +173,17 @@ def check_cells(
                     f"{file}: load {cell.name.load!r} never ends; give `tokens` or `seconds`"
                 )
     for cell in cells:
-        for text in policy_texts(config, (cell,), texts):
+        for text in policy_texts(config, (cell,), file.parent):
             parse_policy(text).require_runnable(cell.scenario.engine)
 
 
-def policy_texts(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> Iterator[str]:
-    """Policy texts of all cells. Raises ConfigError for a variable that has no value."""
+def policy_texts(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> Iterator[str]:
+    """Policy texts of all cells. Raises ConfigError for a variable that is not there."""
     written = {entry.label: entry.policy for entry in config.policy_entries()}
     for cell in cells:
         name = cell.name
         for label in cell.policies:
-            yield texts.text(written[label], name.acceptance, name.drafter, name.hardware)
+            yield cell_text(written[label], folder, name.acceptance, name.drafter, name.hardware)
 
 
 def _check_engine(cell: Cell, file: Path) -> None:

@@ -119,7 +119,6 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         policy_lists: names for several policies, for use in groups.
         groups: parts of the cross product; a cell runs the policies of every group that has it.
             Empty: one group of everything.
-        tuned: file with values for ``${tuned:NAME}``.
         acceptance: named sets of acceptance data.
         drafters: names.
         hardware: names or files.
@@ -151,7 +150,6 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seconds: Positive | None = None
     policy_lists: dict[Text, tuple[Text, ...]] = {}
     groups: dict[Text, Group] = {}
-    tuned: Text | None = None
     warmup_steps: NonNegative = 0
     warmup_tokens: NonNegative = 0
     warmup_seconds: Seconds = 0.0

@@ -16,13 +16,12 @@ from adaptive_spec.sim.load.load_text import FromFile, parse_text
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.sweep.cells import Cell, policy_texts
 from adaptive_spec.sim.sweep.config import SweepConfig
-from adaptive_spec.sim.sweep.policy_text import PolicyTexts
 
 SWEEP_HEADER = "sweep.json"
 """A folder with this file is the output of a sweep, not data."""
 
 
-def digest_of(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> str:
+def digest_of(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> str:
     """Digest of what is in every file that these cells and policies name.
 
     Two sweeps of one configuration have the same digest if their files hold the same; where the
@@ -31,10 +30,8 @@ def digest_of(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) 
     Raises DataError if a file can't be read.
     """
     named = [text for cell in cells for text in _texts(msgspec.to_builtins(cell.scenario))]
-    for policy in dict.fromkeys(policy_texts(config, cells, texts)):
+    for policy in dict.fromkeys(policy_texts(config, cells, folder)):
         named += _texts(parse_policy(policy).options)
-    if texts.tuned_file is not None:
-        named.append(str(texts.tuned_file))
     content = cache(_content_digest)
     try:
         # The order follows the configuration: files of one name in two folders stay apart.

@@ -11,7 +11,7 @@ import msgspec
 
 from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
-from adaptive_spec.sim.sweep.policy_text import PolicyTexts
+from adaptive_spec.sim.sweep.policy_text import cell_text
 from adaptive_spec.sim.sweep.process_pool import run_in_processes
 from adaptive_spec.sim.sweep.ray_cluster import run_on_ray
 from adaptive_spec.sim.sweep.results import Failure, SweepResults, collect, write_results
@@ -24,13 +24,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     Attributes:
         config: what was asked for.
-        texts: puts cells into policy texts.
+        folder: of the configuration.
         cells: its scenarios.
         tasks: all its runs, in the order of the cells; oracles before policies.
     """
 
     config: SweepConfig
-    texts: PolicyTexts
+    folder: Path
     cells: tuple[Cell, ...]
     tasks: tuple[Task, ...]
 
@@ -42,9 +42,8 @@ def plan_sweep(file: Path) -> Plan:
     """
     config = load_sweep_config(file)
     cells = plan_cells(config, Files(file.resolve().parent))
-    texts = PolicyTexts(file, config.tuned)
-    check_cells(config, cells, file, texts)
-    return Plan(config, texts, cells, _tasks(config, cells, texts))
+    check_cells(config, cells, file)
+    return Plan(config, file.parent, cells, _tasks(config, cells, file.parent))
 
 
 def run_sweep(
@@ -69,7 +68,7 @@ def run_sweep(
 
     Raises ConfigError or DataError if the directory or cluster can't be used.
     """
-    header = header_of(plan.config, plan.cells, plan.texts)
+    header = header_of(plan.config, plan.cells, plan.folder)
     with closing(Store(directory, header, fresh=fresh)) as store:
         left = [task for task in plan.tasks if task.key not in store.finished]
         done = len(plan.tasks) - len(left)
@@ -99,7 +98,7 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _tasks(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> tuple[Task, ...]:
+def _tasks(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> tuple[Task, ...]:
     first = config.seed_list()[0]
     written = {entry.label: entry.policy for entry in config.policy_entries()}
     tasks = []
@@ -107,7 +106,10 @@ def _tasks(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> 
         name = cell.name
         runs: list[tuple[str | None, str]] = [(None, "")] if config.oracles else []
         runs += [
-            (label, texts.text(written[label], name.acceptance, name.drafter, name.hardware))
+            (
+                label,
+                cell_text(written[label], folder, name.acceptance, name.drafter, name.hardware),
+            )
             for label in cell.policies
         ]
         tasks += [

@@ -22,7 +22,6 @@ from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.sweep.cells import Cell
 from adaptive_spec.sim.sweep.config import SweepConfig
 from adaptive_spec.sim.sweep.input_files import SWEEP_HEADER, digest_of
-from adaptive_spec.sim.sweep.policy_text import PolicyTexts
 from adaptive_spec.sim.sweep.task import Outcome, RunKey
 
 HEADER, RUNS, LOCK = SWEEP_HEADER, "runs.jsonl", "sweep.lock"
@@ -45,9 +44,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     config: SweepConfig
 
 
-def header_of(config: SweepConfig, cells: tuple[Cell, ...], texts: PolicyTexts) -> Header:
+def header_of(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> Header:
     """The header of a sweep. Raises DataError if a file that it names can't be read."""
-    identity = msgspec.json.encode((__version__, config, digest_of(config, cells, texts)))
+    identity = msgspec.json.encode((__version__, config, digest_of(config, cells, folder)))
     digest = hashlib.blake2b(identity, digest_size=16).hexdigest()
     return Header(version=__version__, digest=digest, config=config)
 

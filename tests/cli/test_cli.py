@@ -18,11 +18,11 @@ OURS = [
     *("goodput", "linucb", "off", "regression", "static", "thompson", "ucb"),
 ]
 BASELINES = [
-    *("acceptance_adaptive_k", "adaedl", "adaspec", "arctic_suffix", "banditspec_exp3"),
-    *("banditspec_ucb", "batch_table", "cascade", "disco", "dsde", "dspark", "hf_confidence"),
-    *("hf_heuristic", "llama_p_min", "lookup_rule", "nightjar", "sglang_ema", "sglang_throughput"),
-    *("specdec_plus_plus", "svip", "tetris", "trtllm_request_gate", "trtllm_schedule"),
-    *("trtllm_window_gate", "turbospec", "vllm_adaptive_verification", "vllm_dynamic"),
+    *("acceptance_adaptive_k", "arctic_suffix", "banditspec_exp3", "banditspec_ucb"),
+    *("batch_table", "cascade", "hf_confidence", "hf_heuristic", "llama_p_min", "lookup_rule"),
+    *("nightjar", "sglang_ema", "sglang_throughput", "tetris", "trtllm_request_gate"),
+    *("trtllm_schedule", "trtllm_window_gate", "turbospec", "vllm_adaptive_verification"),
+    *("vllm_dynamic",),
 ]
 POLICIES = sorted(OURS + BASELINES)
 

@@ -14,7 +14,7 @@ from demo.steps import by_kind, summary
 def test_summary() -> None:
     steps = [
         step(1.0, [2, 0], [1, 0], seconds=0.3),
-        step(2.0, [2, 4], [2, 1], reason="measuring K = 4"),
+        step(2.0, [2, 4], [2, 1], reason="measuring K = 4", measures=True),
         step(3.0, [6], [0], seconds=None),
     ]
     found = summary(steps)

@@ -67,6 +67,7 @@ BIASED_RULES: dict[str, Rule] = {
     "multiplier from live confidences": rules.live_multiplier,
     "stale budget, live ranking by hazard": rules.best_two_by_hazard,
     "all or nothing by the last position": rules.last_position,
+    "cut to a smaller batch by survival at the last draft": rules.least_sure_loses,
     "padding filled with the live least certain anywhere": rules.global_fill,
 }
 FIGURES = {
@@ -79,6 +80,7 @@ FIGURES = {
     "each of two by the other's live confidence, joint": 0.052,
     "a drafted end of text is left out": 0.237,
     "a sampled draft that the grammar rules out is left out": 0.133,
+    "cut to a smaller batch by survival at the last draft": 0.176,
     "padding filled with the live least certain anywhere": 0.141,
     "source of drafts by q of the drafted token": 0.154,
     "source of drafts by a deeper position": 0.187,

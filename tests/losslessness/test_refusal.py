@@ -18,7 +18,7 @@ PATHS = available_policies(baselines=True)
 
 
 def test_some_policies_are_for_greedy_drafts_only() -> None:
-    assert GREEDY_ONLY == ("adaspec", "tetris")
+    assert GREEDY_ONLY == ("tetris",)
 
 
 @pytest.mark.parametrize("mode", ["on", "shadow"])

@@ -69,7 +69,7 @@ def by_the_neighbour(confidence: FloatArray) -> IntArray:
     [
         ("goodput", "K and depth free"),
         ("regression", "K and depth free"),
-        ("dspark", "K per request"),
+        ("vllm_adaptive_verification", "K per request"),
         ("llama_p_min", "K per request"),
     ],
 )

@@ -22,8 +22,6 @@ LEARNING_ROUNDS = 80
 ROUNDS, MOST_ROUNDS = 3, 60
 """Enumerated one by one, with a round drawn at random after each; more until K follows the signal
 where it should: the check would be empty otherwise."""
-DRAFTS = {"specdec_plus_plus": 4}
-"""3 for all others; this one judges a draft one pass late."""
 DRAFTS_ALL = {("regression", "K and depth free")}
 """Here they make and verify all drafts; the draws of a big batch have `regression` at work."""
 
@@ -36,7 +34,7 @@ def test_one_round_is_exact(name: str, engine: str) -> None:
 
 
 def check_rounds(name: str, engine: str, *, seed: int, rounds: int, follows: bool) -> None:
-    capability = engines(DRAFTS.get(name, 3))[engine]
+    capability = engines(3)[engine]
     text = experienced(shipped(name, seed), capability, LEARNING_ROUNDS)
     most = 0
     for number in range(MOST_ROUNDS):

@@ -27,16 +27,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
 DECIDED_BY_SIGNAL = {
-    "adaedl",
     "arctic_suffix",
-    "disco",
-    "dspark",
     "goodput",
     "hf_confidence",
     "llama_p_min",
     "regression",
-    "specdec_plus_plus",
-    "svip",
     "vllm_adaptive_verification",
 }
 
@@ -138,7 +133,7 @@ def test_a_policy_that_breaks_the_contract_is_found_out(change: str, said: str) 
     assert "\n" not in str(failure.value)
 
 
-class Failing(type(build_policy("svip", baselines=True))):
+class Failing(type(build_policy("hf_confidence", baselines=True))):
     """Raises, or answers nonsense, in one of its methods."""
 
     def __init__(self, where: str, nonsense: bool) -> None:

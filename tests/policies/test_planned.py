@@ -11,7 +11,7 @@ import pytest
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.planning.exploration import first_k
-from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan
+from adaptive_spec.step import Capability, FinishedStep, Kind, Level, Mode, SpecPlan
 from tests.policies.planning.test_step_forecast import FULL, context
 from tests.policies.step_time.measured_steps import step
 
@@ -136,9 +136,11 @@ def test_a_step_that_drafts_for_a_trial_verifies_what_was_planned() -> None:
     policy._exploring.value.best_trial = lambda *_: 1  # type: ignore[method-assign]
     drafting = policy.plan(context(100, [4] * BATCH))
     assert drafting.reason == "drafting 1 to measure it"
+    assert drafting.kind is Kind.MEASURING
     assert drafting.draft_depth == 1
     assert drafting.verify.tolist() == [4] * BATCH
     policy._exploring.value.best_trial = lambda *_: None  # type: ignore[method-assign]
     measuring = policy.plan(context(101, [1] * BATCH))
     assert measuring.reason == "measuring K = 1"
+    assert measuring.kind is Kind.MEASURING
     assert measuring.verify.tolist() == [1] * BATCH

@@ -25,7 +25,7 @@ finally:
 @pytest.mark.skipif(not numba_available(), reason="numba is not installed")
 @pytest.mark.parametrize(
     ("policies", "expected"),
-    [("off static:k=3 svip", "no numba"), ("off goodput", "numba")],
+    [("off static:k=3 hf_confidence", "no numba"), ("off goodput", "numba")],
 )
 def test_numba_is_imported_iff_a_policy_uses_kernels(policies: str, expected: str) -> None:
     done = subprocess.run(

@@ -224,7 +224,6 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         faults="always drafts in full; context priced once, at 8,192 tokens; new requests are "
         "expected to accept all; never off",
     )
-    lag = 1
 
     def __init__(self, options: BudgetOptions, *, seed: int = 0) -> None:
         del seed

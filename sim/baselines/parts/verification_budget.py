@@ -2,9 +2,9 @@
 
     B* = argmax over m of (B + sum of the m largest survivals) / T(m),   T: step time with m drafts
 
-The number B* comes from confidences that are one or two rounds old; the survivals of the available
-drafts select the B* drafts. This is lossless for sampled drafts too. The search covers every m, so
-that a staircase or a falling T does not mislead it.
+The number B* comes from confidences that are a round old; the survivals of the available drafts
+select the B* drafts. This is lossless for sampled drafts too. The search covers every m, so that a
+staircase or a falling T does not mislead it.
 
 Drafting always runs to Kmax and is no part of the decision. On an engine with one K per batch, the
 same ratio of old survivals selects one of its K. Without a confidence signal, the engine's own K
@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 import msgspec
 import numpy as np
 
-from adaptive_spec.per_request import SlotArray, floats
+from adaptive_spec.per_request import floats
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
@@ -52,9 +52,6 @@ class BudgetedVerification(StatelessPolicy, ABC):
     (`learn`) and may provide cost tables (`seconds`).
     """
 
-    lag = 1
-    """Age of the budget's confidences (rounds)."""
-
     def __init__(self, profile: str | None) -> None:
         self._times = StartUpProfile(profile)
         self._capability: Capability | None = None
@@ -64,7 +61,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
         self._times.start(capability)
         kmax = capability.max_draft_tokens
         # New requests are expected to accept all drafts.
-        self._old: list[SlotArray[np.float64]] = [floats(1.0, kmax) for _ in range(self.lag)]
+        self._old = floats(1.0, kmax)
 
     @abstractmethod
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
@@ -86,28 +83,29 @@ class BudgetedVerification(StatelessPolicy, ABC):
             self._capability = context.capability
             self.begin(context.capability)
         live = self.calibrated(context, context.confidence)
-        verify, reason = self._chosen(context, live)
-        return self._decided(context, verify, reason, live)
+        verify, reason, measures = self._chosen(context, live)
+        return self._decided(context, verify, reason, live, measures=measures)
 
-    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str]:
-        """Return [B] the drafts to verify, and the reason."""
+    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str, bool]:
+        """Return [B] the drafts to verify, the reason, and whether it is to measure step times."""
         available = context.draft_available
-        old = self._shift(context.slots, np.where(np.isnan(live), 1.0, live))
+        old = self._old[context.slots]
+        self._old[context.slots] = np.where(np.isnan(live), 1.0, live)
         measured = None
         if context.step % _MEASURING_PERIOD == 0:
             measured = self._times.unmeasured(context, room=0.0)
         if not self._times.ready:
-            return available, "no step measured yet"
+            return available, "no step measured yet", True
         if measured is not None:
-            return np.minimum(available, measured), "measuring"
+            return np.minimum(available, measured), "measuring", True
         seconds = self.seconds(context)
         survival = survival_of(old)
         if context.capability.level is Level.UNIFORM:
             k = best_uniform(survival, available, seconds, context.capability.uniform_values)
-            return np.minimum(available, k), f"one K, {k}"
+            return np.minimum(available, k), f"one K, {k}", False
         budget = best_budget(survival, available, seconds)
         verify = most_likely(survival_of(live), available, budget)
-        return verify, f"budget {budget} of {int(available.sum())}"
+        return verify, f"budget {budget} of {int(available.sum())}", False
 
     def observe(self, step: FinishedStep) -> None:
         """Learn the step's duration and accepted drafts."""
@@ -118,13 +116,18 @@ class BudgetedVerification(StatelessPolicy, ABC):
     def forget(self, slots: IntArray) -> None:
         """Reset these slots: new requests are expected to accept all drafts."""
         if self._capability is not None:
-            for array in self._old:
-                array.reset(slots)
+            self._old.reset(slots)
 
     # ---------------------------------------------------------------- internals
 
     def _decided(
-        self, context: StepContext, verify: IntArray, reason: str, live: FloatArray
+        self,
+        context: StepContext,
+        verify: IntArray,
+        reason: str,
+        live: FloatArray,
+        *,
+        measures: bool,
     ) -> SpecPlan:
         capability = context.capability
         if capability.level is Level.UNIFORM:
@@ -137,15 +140,9 @@ class BudgetedVerification(StatelessPolicy, ABC):
             draft_depth=capability.uniform_values[-1],
             mode=Mode.ON,
             reason=reason,
+            measures=measures,
             notes=(live,),
         )
-
-    def _shift(self, slots: IntArray, live: FloatArray) -> FloatArray:
-        """Return [B, Kmax] acceptance of `lag` rounds ago; store this round's."""
-        for array in self._old:
-            live, older = array[slots], live
-            array[slots] = older
-        return live
 
 
 def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:

@@ -29,10 +29,10 @@ import numpy as np
 
 from adaptive_spec.policy import Provenance
 from adaptive_spec.sim.baselines.parts.drafts import observed
-from adaptive_spec.sim.baselines.stopping.live_stopping import (
-    LiveStoppingPolicy,
+from adaptive_spec.sim.baselines.stopping.confidence_stop import (
+    ConfidenceStop,
     StoppingOptions,
-    Stops,
+    before_the_first,
 )
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level
 
@@ -55,7 +55,7 @@ class HfConfidenceOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unk
     """Most remembered judged drafts."""
 
 
-class HfConfidencePolicy(LiveStoppingPolicy):
+class HfConfidencePolicy(ConfidenceStop):
     """Policy that drafts above a probability threshold, refitted on the ROC curve.
 
     Attributes:
@@ -72,23 +72,17 @@ class HfConfidencePolicy(LiveStoppingPolicy):
         "ignores load; never off; maximum probability in place of the drafted token's, one "
         "history for all requests",
     )
-    needs_confidence = True
 
     def __init__(self, options: HfConfidenceOptions, *, seed: int = 0) -> None:
         super().__init__(options, seed=seed)
         self._options = options
-        self.threshold = self._frozen = options.threshold
+        self.threshold = options.threshold
         self._shown: FloatArray = np.zeros(0)
         self._taken: BoolArray = np.zeros(0, dtype=np.bool_)
 
-    def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
+    def kept(self, confidence: FloatArray) -> IntArray:
         """Stop after a position with a probability below the threshold."""
-        goes_on = ~(confidence < self._frozen)  # nan is no reason to stop
-        return Stops(np.ones_like(goes_on), goes_on)
-
-    def freeze(self, slots: IntArray) -> None:
-        """Fix the threshold for the next drafts."""
-        self._frozen = self.threshold
+        return before_the_first(confidence < self.threshold) + 1  # nan is no reason to stop
 
     def observe(self, step: FinishedStep) -> None:
         """Add the judged drafts and refit the threshold."""

@@ -20,10 +20,10 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from adaptive_spec.policy import Provenance
-from adaptive_spec.sim.baselines.stopping.live_stopping import (
-    LiveStoppingPolicy,
+from adaptive_spec.sim.baselines.stopping.confidence_stop import (
+    ConfidenceStop,
     StoppingOptions,
-    Stops,
+    before_the_first,
 )
 from adaptive_spec.step import FloatArray, IntArray, Level
 
@@ -37,7 +37,7 @@ class LlamaPMinOptions(StoppingOptions, frozen=True, kw_only=True, forbid_unknow
     """Maximum probability below which drafting stops."""
 
 
-class LlamaPMinPolicy(LiveStoppingPolicy):
+class LlamaPMinPolicy(ConfidenceStop):
     """Policy that drafts while the likeliest token is likely enough."""
 
     name: ClassVar[str] = "llama_p_min"
@@ -49,13 +49,11 @@ class LlamaPMinPolicy(LiveStoppingPolicy):
         faults="one constant; the pass that stops is wasted; ignores load and acceptance; "
         "n_min is left out",
     )
-    needs_confidence = True
 
     def __init__(self, options: LlamaPMinOptions, *, seed: int = 0) -> None:
         super().__init__(options, seed=seed)
         self._p_min = options.p_min
 
-    def stops(self, slots: IntArray, confidence: FloatArray, entropy: FloatArray) -> Stops:
+    def kept(self, confidence: FloatArray) -> IntArray:
         """Stop at, and drop, a position with a maximum probability below p_min."""
-        likely = ~(confidence < self._p_min)  # nan is no reason to stop
-        return Stops(likely, likely)
+        return before_the_first(confidence < self._p_min)  # nan is no reason to stop

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adaptive_spec.operation.status import COLUMNS, History
 from adaptive_spec.operation.trace import read_trace
-from adaptive_spec.operation.why import group, sentence
+from adaptive_spec.operation.why import sentence
 from adaptive_spec.sim.engine.loop import Engine
+from adaptive_spec.step import Kind, Mode, SpecPlan
 from tests.sim.small_server import PlainDrafter, PlainHardware, closed_load, independent, server
 
 NUMBERS: dict[str, Any] = {
@@ -26,8 +28,15 @@ NUMBERS: dict[str, Any] = {
 }
 
 
+def planned(mode: Mode = Mode.ON, reason: str = "planned", *, measures: bool = False) -> SpecPlan:
+    verify = np.zeros(1, dtype=np.int64)
+    return SpecPlan(
+        step=0, verify=verify, draft_depth=0, mode=mode, reason=reason, measures=measures
+    )
+
+
 def test_an_on_decision_names_what_is_accepted_and_what_one_more_costs():
-    assert sentence("on", "planned", NUMBERS, 0.0) == (
+    assert sentence(planned(), NUMBERS, 0.0) == (
         "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44%) would cost 3.1 ms for 7 tokens, "
         "where a token takes 2.4 ms now"
     )
@@ -43,13 +52,13 @@ def test_an_on_decision_names_what_is_accepted_and_what_one_more_costs():
 )
 def test_without_a_further_draft_the_words_say_what_limits_k(limit, words):
     limited = {name: value for name, value in NUMBERS.items() if name != "next"}
-    text = sentence("on", "planned", limited | {"limit": limit}, 0.0)
+    text = sentence(planned(), limited | {"limit": limit}, 0.0)
     assert text == f"K = 2: drafts 1, 2 are accepted 82%, 61%; {words}"
 
 
 def test_of_requests_with_different_k_one_draft_more_each_is_priced():
     mixed = NUMBERS | {"k": 1.5, "next": NUMBERS["next"] | {"position": None}}
-    text = sentence("on", "planned", mixed, 0.0)
+    text = sentence(planned(), mixed, 0.0)
     assert text.startswith("mean K = 1.5, at most 2: drafts 1, 2 are accepted 82%, 61%; one draft ")
     assert "one draft more each (44%) would cost 3.1 ms" in text
 
@@ -65,10 +74,10 @@ def test_of_requests_with_different_k_one_draft_more_each_is_priced():
 )
 def test_what_keeps_the_drafter_running_is_named(kept, words):
     switch = {"credit": 0.5, "stake": 0.24, "gain_of_none": [0.03, 0.09], "kept": kept}
-    plain = sentence("on", "planned", NUMBERS, 0.0)
-    text = sentence("on", "planned", NUMBERS | {"switch": switch}, 0.0)
+    plain = sentence(planned(), NUMBERS, 0.0)
+    text = sentence(planned(), NUMBERS | {"switch": switch}, 0.0)
     assert text == f"{plain}. The drafter runs on, as {words}"
-    assert sentence("on", "planned", NUMBERS | {"switch": switch | {"kept": ""}}, 0.0) == plain
+    assert sentence(planned(), NUMBERS | {"switch": switch | {"kept": ""}}, 0.0) == plain
 
 
 def test_an_off_decision_names_since_when_and_the_next_probe():
@@ -78,28 +87,41 @@ def test_an_off_decision_names_since_when_and_the_next_probe():
         "probing": False,
         "next_probe_seconds": 12.4,
     }
-    assert sentence("off_cold", "speculation does not pay", off, 1_000_071.0) == (
+    assert sentence(planned(Mode.OFF_COLD), off, 1_000_071.0) == (
         "OFF since 13:46:40 UTC, 16 requests: the best K = 1 would give 0.94 of no speculation; "
         "next probe in 12 s"
     )
 
 
 def test_a_policy_without_numbers_keeps_its_own_words():
-    assert sentence("on", "static 3", {}, 0.0) == "static 3"
+    assert sentence(planned(reason="static 3"), {}, 0.0) == "static 3"
 
 
 @pytest.mark.parametrize(
-    ("mode", "reason", "kind"),
+    ("mode", "measures", "kind"),
     [
-        ("on", "planned", "planned"),
-        ("on", "measuring K = 3", "measuring"),
-        ("off_warm", "probing", "measuring"),
-        ("off_cold", "speculation does not pay", "off"),
-        ("shadow", "engine's own K", "engine"),
+        (Mode.ON, False, Kind.PLANNED),
+        (Mode.ON, True, Kind.MEASURING),
+        (Mode.OFF_WARM, True, Kind.MEASURING),
+        (Mode.OFF_WARM, False, Kind.OFF),
+        (Mode.OFF_COLD, False, Kind.OFF),
+        (Mode.SHADOW, False, Kind.ENGINE),
+        (Mode.ENGINE, False, Kind.ENGINE),
     ],
 )
-def test_steps_are_of_four_kinds(mode, reason, kind):
-    assert group(mode, reason) == kind
+def test_steps_are_of_four_kinds_whatever_the_reason_says(mode, measures, kind):
+    assert planned(mode, "measuring by name", measures=measures).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("plan", "begins"),
+    [
+        (planned(reason="probe 7", measures=True), "This step runs to learn (probe 7). The plan "),
+        (planned(Mode.SHADOW, "as is"), "The engine's own K runs (as is). The plan would be: K = "),
+    ],
+)
+def test_a_step_that_does_not_run_the_plan_says_so(plan, begins):
+    assert sentence(plan, NUMBERS, 0.0).startswith(begins)
 
 
 def ran(hazard: float, pass_seconds: float, *, tokens: int = 6000, **options: Any) -> Engine:
@@ -159,3 +181,17 @@ def test_history_keeps_ten_minutes_of_seconds():
     assert row["emitted"] == status["emitted_tokens"] > 0
     assert row["requests"] == sum(status["requests_by_k"].values())
     assert len(engine.controller.history()["rows"]) >= 1
+
+
+def test_steps_that_measure_are_counted_and_traced(tmp_path):
+    engine = ran(0.7, 0.5e-3, trace_directory=str(tmp_path))
+    kinds = engine.controller.status()["steps_by_kind"]
+    assert sum(kinds.values()) == engine.controller.status()["steps"]
+    assert 0 < kinds["measuring"] < kinds["planned"]
+    engine.controller.close()
+    records = list(read_trace(tmp_path))
+    measured = [record for record in records if record.get("measures")]
+    assert len(measured) == kinds["measuring"]
+    reasons = {record["reason"] for record in measured}
+    assert "no step measured yet" in reasons
+    assert any(reason.startswith("drafting") for reason in reasons)

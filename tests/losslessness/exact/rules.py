@@ -213,6 +213,12 @@ def last_position(confidence: FloatArray) -> IntArray:
     return np.where(confidence[:, 1] > 0.6, 2, 0)
 
 
+def least_sure_loses(confidence: FloatArray) -> IntArray:
+    """A batch cut to a smaller graph: who is least sure at the last draft loses all (AdaSpec)."""
+    last = confidence.prod(axis=1)
+    return np.where(np.arange(2) == np.argmin(last), 0, 2)
+
+
 def frontier_fill(confidence: FloatArray) -> list[int]:
     """Two slots of padding, each to the least certain of the positions that come next."""
     k = [0, 0]

@@ -1,7 +1,6 @@
 """A policy behind the real `Controller`, in an engine small enough to try every draft.
 
-A round goes as in an engine: draft (the policy is asked after each pass where the capability has
-it), learn from the round before, plan, verify.
+A round goes as in an engine: draft, learn from the round before, plan, verify.
 """
 
 from __future__ import annotations

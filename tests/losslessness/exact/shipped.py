@@ -20,26 +20,19 @@ from tests.losslessness.exact.server import Server, Signal
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 2], [3, 8, 1]]},
-    "disco": {"threshold": 0.6, "learn": False},
     "hf_confidence": {"threshold": 0.5, "refit": False},
     "llama_p_min": {"p_min": 0.5},
-    "specdec_plus_plus": {"h": 0.5, "min_drafts": 1},
     "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
     "trtllm_schedule": {"schedule": [[3, 2], [8, 1]]},
     "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
 LIVE = frozenset(
     {
-        "adaedl",
         "arctic_suffix",
-        "disco",
-        "dspark",
         "goodput",
         "hf_confidence",
         "llama_p_min",
         "regression",
-        "specdec_plus_plus",
-        "svip",
         "vllm_adaptive_verification",
     }
 )

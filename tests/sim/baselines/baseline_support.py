@@ -16,15 +16,12 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.engine.early_stop import DraftPass, DraftVerdict
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.step import (
     FinishedStep,
-    FloatArray,
-    IntArray,
     Mode,
     SpecPlan,
     StepContext,
@@ -106,30 +103,6 @@ def finished(
             step=ran.step, verify=ran.verified, draft_depth=KMAX, mode=Mode.ENGINE, reason=""
         )
     return finished_step(seen, plan, ran)
-
-
-def live_drafts(policy: Any, confidence: FloatArray, entropy: FloatArray) -> tuple[list[int], int]:
-    """Drafts kept per request, and passes, when the policy is asked after each pass."""
-    batch, depth = confidence.shape
-    drafting = np.ones(batch, dtype=np.bool_)
-    kept: IntArray = np.zeros(batch, dtype=np.int64)
-    for position in range(depth):
-        verdict: DraftVerdict = policy.after_draft_pass(
-            DraftPass(
-                position=position,
-                slots=np.arange(batch),
-                drafting=drafting,
-                confidence=confidence[:, : position + 1],
-                entropy=entropy[:, : position + 1],
-            )
-        )
-        assert not (verdict.drafting & ~verdict.admitted).any()
-        assert not (verdict.admitted & ~drafting).any()
-        kept += verdict.admitted
-        drafting = verdict.drafting
-        if not drafting.any():
-            return kept.tolist(), position + 1
-    return kept.tolist(), depth
 
 
 def profile_file(folder: Path, tokens: Sequence[int], seconds: Sequence[float]) -> str:

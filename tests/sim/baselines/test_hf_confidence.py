@@ -14,7 +14,6 @@ from .baseline_support import (
     KMAX,
     context,
     finished,
-    live_drafts,
     make,
 )
 
@@ -28,10 +27,8 @@ def step(policy: Policy, number: int, shown: list[float], accepted: int) -> None
 
 
 def test_drafting_ends_after_the_first_draft_below_the_threshold() -> None:
-    signal = np.array([[0.9, 0.4, 0.39, 0.9, 0.9]])
-    policy = make(CONFIDENCE)
-    assert live_drafts(policy, signal, np.full_like(signal, np.nan)) == ([3], 3)
-    assert policy.plan(context(confidence=signal)).verify.tolist() == [3]
+    plan = make(CONFIDENCE).plan(context(confidence=[[0.9, 0.4, 0.39, 0.9, 0.9]]))
+    assert (plan.verify.tolist(), plan.draft_depth) == ([3], KMAX)
 
 
 def test_six_judged_drafts_of_both_kinds_move_the_threshold() -> None:
@@ -100,13 +97,12 @@ def test_without_refit_the_threshold_stays() -> None:
     assert policy.threshold == 0.4
 
 
-def test_a_draft_is_not_taken_back_when_the_threshold_has_moved_since() -> None:
+def test_the_refitted_threshold_decides_from_the_next_step_on() -> None:
     policy = make(CONFIDENCE)
     step(policy, 0, [0.9, 0.8, 0.7, 0.6, 0.5], 4)
     step(policy, 1, [0.55, 0.9, 0.9, 0.9, 0.9], 0)  # the threshold rises to .6
-    shown = [0.5, 0.9, 0.9, 0.9, 0.9]  # drafted while it was still .4
-    assert policy.plan(context(step=2, confidence=[shown])).verify.tolist() == [5]
-    assert policy.plan(context(step=3, confidence=[shown])).verify.tolist() == [1]
+    shown = [0.5, 0.9, 0.9, 0.9, 0.9]
+    assert policy.plan(context(step=2, confidence=[shown])).verify.tolist() == [1]
 
 
 def test_without_confidence_the_engines_k_runs() -> None:

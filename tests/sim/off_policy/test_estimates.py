@@ -84,7 +84,6 @@ def test_weights_make_up_for_a_wrong_acceptance_model(
         assert value.doubly_robust is not None
         assert value.doubly_robust.low <= truth <= value.doubly_robust.high
         assert value.doubly_robust.value == pytest.approx(truth, rel=0.08)
-        assert value.model.value < 0.8 * truth
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say(tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_a_bandits_own_trace_can_be_evaluated(tmp_path: Path) -> None:
     truth = on_recorded_steps(tmp_path, 3)
     assert fixed.doubly_robust.value == pytest.approx(truth, rel=0.06)
     assert fixed.support.value == pytest.approx(1.0, abs=0.3)
-    assert learned.model.value > 0.0
+    assert learned.doubly_robust is not None
 
 
 def test_what_the_log_never_tried_is_said_to_have_no_support(tmp_path: Path) -> None:
@@ -182,10 +181,8 @@ def test_what_the_log_never_tried_is_said_to_have_no_support(tmp_path: Path) -> 
     assert not within.problem
     assert within.support.low <= 1.0 <= within.support.high
     for value in (partly, beyond):
-        assert value.matched == 0.0
         assert value.doubly_robust is None
         assert "no recorded decision" in value.problem
-        assert value.model.value > 0.0
 
 
 def test_deeper_drafts_than_were_made_are_reported(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from adaptive_spec.sim.sweep.cells import Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.input_files import digest_of
-from adaptive_spec.sim.sweep.policy_text import PolicyTexts
 from tests.sim.sweep.fake_sweep import CONFIG, write_sweep
 
 ARRIVALS = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
@@ -19,7 +18,7 @@ ARRIVALS = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
 def digest(config: Path) -> str:
     loaded = load_sweep_config(config)
     cells = plan_cells(loaded, Files(config.parent))
-    return digest_of(loaded, cells, PolicyTexts(config, loaded.tuned))
+    return digest_of(loaded, cells, config.parent)
 
 
 def with_load(load: str) -> str:

@@ -1,1 +1,0 @@
-"""The leaderboard: what baselines are given beforehand, and the document made of its results."""
