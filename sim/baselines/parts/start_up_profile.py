@@ -100,14 +100,6 @@ class StartUpProfile:
         seconds: FloatArray = np.maximum.accumulate(verify) + drafting
         return seconds
 
-    def ragged_seconds(
-        self, batch_size: int, context_tokens: int, drafts: int, depth: int
-    ) -> float:
-        """Return the seconds of a round that drafts to `depth` and verifies `drafts` in total."""
-        assert self._cost is not None
-        verify = self._cost.verify_seconds(batch_size, context_tokens, 0)[drafts]
-        return float(verify + self._cost.draft_seconds(batch_size)[depth])
-
     def learn(self, outcome: StepOutcome) -> None:
         """Learn a step's measured duration."""
         if self._cost is not None:
