@@ -35,7 +35,7 @@ class PolicyChoice(msgspec.Struct, frozen=True):
     @property
     def never_speculates(self) -> bool:
         """It is off all the time."""
-        return self.name == "off" or (self.name == "static" and self.options.get("k") == 0)
+        return self.name == "off" or (self.name == "static" and self.options == {"k": 0})
 
     def require_runnable(self, engine: EngineOptions) -> None:
         """Raise PolicyError if this engine would run another K under the name of a static one."""

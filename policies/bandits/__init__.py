@@ -1,6 +1,6 @@
-"""Bandits over K: `ucb` (index), `thompson` (posterior), `linucb` (contextual, K per request).
+"""Bandits: `ucb` (index), `thompson` (posterior), `linucb` (contextual), as models of acceptance.
 
 All learn the hazards of draft positions from the cascade feedback of verification: a step that
-verified K shows every shallower position too, so all K share what is learned. The value of a K is
-its expected tokens over its predicted seconds.
+verified K shows every shallower position too, so all K share what is learned. `PlannedPolicy`
+plans by the hazards that they offer, bounds or a sample, which favour what is observed less often.
 """

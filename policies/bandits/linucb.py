@@ -9,16 +9,15 @@ survival from the bounds and finds the K_i and the depth with the most tokens pe
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import floats, highest_of
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
-from adaptive_spec.policies.bandits.bandit_policy import Discount, NonNegative
-from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.bandits.acceptance import BanditAcceptance, Discount, NonNegative
+from adaptive_spec.policies.planned import Drafts, PlannedPolicy
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import (
     BoolArray,
@@ -203,12 +202,8 @@ class LinUcbOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Strength of the prior, in observations."""
 
 
-class LinearAcceptance:
-    """Upper bounds on hazards by position, linear in a request's features. No state is saved."""
-
-    saved_as = "hazards"
-    observations = None
-    """The bounds explore."""
+class LinearAcceptance(BanditAcceptance):
+    """Upper bounds on hazards by position, linear in a request's features."""
 
     def __init__(self, options: LinUcbOptions) -> None:
         self._options = options
@@ -234,13 +229,6 @@ class LinearAcceptance:
         bound = np.clip(self._ridges.mean(rows) + width, _FLOOR, _CEILING)
         return Drafts(context=context, survival=survival_of(bound), notes=(rows,))
 
-    def forecast_made(self, forecast: StepForecast) -> None:
-        """Do nothing: the drafts have one source."""
-
-    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
-        """Choose as planned."""
-        return Choice(forecast.best.verify, forecast.best.draft_depth, "planned")
-
     def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step and the features of its plan, if it was planned."""
         outcome = step.outcome
@@ -254,19 +242,6 @@ class LinearAcceptance:
     def forget(self, slots: IntArray) -> None:
         """Reset the features of these slots."""
         self._features.forget(slots)
-
-    def widen(self) -> None:
-        """Do nothing: evidence fades with every observed step."""
-
-    def state(self) -> dict[str, Any]:
-        """Return an empty state: the coefficients are learned anew within some steps."""
-        return {}
-
-    def check_state(self, saved: Any) -> None:
-        """Do nothing: only the cost profile is restored."""
-
-    def restore(self, saved: Any) -> None:
-        """Do nothing: only the cost profile is restored."""
 
 
 class LinUcbPolicy(PlannedPolicy):

@@ -1,67 +1,67 @@
-"""`thompson`: the best K under a sample of the posterior.
+"""`thompson`: the best plan under a sample of the posterior.
 
 Thompson sampling (Thompson, 1933; Agrawal, Goyal, arXiv 1209.3353) on discounted evidence (Raj,
 Kalyani, arXiv 1707.09727): hazard j ~ Beta(a + successes, b + failures), one sample for all
-positions, and the K with the most expected tokens per second under the sample.
-
-The probability that a K is best in a sample has no closed form. With `uniform_fraction` above 0,
-the policy draws from the best K of 64 samples, or uniformly with that probability. Every K then has
-a known probability, which is recorded for off-policy evaluation.
+positions, and the plan with the most expected tokens per second under the sample. A sample holds
+for some steps, so that drafts made under it are verified under it.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.bandits.bandit_policy import (
-    BanditOptions,
-    BanditPolicy,
-    Draw,
-    Fraction,
-)
+from adaptive_spec.policies.bandits.acceptance import Discount, PositionAcceptance
 from adaptive_spec.policies.bandits.hazards import HazardCounts
+from adaptive_spec.policies.planned import PlannedPolicy
 from adaptive_spec.step import FloatArray
 
-_SAMPLES = 64
 _PRIOR_SUCCESSES, _PRIOR_FAILURES = 2.0, 1.0
 
 
-class ThompsonOptions(BanditOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ThompsonOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `thompson`."""
 
-    uniform_fraction: Fraction = 0.0
-    """Share of uniform draws among all K; above 0 propensities are recorded."""
+    profile: str | None = None
+    """File with an initial cost profile."""
+    hold_steps: Annotated[int, msgspec.Meta(ge=1)] = 4
+    """Steps that are planned by one sample."""
+    discount: Discount = 0.998
+    """Discount of the evidence per observed step; 1 keeps it, for stationary traffic."""
 
 
-class ThompsonPolicy(BanditPolicy):
-    """Thompson sampling over K."""
+class ThompsonAcceptance(PositionAcceptance):
+    """Samples of the hazards by position.
+
+    Args:
+        options: of the policy.
+        seed: of the samples.
+    """
+
+    def __init__(self, options: ThompsonOptions, seed: int) -> None:
+        super().__init__(options.discount)
+        self._random = np.random.default_rng(seed)
+        self._hold, self._held = options.hold_steps, 0
+
+    def hazards(self, evidence: HazardCounts) -> FloatArray:
+        """Return [Kmax] hazards drawn from their posterior, every few steps anew."""
+        if self._held == 0:
+            failed = np.maximum(evidence.seen - evidence.succeeded, 0.0)
+            succeeded = np.maximum(evidence.succeeded, 0.0)
+            self._sample = self._random.beta(succeeded + _PRIOR_SUCCESSES, failed + _PRIOR_FAILURES)
+        self._held = (self._held + 1) % self._hold
+        return self._sample
+
+
+class ThompsonPolicy(PlannedPolicy):
+    """Thompson sampling over plans."""
 
     name: ClassVar[str] = "thompson"
-    summary: ClassVar[str] = "bandit: the best K under a sample of the hazards' posterior"
+    summary: ClassVar[str] = "bandit: the best plan under a sample of the hazards' posterior"
     Options: ClassVar[type[msgspec.Struct]] = ThompsonOptions
 
     def __init__(self, options: ThompsonOptions, *, seed: int = 0) -> None:
-        super().__init__(options, seed=seed)
-        self._uniform = options.uniform_fraction
-
-    def hazards(self, evidence: HazardCounts) -> FloatArray:
-        """Draw [samples, Kmax] hazards from their posterior."""
-        failed = np.maximum(evidence.seen - evidence.succeeded, 0.0)
-        succeeded = np.maximum(evidence.succeeded, 0.0)
-        size = (_SAMPLES if self._uniform > 0.0 else 1, len(failed))
-        return self._random.beta(succeeded + _PRIOR_SUCCESSES, failed + _PRIOR_FAILURES, size)
-
-    def pick(self, goodput: FloatArray) -> Draw:
-        """Pick the best K of the sample, or draw among the best K of all samples."""
-        best = np.argmax(goodput, axis=1)
-        if self._uniform <= 0.0:
-            return Draw(int(best[0]), "best in a sample")
-        arms = goodput.shape[1]
-        share = np.bincount(best, minlength=arms) / len(best)
-        probabilities = self._uniform / arms + (1.0 - self._uniform) * share
-        probabilities /= probabilities.sum()
-        arm = int(self._random.choice(arms, p=probabilities))
-        return Draw(arm, "drawn from samples", probabilities)
+        acceptance = ThompsonAcceptance(options, seed)
+        super().__init__(acceptance, options.profile, tpot_allowance=0.0, seed=seed)

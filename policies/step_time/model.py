@@ -441,36 +441,3 @@ class CostModel:
     def _features(self, outcome: StepOutcome, *, cold: bool = False) -> FloatArray:
         passes = 0.0 if cold else float(self._passes[outcome.draft_depth])
         return features_of(outcome, self._padding.of(outcome.batch_tokens), passes)
-
-
-class UntimedDepths:
-    """Order in which K are timed at a load.
-
-    Args:
-        attempts: times a K is offered at a load, anew after step times have changed. Running it may
-            fail to time it: requests near their end never reach it, and a step with prompts
-            measures the prompts.
-    """
-
-    def __init__(self, attempts: int) -> None:
-        self._most = attempts
-        self._offered: dict[tuple[int, int], int] = {}
-        self._changes = 0
-
-    def offer(
-        self, cost: CostModel, context: StepContext, worthwhile: Callable[[int], bool] | None = None
-    ) -> int | None:
-        """The K to run, among those `worthwhile`; None if there is none."""
-        if self._changes != cost.changes:
-            self._changes = cost.changes
-            self._offered.clear()
-        load = load_bin(context.batch_size)
-
-        def left(k: int) -> bool:
-            few = self._offered.get((load, k), 0) < self._most
-            return few and (worthwhile is None or worthwhile(k))
-
-        k = cost.unsure(context, left)
-        if k is not None:
-            self._offered[load, k] = self._offered.get((load, k), 0) + 1
-        return k

@@ -110,7 +110,7 @@ def _require_propensities(logged: LoggedTrace) -> None:
         return
     raise DataError(
         f"{logged.directory}: no propensities in {logged.length} steps: the policy that ran did "
-        "not randomise K; record with one that does, such as thompson with uniform_fraction"
+        "not randomise K; record with one that does, such as static with uniform_fraction"
     )
 
 

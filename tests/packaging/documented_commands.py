@@ -9,7 +9,7 @@ from pathlib import Path
 
 STAND_INS = (
     (
-        r"\b(MY_)?TRACES?(/|\b)|\btraces/0-thompson\b|\bSOURCE\.\.\.|(?<= advise )traces?\b",
+        r"\b(MY_)?TRACES?(/|\b)|\btraces/0-static\b|\bSOURCE\.\.\.|(?<= advise )traces?\b",
         "recorded",
     ),
     (r"(?<=^adaptive-spec advise )", "--tokens 200 --resamplings 2 "),

@@ -97,9 +97,9 @@ def long_trace(tmp_path_factory):
 
 def record(folder, tokens):
     options = f"--load closed:4 --tokens {tokens} --oracles never --level 1 --trace traces"
-    done = run(f"adaptive-spec replay {options} --policy thompson:uniform_fraction=1.0", folder)
+    done = run(f"adaptive-spec replay {options} --policy static:uniform_fraction=1.0", folder)
     assert done.returncode == 0, done.stderr
-    return folder / "traces" / "0-thompson"
+    return folder / "traces" / "0-static"
 
 
 @pytest.mark.parametrize("command", EXECUTED)

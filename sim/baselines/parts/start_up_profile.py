@@ -7,10 +7,12 @@ occurs: `unmeasured` returns the next K to run for some steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from adaptive_spec.policies.kernels import load_kernels
-from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
+from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policies.step_time.profile import load_profile
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
@@ -98,15 +100,40 @@ class StartUpProfile:
         seconds: FloatArray = np.maximum.accumulate(verify) + drafting
         return seconds
 
-    def ragged_seconds(
-        self, batch_size: int, context_tokens: int, drafts: int, depth: int
-    ) -> float:
-        """Return the seconds of a round that drafts to `depth` and verifies `drafts` in total."""
-        assert self._cost is not None
-        verify = self._cost.verify_seconds(batch_size, context_tokens, 0)[drafts]
-        return float(verify + self._cost.draft_seconds(batch_size)[depth])
-
     def learn(self, outcome: StepOutcome) -> None:
         """Learn a step's measured duration."""
         if self._cost is not None:
             self._cost.learn(outcome)
+
+
+class UntimedDepths:
+    """Order in which K are timed at a load.
+
+    Args:
+        attempts: times a K is offered at a load, anew after step times have changed. Running it may
+            fail to time it: requests near their end never reach it, and a step with prompts
+            measures the prompts.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        self._most = attempts
+        self._offered: dict[tuple[int, int], int] = {}
+        self._changes = 0
+
+    def offer(
+        self, cost: CostModel, context: StepContext, worthwhile: Callable[[int], bool] | None = None
+    ) -> int | None:
+        """The K to run, among those `worthwhile`; None if there is none."""
+        if self._changes != cost.changes:
+            self._changes = cost.changes
+            self._offered.clear()
+        load = load_bin(context.batch_size)
+
+        def left(k: int) -> bool:
+            few = self._offered.get((load, k), 0) < self._most
+            return few and (worthwhile is None or worthwhile(k))
+
+        k = cost.unsure(context, left)
+        if k is not None:
+            self._offered[load, k] = self._offered.get((load, k), 0) + 1
+        return k

@@ -1,1 +1,1 @@
-"""Rules that stop drafting early per request, from single-stream decoders."""
+"""Rules for how far each request drafts, from single-stream decoders and look-ups."""

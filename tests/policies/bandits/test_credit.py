@@ -1,4 +1,4 @@
-"""Which step is credited to which K, and with what probability it ran."""
+"""What a bandit learns from: every step that ran, and nothing of the drafts at hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from adaptive_spec import Level
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.policy import Policy
 from adaptive_spec.step import Capability, FinishedStep, SpecPlan, StepContext, StepOutcome
 from tests.policies.bandits.bandits import bandit
 
@@ -52,19 +51,6 @@ def outcome(plan: SpecPlan, verified: np.ndarray | None = None, seconds: float =
     )
 
 
-def drive(policy: Policy, steps: int, *, delay: int = 0, level: Level = Level.FULL) -> list:
-    plans, waiting, depth = [], [], 0
-    for step in range(steps):
-        now = context(step, KMAX if level is Level.VERIFY else depth, level)
-        plan = policy.plan(now)
-        depth = plan.draft_depth
-        plans.append(plan)
-        waiting.append(finished(now, plan))
-        if len(waiting) > delay:
-            policy.observe(waiting.pop(0))
-    return plans
-
-
 def finished(now: StepContext, plan: SpecPlan, verified: np.ndarray | None = None) -> FinishedStep:
     return finished_step(now, plan, outcome(plan, verified))
 
@@ -82,27 +68,6 @@ def test_a_bandit_learns_from_steps_that_ran_another_k(share: float, pays: bool)
         )
         policy.observe(finished_step(now, plan, came))
     assert (plan.verify.min() >= 3) == pays
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", list(Level))
-def test_recorded_propensities_are_the_frequencies_of_k(level: Level) -> None:
-    """E[1 / p] over what ran is the number of K values there are, if p is the true probability."""
-    policy = bandit("thompson", 5, hold_steps=1, uniform_fraction=0.5)
-    plans = drive(policy, 1500, level=level)
-    known = [plan for plan in plans if plan.propensity is not None]
-    assert len(known) >= 0.9 * len(plans)
-    weights = np.array([1.0 / plan.propensity.min() for plan in known])
-    error = weights.std() / np.sqrt(len(weights))
-    assert abs(weights.mean() - (KMAX + 1)) < 4.0 * error
-
-
-def test_thompson_knows_its_probabilities_only_when_asked() -> None:
-    assert all(plan.propensity is None for plan in drive(bandit("thompson"), 50))
-    asked = drive(bandit("thompson", uniform_fraction=0.5, hold_steps=1), 400)
-    known = [plan.propensity.min() for plan in asked if plan.propensity is not None]
-    assert len(known) > 250
-    assert min(known) >= 0.5 / (KMAX + 1) - 1e-9
 
 
 def test_the_confidence_of_a_draft_does_not_decide_about_it() -> None:

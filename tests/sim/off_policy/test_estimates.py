@@ -155,12 +155,8 @@ def test_a_policy_that_emits_faster_is_charged_for_the_prompts_that_follow(
         assert value.doubly_robust.value == pytest.approx(truth, rel=0.06)
 
 
-def test_a_bandits_own_trace_can_be_evaluated(tmp_path: Path) -> None:
-    logger = build_policy(
-        "adaptive_spec.policies.bandits.thompson:ThompsonPolicy",
-        {"uniform_fraction": 0.5, "hold_steps": 1},
-        seed=2,
-    )
+def test_a_trace_of_static_with_draws_can_be_evaluated(tmp_path: Path) -> None:
+    logger = build_policy("static", {"k": 2, "uniform_fraction": 0.5}, seed=2)
     record(busier_server, logger, 2, tmp_path, 700, busy_after=1e9)
     found = evaluated(tmp_path, ["static:k=3", "goodput"])
     assert found.draw is DrawKind.BATCH

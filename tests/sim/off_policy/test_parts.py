@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.bandits.bandit_policy import propensities
 from adaptive_spec.sim.off_policy.intervals import block_of_step, ratio, student_t
 
 
@@ -45,11 +44,3 @@ def test_what_two_estimates_share_cancels_in_their_ratio() -> None:
     alone = one.interval(block, 0.95)
     assert gain.low <= 1.1 <= gain.high
     assert gain.high - gain.low < 0.02 * (alone.high - alone.low)
-
-
-def test_propensities_add_where_several_k_come_to_the_same() -> None:
-    probabilities = np.array([0.1, 0.2, 0.3, 0.4])
-    limits = np.array([3, 1, 0])
-    verify = np.minimum(limits, 2)
-    found = propensities(probabilities, np.arange(4), limits, verify)
-    assert found == pytest.approx([0.3, 0.9, 1.0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from adaptive_spec.policies.step_time.model import CostModel, UntimedDepths
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.sim.baselines.parts.start_up_profile import UntimedDepths
 from tests.policies.step_time.measured_steps import FULL, decoding
 
 COST = CostModel(FULL)
