@@ -21,7 +21,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Counts = list[Count]
 Drafts = Annotated[int, msgspec.Meta(ge=0, le=254)]
 """Of a request in a step; acceptance data hold no more."""
-Signal = list[list[float | None]]
+Signal = list[Annotated[list[float | None], msgspec.Meta(max_length=254)]]
 """A value per request and draft position; null where unknown."""
 
 _PER_REQUEST = (

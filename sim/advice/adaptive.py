@@ -85,6 +85,8 @@ class Stretch:
             if tokens:
                 whole = fixed.seconds(size, context, drafting[0] - size, tokens, attended)
                 prompts[number] = whole - plain[number]
+        if not len(self.spans):  # requests of one token, which their prompts emit
+            return 1.0, own[:1], np.ones(1, dtype=np.int64)
         record, first, last, steps = self.spans.T
         progress = fixed.replay.progress
         needed = float(weights[record] @ (progress[last] - progress[first]))

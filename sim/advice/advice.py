@@ -137,6 +137,8 @@ def predict(
         steps = read_timed_steps(traces, one_depth=True)
     except DataError as error:
         return refused(_no_prediction(str(error)))
+    if observed.acceptance.lengths.max() < 2:
+        return refused(_no_prediction("every request has one output token: drafts are of no use"))
     drafts_by_look_up = observed.capability is not None and not observed.capability.off_pass
     loads = [load.clients for load in seen.loads]
     simulated = sorted({*loads, *(2 * clients for clients in loads)})

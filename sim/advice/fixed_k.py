@@ -136,22 +136,17 @@ class FixedK:
         extra = self.drafter.extra_tokens(played.k) if drafts else 0
         even, uneven = (
             self.time.verify(
-                batch,  # type: ignore[arg-type]
-                batch * (1.0 + drafts + extra),  # type: ignore[arg-type]
-                context,  # type: ignore[arg-type]
-                tokens,  # type: ignore[arg-type]
-                attended,  # type: ignore[arg-type]
+                batch,
+                batch * (1.0 + drafts + extra),
+                context,
+                tokens,
+                attended,
                 any_draft=batch > 0 and drafts > 0,
-                ragged=uneven,
+                ragged=is_ragged,
             )
-            for uneven in (False, True)
+            for is_ragged in (False, True)
         )
-        drafting = self.time.draft(
-            batch + prompts,  # type: ignore[arg-type]
-            self.depth,
-            context,  # type: ignore[arg-type]
-            cold=self.cold,
-        )
+        drafting = self.time.draft(batch + prompts, self.depth, context, cold=self.cold)
         return even + max(ragged, 0.0) * (uneven - even) + drafting
 
     def run(self, clients: int, weights: IntArray) -> tuple[float, FloatArray]:

@@ -29,7 +29,7 @@ class DraftCost(MeasuredDraft, frozen=True, kw_only=True):
 
     fixed_passes: int | None = None
 
-    def seconds(self, depth: int, batch_size: int, context_tokens: int) -> float:
+    def seconds(self, depth: int, batch_size: float, context_tokens: float) -> float:
         """Seconds to draft `depth` >= 1 deep."""
         passes = depth if self.fixed_passes is None else self.fixed_passes
         return (
@@ -38,7 +38,7 @@ class DraftCost(MeasuredDraft, frozen=True, kw_only=True):
             + passes * self._pass(batch_size, context_tokens)
         )
 
-    def warm_seconds(self, batch_size: int, context_tokens: int) -> float:
+    def warm_seconds(self, batch_size: float, context_tokens: float) -> float:
         """Seconds of the one pass that keeps the drafter in step where nothing is drafted."""
         return (
             self.proposal
@@ -46,7 +46,7 @@ class DraftCost(MeasuredDraft, frozen=True, kw_only=True):
             + self._pass(batch_size, context_tokens)
         )
 
-    def _pass(self, batch_size: int, context_tokens: int) -> float:
+    def _pass(self, batch_size: float, context_tokens: float) -> float:
         return (
             self.pass_
             + self.pass_per_request * batch_size

@@ -24,11 +24,11 @@ class StepTime:
 
     def verify(
         self,
-        batch_size: int,
-        batch_tokens: int,
-        context_tokens: int,
-        prefill_tokens: int,
-        prefill_context_tokens: int,
+        batch_size: float,
+        batch_tokens: float,
+        context_tokens: float,
+        prefill_tokens: float,
+        prefill_context_tokens: float,
         *,
         any_draft: bool,
         ragged: bool,
@@ -57,7 +57,7 @@ class StepTime:
             seconds *= 1.0 + self._ragged_penalty
         return seconds
 
-    def draft(self, batch_size: int, depth: int, context_tokens: int, *, cold: bool) -> float:
+    def draft(self, batch_size: float, depth: int, context_tokens: float, *, cold: bool) -> float:
         """Drafting so deep; at depth 0 the pass that keeps the drafter in step, unless cold."""
         if batch_size == 0 or cold:
             return 0.0

@@ -40,11 +40,11 @@ class Hardware:
 
     def verify_seconds(
         self,
-        batch_size: int,
-        batch_tokens: int,
-        context_tokens: int,
-        prefill_tokens: int,
-        prefill_context_tokens: int,
+        batch_size: float,
+        batch_tokens: float,
+        context_tokens: float,
+        prefill_tokens: float,
+        prefill_context_tokens: float,
     ) -> float:
         """Duration of a target pass and the engine's own overhead, without drafting.
 
@@ -59,11 +59,11 @@ class Hardware:
 
     def pass_with_overhead(
         self,
-        batch_size: int,
-        batch_tokens: int,
-        context_tokens: int,
-        prefill_tokens: int,
-        prefill_context_tokens: int,
+        batch_size: float,
+        batch_tokens: float,
+        context_tokens: float,
+        prefill_tokens: float,
+        prefill_context_tokens: float,
     ) -> float:
         """Duration of a target pass, and of the engine's work that does not overlap with it.
 
@@ -90,7 +90,7 @@ class Hardware:
             )
         return seconds
 
-    def pass_seconds(self, share: float, batch_size: int, context_tokens: int) -> float:
+    def pass_seconds(self, share: float, batch_size: float, context_tokens: float) -> float:
         """A decode pass of a network with this share of the target's weights, launches included.
 
         Used to price drafters that nobody has measured here.

@@ -54,6 +54,7 @@ def _trace() -> bytes:
                 possible=[2] * batch,
                 contexts=[10] * batch,
                 engine_k=2,
+                confidence=[[0.5, None]] * batch,
                 prefill_tokens=10 * (step % 10 == 0),
             )
         )

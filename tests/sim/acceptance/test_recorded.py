@@ -12,6 +12,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace
+from adaptive_spec.sim.acceptance import request_rows
 from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
 from tests.sim.recorded_steps import step_row as step
@@ -47,6 +48,32 @@ def test_the_same_name_in_another_process_is_another_request(tmp_path):
 def test_tokens_that_a_stop_cut_off_are_left_out(tmp_path):
     write(tmp_path / "steps-1-000000.jsonl", step(1, ["a", "b"], [3, 3], [2, 1], [1, 0]))
     assert read_step_trace(tmp_path).lengths.tolist() == [1]
+
+
+@pytest.mark.parametrize("signal", [False, True])
+def test_of_a_long_trace_every_other_request_is_kept(tmp_path, monkeypatch, signal):
+    rows = [
+        step(
+            number,
+            [f"r{number}", f"s{number // 3}"],
+            [2, 2],
+            [number % 3, 1],
+            **({"confidence": [[number / 40, None], [0.5, 0.25]]} if signal else {}),
+        )
+        for number in range(30)
+    ]
+    write(tmp_path / "steps-1-000000.jsonl", *rows)
+    whole = read_step_trace(tmp_path)
+    assert "of 40 requests" not in whole.source
+    monkeypatch.setattr(request_rows, "MOST_ROWS", 40)
+    half = read_step_trace(tmp_path)
+    assert "20 of 40 requests" in half.source
+    assert half.lengths.tolist() == whole.lengths[::2].tolist()
+    assert (half.confidence is None) is not signal
+    kept = np.concatenate([np.arange(*whole.offsets[n : n + 2]) for n in range(0, 40, 2)])
+    if signal:
+        first = half.offsets[:-1]
+        assert half.confidence[first, 0].tolist() == whole.confidence[kept][first, 0].tolist()
 
 
 @pytest.mark.parametrize(

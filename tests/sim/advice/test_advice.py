@@ -237,6 +237,17 @@ def test_a_trace_with_one_k_shows_what_ran_and_says_what_is_missing(tmp_path):
     assert "shadow_share" in dict(found.verdict.answers)["Record"]
 
 
+def test_requests_of_one_token_give_no_advice(tmp_path):
+    rows = []
+    for step in range(80):
+        ids = [f"r{step}", f"s{step}"][: 1 + step % 2]
+        k, prompts = [step // 2 % 3] * len(ids), 10 * (step % 5 == 0)
+        rows.append(step_row(step, ids, k, [0] * len(ids), prefill_tokens=prompts))
+    found = predict([write_steps(tmp_path / NAME, *rows)]).conclude()
+    assert found.verdict.worth == "cannot tell"
+    assert "one output token" in dict(found.verdict.answers)["Missing"]
+
+
 def test_a_shadow_trace_with_a_share_of_other_k_can_be_advised(tmp_path):
     def lengths():
         for number in itertools.count():

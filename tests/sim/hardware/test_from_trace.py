@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.commands.profile import profile
+from adaptive_spec.sim.hardware import from_trace
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.from_trace import profile_from_trace
+from adaptive_spec.sim.hardware.from_trace import profile_from_trace, read_timed_steps
 from adaptive_spec.sim.hardware.nonnegative import nonnegative_fit
 from adaptive_spec.sim.hardware.registry import hardware
 
@@ -212,3 +213,15 @@ def test_nonnegative_fit_never_goes_below_zero_and_is_optimal():
         assert (solution >= 0).all()
         assert (gradient > -1e-5).all()
         assert np.abs(gradient[solution > 0]).max(initial=0.0) < 1e-5
+
+
+def test_of_a_long_trace_steps_spread_over_it_are_kept(tmp_path, monkeypatch):
+    write_trace(tmp_path, steps=1000)
+    whole = read_timed_steps([tmp_path])
+    monkeypatch.setattr(from_trace, "_MOST_STEPS", 300)
+    kept = read_timed_steps([tmp_path])
+    assert kept.seconds.tolist() == whole.seconds[::4].tolist()
+    profile, fit = from_trace.fit_profile(kept, name="kept", source="")
+    assert fit.steps == len(kept.seconds) == 245
+    assert fit.median_error < 0.05
+    assert profile.name == "kept"
