@@ -147,7 +147,7 @@ class Value:
             return None
         self._found += (1.0 - self._found) * _PERIOD / _HORIZON
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
-        evidence = np.minimum(observations + self._kept, _MOST_EVIDENCE)
+        evidence = np.clip(observations + self._kept, 0, _MOST_EVIDENCE)
         return self._search(forecast, evidence, horizon)
 
     def uncertain(self, forecast: StepForecast) -> list[int]:

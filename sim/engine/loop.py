@@ -171,7 +171,7 @@ class Engine:
 
         measuring = warm()
         while self.now < max_seconds and (not measuring or measured.tokens < limit):
-            if not self.take_in() or self.now >= max_seconds:
+            if not self.take_in(max_seconds) or self.now >= max_seconds:
                 break
             self.step()
             if not measuring and warm():
@@ -188,10 +188,12 @@ class Engine:
         failures = sum(self.controller.counters.failures.values())
         return measured.result(name or self.controller.policy.name, self.now, failures)
 
-    def take_in(self) -> bool:
-        """Take in what has arrived, if nothing is there wait for it; False: no more will come."""
+    def take_in(self, until: float = math.inf) -> bool:
+        """Take in what has arrived; wait for it until then (s); False: no more will come."""
         self._arrivals.up_to(self.now)
-        while not (self.batch.size or self.prompts.running or self.prompts.waiting):
+        while self.now < until and not (
+            self.batch.size or self.prompts.running or self.prompts.waiting
+        ):
             upcoming = self._load.next_arrival()
             if upcoming == math.inf:
                 return False

@@ -85,4 +85,5 @@ def test_events_it_names_are_counted_somewhere() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if "__pycache__" not in path.parts
     )
-    assert sorted(events) == sorted(set(re.findall(r"""\.event\(\s*"(\w+)""", code)))
+    counted = r"""(?:\.event\(\s*|\["events"\]\[)"(\w+)"""
+    assert sorted(events) == sorted(set(re.findall(counted, code)))
