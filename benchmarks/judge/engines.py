@@ -1,4 +1,4 @@
-"""What the scripted engines have in common: their kinds, limits, processes, and what a run asks."""
+"""Kinds, limits and interface that the scripted engines share."""
 
 from __future__ import annotations
 

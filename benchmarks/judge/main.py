@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
-        # What the other environment has run stays.
+        # Rows that the other environment has run are kept.
         kept = published(given.results) if given.results.exists() else []
         found = figures(here, file, seeds) + [c for c in kept if not installed(c.engine)]
         found.sort(key=lambda cell: cell.engine != VLLM)

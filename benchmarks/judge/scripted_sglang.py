@@ -50,7 +50,7 @@ from .sglang_scheduler import (
 KMAX = 7
 """Largest candidate of SGLang's default file."""
 MOST_TOKENS = 1_000_000
-"""Of the KV pool. A cell that wants fewer has the others held."""
+"""Tokens of the KV pool. A cell that wants fewer has the others held."""
 MOST_CAPTURED = 256
 """Largest captured batch: SGLang's own on a GPU of 80 GB."""
 

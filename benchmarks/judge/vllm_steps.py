@@ -1,4 +1,4 @@
-"""What the steps of a vLLM run, as its scheduler has planned them."""
+"""Work of vLLM steps, counted from what its scheduler has planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bandits' models of acceptance have in common."""
+"""Base of the bandits' models of acceptance."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_ROWS = 1 << 19
 
 @dataclass
 class _First:
-    """What the first step of a request says of it."""
+    """Facts of a request that its first step states."""
 
     prompt_tokens: int
     label: str
@@ -87,7 +87,7 @@ class RequestRows:
 
     @property
     def first(self) -> list[_First]:
-        """What is known of each kept request."""
+        """Facts of each kept request."""
         return [known for _, known in sorted(self._first.items())]
 
     def steps(self, source: str) -> RecordedSteps:

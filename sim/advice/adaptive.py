@@ -195,7 +195,7 @@ def _stretch(engine: Engine, tokens: int) -> Stretch:
     measured, until = engine.measurements, engine.measurements.tokens + tokens
     spans: list[tuple[int, int, int, int]] = []
     began: dict[int, tuple[Running, int, int]] = {}
-    """Of each request that decodes: itself, its first position of the stretch, and the step."""
+    """Each request that decodes, its first position of the stretch, and the step."""
     records: list[IntArray] = []
     members: list[Running] = []
 

@@ -224,7 +224,7 @@ class _Predictor:
         largest = self._loads[-1]
         self._beyond = [n for n in (2 * largest, 4 * largest) if n <= _MOST_CLIENTS]
         worlds = halves(whole, steps, -(-resamplings // 2))
-        # Of each half in turn.
+        # Each half is drawn in turn.
         resampled = [name for name in worlds if name not in HALVES]
         self._resampled = sorted(resampled, key=lambda name: int(name.split("/")[1]))
         self._every_change = changes(whole, self._loads)

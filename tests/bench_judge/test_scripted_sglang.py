@@ -214,7 +214,7 @@ def test_a_retracted_request_is_read_again_and_goes_on(engine_of: Made, ahead: b
     del script.prompts
     assert again
     assert sum(work.emitted for work in engine.recorder.take()) == 6 * 300 + 6 * 20
-    # What was held is given back to whoever comes next, whatever its schedule.
+    # The next run gets back what was held, whatever its schedule.
     other = engine_of(ahead=not ahead)
     other.use(parse_arm("k3"), DEVICE)
     assert other.scheduler.token_to_kv_pool_allocator.available_size() == MOST_TOKENS

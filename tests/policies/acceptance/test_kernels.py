@@ -1,4 +1,4 @@
-"""What a step needs of acceptance is the same in numpy and compiled."""
+"""Both forms of acceptance's kernels return the same."""
 
 from __future__ import annotations
 
