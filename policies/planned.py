@@ -134,8 +134,8 @@ class Acceptance(Protocol):
         """Learn from a finished step; whether acceptance has changed."""
         ...
 
-    def widen(self) -> None:
-        """Trust the past less."""
+    def widen(self, *, centre: bool = False) -> None:
+        """Trust the past less; `centre`: what is known of requests holds for all of them."""
         ...
 
     def forget(self, slots: IntArray) -> None:
@@ -301,7 +301,8 @@ class PlannedPolicy:
             and not self._cold_trial.recovering(context),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
-            self._acceptance.widen()  # what is known of acceptance is from before it went off
+            # What is known of acceptance is from before it went off, but for the probe's requests.
+            self._acceptance.widen(centre=True)
         if not self._modes.probing:
             if _WRONG < self._probe_error < math.inf:
                 # Step times with drafts are as old: only K = 0 has run since.
