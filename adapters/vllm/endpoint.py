@@ -1,7 +1,7 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
     GET     status of every engine, without the paths of files, but for an operator; with
-            ``?history=1`` its last ten minutes, too
+            ``?history=1`` its last ten minutes, too, with ``?break_even=1`` where drafts pay
     POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
             the same
 
@@ -80,8 +80,8 @@ async def _route(request: Any) -> Any:
     access = getattr(request.app.state, _ACCESS, None) or OperatorAccess("", local=False)
     refusal = access.refusal(request.headers)
     if request.method != "POST":
-        history = bool(request.query_params.get("history"))
-        return await _ask(request, None, history, operator=not refusal)
+        wanted = [bool(request.query_params.get(part)) for part in ("history", "break_even")]
+        return await _ask(request, None, *wanted, operator=not refusal)
     if refusal:
         return _error(403, refusal)
     return await _post(request)

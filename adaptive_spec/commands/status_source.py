@@ -77,12 +77,25 @@ class StatusSource:
                 self.note = f"{error}; status file {self._file}"
         return self._read_file()
 
+    def read_break_even(self) -> dict[str, dict[str, Any]]:
+        """Return where drafts break even, by engine; see `adaptive-spec breakeven`.
+
+        Raises DataError, one line, as `read` does; a status file does not say it.
+        """
+        if not self._url:
+            raise DataError(f"{self._file}: no such trace; a running server is HOST:PORT or a URL")
+        return self._parts("break_even", "?break_even=1")
+
     def _fetch(self) -> dict[str, Status]:
+        return {name: _checked(each, self._url) for name, each in self._parts("status").items()}
+
+    def _parts(self, part: str, query: str = "") -> dict[str, Any]:
+        """A part of each engine's answer, by the engine's name."""
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         if admin := os.environ.get(ADMIN_VARIABLE):
             headers["X-Adaptive-Spec-Key"] = admin
         try:
-            request = Request(self._url, headers=headers)
+            request = Request(self._url + query, headers=headers)
             with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
                 body = answer.read(_MOST_BYTES)
         except HTTPError as error:
@@ -96,9 +109,7 @@ class StatusSource:
             raise DataError(f"{self._url}: no answer: {reason}") from error
         engines = _decoded(body, self._url).get("engines")
         try:
-            return {
-                str(each["engine"]): _checked(each["status"], self._url) for each in engines or ()
-            }
+            return {str(each["engine"]): dict(each[part]) for each in engines or ()}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
 

@@ -324,6 +324,13 @@ class Controller:
         """Return figures of the last ten minutes with steps, JSON-compatible."""
         return self._history.snapshot()
 
+    def break_even(self) -> dict[str, Any]:
+        """Return where drafts break even here, JSON-compatible; empty if the policy cannot say.
+
+        See `adaptive_spec.policies.planning.break_even_table`; about a millisecond of CPU.
+        """
+        return figures_of(self.policy, "break_even")
+
     def why(self) -> str:
         """Return the reason of the last decision in words and numbers."""
         return self._sentence(figures_of(self.policy, "explanation"), time.time())

@@ -317,7 +317,8 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
         method: ``hazard_quality``: calibration figures, as of
             `policies.acceptance.hazard_quality`; ``estimates``: expected
             tokens per second of ``no_speculation``, ``engine_k`` and ``planned``; ``explanation``:
-            numbers behind the last decision, as `adaptive_spec.operation.why` reads them.
+            numbers behind the last decision, as `adaptive_spec.operation.why` reads them;
+            ``break_even``: accepted drafts that a round needs, by load.
     """
     said = getattr(policy, method, None)
     if said is None:

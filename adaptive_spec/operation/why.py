@@ -62,16 +62,30 @@ def _on(numbers: Numbers) -> str:
         subject = "draft {} is" if len(accepted) == 1 else "drafts {} are"
         parts.append(f"{subject.format(drafts)} accepted {rates}")
     if more:
-        cost = f"{more['ms']:.2g} ms" if more["ms"] > 0 else "no time"
-        draft = "one draft more each" if more["position"] is None else f"draft {more['position']}"
+        ragged = more["position"] is None
+        draft = "one more draft for every request" if ragged else f"draft {more['position']}"
         parts.append(
-            f"{draft} ({more['accepted']:.0%}) would cost {cost} for {more['tokens']:.2g} tokens, "
-            f"where a token takes {numbers['step_ms'] / max(numbers['tokens'], 1e-9):.2g} ms now"
+            f"{draft} ({more['accepted']:.0%} accepted) would cost "
+            f"{_price(more['ms'], more['tokens'])}; a token costs "
+            f"{_two_digits(numbers['step_ms'] / max(numbers['tokens'], 1e-9))} ms now"
         )
     elif numbers.get("limit") in _LIMITS:
         parts.append(_LIMITS[numbers["limit"]])
     name = f"K = {k:g}" if most == k else f"mean K = {k:g}, at most {most}"
     return f"{name}: {'; '.join(parts)}" if parts else name
+
+
+def _price(ms: float, tokens: float) -> str:
+    """Cost of more tokens, and of each."""
+    if ms <= 0.0:
+        return f"no time for {_two_digits(tokens)} tokens"
+    each = f", {_two_digits(ms / tokens)} ms each" if tokens > 0.0 else ""
+    return f"{_two_digits(ms)} ms for {_two_digits(tokens)} tokens{each}"
+
+
+def _two_digits(value: float) -> str:
+    """A number of two digits, without an exponent."""
+    return f"{float(f'{value:.2g}'):,.9f}".rstrip("0").rstrip(".")
 
 
 def _kept(numbers: Numbers) -> str:

@@ -322,12 +322,33 @@ class CostModel:
             drafts: [A] verified.
             depths: [A] drafted; -1: without the drafter.
         """
+        return self.belief.covariance(self._rows(batch_size, context_tokens, drafts, depths))
+
+    def ratios(
+        self, loads: list[tuple[int, int]], drafts: IntArray, depths: list[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Durations [L, A] over that of the last of A choices, and variances of their logarithms.
+
+        Args:
+            loads: [L] requests and context tokens of all.
+            drafts: [L, A] verified.
+            depths: [A] drafted; -1: without the drafter.
+        """
+        rows = [self._rows(*load, each, depths) for load, each in zip(loads, drafts, strict=True)]
+        return self.belief.ratios(np.array(rows))
+
+    def _rows(
+        self,
+        batch_size: int,
+        context_tokens: int,
+        drafts: IntArray | list[int],
+        depths: IntArray | list[int],
+    ) -> FloatArray:
+        """[A, P] features of steps without prompts."""
         tokens = np.asarray(drafts) + float(batch_size)
         padded = self._padding.of_each(tokens)
         passes = self._passes_and_none[depths]
-        return self.belief.covariance(
-            features_of_plans(batch_size, tokens > batch_size, context_tokens, padded, passes)
-        )
+        return features_of_plans(batch_size, tokens > batch_size, context_tokens, padded, passes)
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
