@@ -40,6 +40,8 @@ class LoadCell(msgspec.Struct, frozen=True, kw_only=True):
         batch: requests.
         context: tokens of each.
         seen: steps within a factor of two of both have run; else all is predicted.
+        timed_without: steps without drafts were timed with about as many requests; else what they
+            take is inferred from the others, and the bounds rest on what servers usually do.
         k: best K, 0 without speculation.
         gain: its tokens per second over no speculation, between the bounds of 95 %.
         needed: by K, accepted drafts per request and round at which it breaks even, between the
@@ -49,6 +51,7 @@ class LoadCell(msgspec.Struct, frozen=True, kw_only=True):
     batch: Annotated[int, msgspec.Meta(ge=0)]
     context: Annotated[int, msgspec.Meta(ge=0)]
     seen: bool
+    timed_without: bool
     k: Annotated[int, msgspec.Meta(ge=0)]
     gain: tuple[float, float, float]
     needed: dict[int, tuple[float, float, float]]
@@ -138,6 +141,7 @@ class BreakEvenTable:
                 batch=batch,
                 context=context,
                 seen=(load_bin(batch), _context_bin(context)) in self._seen,
+                timed_without=self._cost.timed_without(batch),
                 k=int(ks[best[row]]),
                 gain=tuple(gain[row]),
                 needed=dict(zip(self._ks, map(tuple, needed[row]), strict=False)),

@@ -230,6 +230,8 @@ class CostModel:
         self.belief = Belief(0.5 * capability.max_draft_tokens)
         self._timed_cold: set[int] = set()
         """Loads that a step without the drafter was timed at, by `load_bin`."""
+        self._timed_without: set[int] = set()
+        """Loads that a step without drafts was timed at, by `load_bin`."""
         self._timed_drafts: dict[int, int] = {}
         """Steps with drafts that were timed at a load, by `load_bin`."""
         self._ragged = RaggedPenalty(capability.ragged_penalty)
@@ -369,8 +371,10 @@ class CostModel:
         load = load_bin(outcome.batch_size)
         if cold:
             self._timed_cold.add(load)
-        if outcome.batch_tokens > outcome.batch_size and not prompts:
+        if not prompts and outcome.batch_tokens > outcome.batch_size:
             self._timed_drafts[load] = self._timed_drafts.get(load, 0) + 1
+        elif not prompts:
+            self._timed_without.add(load)
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
         if self.belief.absurd or not math.isfinite(np.add.reduce(self.belief.coefficients)):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
@@ -387,6 +391,7 @@ class CostModel:
 
     def _time_again(self) -> None:
         self._timed_cold.clear()
+        self._timed_without.clear()
         self._timed_drafts.clear()
         self._profile = None
         self.changes += 1
@@ -427,6 +432,10 @@ class CostModel:
         timed = self._timed_cold
         known = load_bin(batch_size) in timed or len(timed) >= _ENOUGH_COLD
         return self._profile is not None or known
+
+    def timed_without(self, batch_size: int) -> bool:
+        """Whether a step without drafts was timed at this load since step times have changed."""
+        return load_bin(batch_size) in self._timed_without
 
     def timed_drafts(self, batch_size: int) -> int:
         """Steps with drafts that were timed at this load since step times have changed."""

@@ -111,6 +111,8 @@ def sentences(found: BreakEven) -> list[str]:
         first += f" Best: K = {k}, {gain:.2f} times no speculation ({low:.2f} to {high:.2f})."
     else:
         first += " Best: no speculation."
+    if not now.timed_without:
+        first += " No step without drafts was timed at this load: what one takes is inferred."
     return [first, *_stops(found.cells)]
 
 

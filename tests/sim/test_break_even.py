@@ -83,7 +83,9 @@ def test_it_says_what_a_round_must_have_and_has(trace: Path) -> None:
 
 def test_json_holds_every_load(trace: Path) -> None:
     [found] = json.loads(answer(str(trace), "--json")).values()
-    assert {"batch", "context", "seen", "k", "gain", "needed"} == set(found["cells"][0])
+    assert {"batch", "context", "seen", "timed_without", "k", "gain", "needed"} == set(
+        found["cells"][0]
+    )
     assert [cell["seen"] for cell in found["cells"]].count(True) >= 1
 
 

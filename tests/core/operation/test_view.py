@@ -44,6 +44,7 @@ ROWS = [
 ]
 """Seconds before the first reading; of an engine whose counts the readings go on from."""
 CELL = {"batch": 16, "context": 512, "seen": True, "k": 2, "gain": [1.3, 1.42, 1.5]}
+CELL["timed_without"] = False
 NEEDED = {"1": [0.2, 0.25, 0.3], "2": [-0.1, 0.45, 0.6]}
 TABLE = {
     "accepted": [0.7, 1.1],
@@ -145,7 +146,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
         "14 requests of 512 tokens: a round of 2 must have 0.45 accepted drafts (0.00 to 0.60)"
         in shown
     )
-    assert "it has 1.10." in shown
+    assert "it has 1.10. No step without drafts was timed" in shown
     assert re.search(r'class="seen"[^>]*>K = 2, 1.42 ×<', shown)
     assert re.search(r">~ off<", shown)
     assert shown.count("<polyline") >= 8

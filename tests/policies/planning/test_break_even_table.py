@@ -66,6 +66,16 @@ def test_loads_that_have_run_are_told_from_predicted_ones() -> None:
     assert {cell.context for cell in found.cells} == {512 << n for n in range(6)}
 
 
+def test_a_step_without_drafts_that_was_never_timed_is_said_to_be_inferred() -> None:
+    policy = GoodputPolicy(GoodputOptions())
+    nothing = np.zeros(4, dtype=np.int64)
+    said = []
+    for n in range(60):
+        run_step(policy, n, **({"draft_available": nothing} if n == 40 else {}))
+        said.append(n > 30 and table_of(policy).now.timed_without)
+    assert (said[39], said[41]) == (False, True)
+
+
 def test_the_load_of_most_requests_is_not_the_last() -> None:
     policy = trained(80)
     for n in range(80, 200):
