@@ -42,8 +42,8 @@ _VIEW_HEADERS = {
 _LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _ACCESS = "adaptive_spec_access"
-_FOR_OPERATORS = ("options", "trace_directory", "control_file_error")
-"""Parts of a status that may name files of the server."""
+_FOR_OPERATORS = ("options", "trace_directory", "control_file_error", "stuck_latest")
+"""Parts of a status that may name files of the server, or a client's request."""
 _NOT_ON = (
     "adaptive_spec is not switched on in this server: start it with an `adaptive_spec` "
     "configuration, with mode `shadow` if it is to do nothing at first"

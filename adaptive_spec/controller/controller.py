@@ -95,7 +95,7 @@ class Controller:
         self.missing = dict(missing or {})
         self.policy = policy
         self.slots = RequestSlots()
-        self._counters = Counters() if counters is None else counters
+        self._counters = Counters(logger) if counters is None else counters
         self.mode = self.config.mode
         self._log = logger
         self._faults = Faults(self.config.fail_open, self._counters, logger)
@@ -226,6 +226,7 @@ class Controller:
         known = np.array([slot for slot in slots if slot is not None], dtype=np.int64)
         if known.size == 0:
             return
+        self._counters.ending(known)
         try:
             self.policy.forget(known)
         except POLICY_ERRORS as error:

@@ -89,6 +89,7 @@ class Handler(BaseHTTPRequestHandler):
                 "last_reason": HOSTILE,
                 "estimates": {"no_speculation": 50.0, "engine_k": 80.0, "planned": 100.0},
                 "fail_opens": {"plan raised": 2},
+                "events": {"requests_none_accepted": 4},
             }
             body = {"engines": [{"engine": 0, "status": status}]}
             if "history" in self.path:
@@ -137,6 +138,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "engine 0" in shown
     assert "75 %" in shown  # acceptance, and the share of K = 3
     assert "plan raised 2" in shown
+    assert re.search(r"requests with no draft accepted, for too long</td><td[^>]*>4<", shown)
     assert re.search(r">code</td><td[^>]*>50 %<", shown), "no acceptance by task label"
     assert "+100 %" in shown  # 100 planned over 50 without speculation
     assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
