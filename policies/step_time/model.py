@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from adaptive_spec.policies.step_time.belief import (
     features_of_plans,
 )
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 _MEMORY = 64
 """Steps of each kind that the means of a load remember."""
@@ -395,37 +394,6 @@ class CostModel:
         self._timed_drafts.clear()
         self._profile = None
         self.changes += 1
-
-    def unsure(
-        self, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
-    ) -> int | None:
-        """The K to run so that step times become known; None if all are, within `UNSURE`.
-
-        It is the K whose time tells most of all times relative to one another; the common level
-        says nothing about which is best.
-
-        Args:
-            context: a step in which every request would verify K drafts, or as many as it has.
-            worthwhile: which of the engine's K are asked about.
-        """
-        ks = list(self._capability.uniform_values)
-        if not self.ready:
-            return next((k for k in ks if worthwhile(k)), None)
-        possible = context.draft_possible
-        steers, deepest = self._capability.steers_depth, self._capability.max_draft_tokens
-        seconds, covariance, _ = self.goodput_covariance(
-            context.batch_size,
-            int(context.context_tokens.sum()),
-            [int(np.minimum(possible, k).sum()) for k in ks],
-            [k if steers else deepest for k in ks],
-        )
-        relative = covariance - covariance.mean(axis=0)
-        unknown = np.diag(relative) - relative.mean(axis=1)
-        told = (relative**2).sum(axis=0) / (np.diag(covariance) + self.belief.error(seconds, 0.0))
-        asked = [n for n, k in enumerate(ks) if worthwhile(k)]
-        if not asked or max(unknown[asked]) <= UNSURE**2:
-            return None
-        return ks[max(asked, key=lambda n: float(told[n]))]
 
     def timed_cold(self, batch_size: int) -> bool:
         """Whether the drafter's time is known at this load even if it runs in every step."""
