@@ -52,7 +52,6 @@ Optional columns:
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import logging
 import math
@@ -60,12 +59,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines
+from adaptive_spec.bounded_read import DECODE_ERRORS, open_lines, read_bounded_lines
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile, Retry, remove_unused
@@ -313,19 +312,13 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
-        with _opened(path) as lines:
+        with open_lines(path) as lines:
             for number, line in enumerate(read_bounded_lines(lines), start=1):
                 if line.strip():
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}:{number + 1}: cannot be read: {reason}") from error
-
-
-def _opened(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
 
 
 def _number(value: float) -> float | None:

@@ -250,6 +250,8 @@ def replay(
         choice.require_runnable(scenario.engine)
     if mismatch := scenario.acceptance_mismatch():
         print(f"warning: {mismatch}", file=sys.stderr)
+    for note in scenario.load_notes():
+        print(f"note: {note}", file=sys.stderr)
     seen, results = _run(scenario, choices, trace, seeds=seeds, oracles=oracles)
     hint = ""
     if oracles == "auto" and not seen:

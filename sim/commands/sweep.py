@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,11 +82,14 @@ def _say_size(plan: Plan) -> None:
 
 
 def _warn_of_mismatches(plan: Plan) -> None:
-    """Name acceptance data that are not their drafter's."""
+    """Name acceptance data that are not their drafter's, and what was done to files of loads."""
     named = {(cell.name.acceptance, cell.name.drafter): cell for cell in plan.cells}
     for (acceptance, _), cell in named.items():
         if mismatch := cell.scenario.acceptance_mismatch():
             print(f"warning: {acceptance}: {mismatch}", file=sys.stderr)
+    loads = {cell.scenario.load: cell.scenario for cell in plan.cells}
+    for note in dict.fromkeys(chain.from_iterable(each.load_notes() for each in loads.values())):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _run(

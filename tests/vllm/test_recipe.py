@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,8 @@ def test_ranks_of_a_dense_model_are_engines_of_their_own(models: dict[str, Path]
     assert rows["steered"] == "K per request, and draft depth"
     assert "vLLM drops it" in rows["table of K"]
     _, rows = answers(f"{command} --speculative-config '{json.dumps(table)}'")
+    assert rows["table of K"].startswith("runs in steps that the plugin does not decide")
+    _, rows = answers(f"{command} --speculative-config '{json.dumps(drafts)}'")
     assert "table of K" not in rows
 
 
@@ -215,6 +218,21 @@ def test_a_model_of_a_known_recipe_is_answered_without_a_network(
     assert "on this machine" in rows["note"]
     with pytest.raises(ConfigError, match="makes no configuration"):
         answers(command.replace("Llama-3.1-8B-Instruct", "another"))
+
+
+def test_variables_under_which_vllm_refuses_are_said(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VLLM_CPU_KVCACHE_SPACE", "HF_TOKEN"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that it is as before afterwards
+    command = f"vllm serve {models['target']} --max-model-len 1048576 {NGRAM}"
+    with pytest.raises(ConfigError, match=r"machine: .*is greater than the derived"):
+        answers(command)
+    command = f"export VLLM_CPU_KVCACHE_SPACE=1 HF_TOKEN=hf_abc\n{command}"
+    with pytest.raises(
+        ConfigError, match=r"with VLLM_CPU_KVCACHE_SPACE=1 HF_TOKEN=\.\.\.: .*great"
+    ):
+        answers(command)
 
 
 @pytest.mark.parametrize(

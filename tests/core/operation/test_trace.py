@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import logging
 import os
 import shutil
@@ -133,6 +134,16 @@ def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path, damage:
     lines[2] = damage
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(DataError, match=r"\.jsonl:3"):
+        list(read_trace(tmp_path))
+
+
+def test_packed_segments_are_known_by_their_bytes(tmp_path: Path) -> None:
+    write(tmp_path, 5).close(0.0)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert len(list(read_trace(tmp_path))) == 5
+    path.write_bytes(b"PAR1" + bytes(99))
+    with pytest.raises(DataError, match="a Parquet file; only text is read"):
         list(read_trace(tmp_path))
 
 
