@@ -20,11 +20,17 @@ _COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
 
 
 def top(
-    server: Annotated[str, typer.Argument(help="URL or HOST:PORT of a server, or a status file.")],
+    server: Annotated[
+        str, typer.Argument(help="URL, HOST:PORT or PORT of a server, or a status file.")
+    ],
     key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
     file: Annotated[
         Path | None, typer.Option(help="Status file to read while the server does not answer.")
     ] = None,
+    admin: Annotated[
+        bool,
+        typer.Option("--admin", help="Send $ADAPTIVE_SPEC_ADMIN_KEY to another machine, too."),
+    ] = False,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between readings.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
 ) -> None:
@@ -37,7 +43,7 @@ def top(
 
     from adaptive_spec.errors import DataError
 
-    source = StatusSource(server, key=key, file=file)
+    source = StatusSource(server, key=key, file=file, admin=admin)
     before, began = source.read(), time.monotonic()
     console = Console()
     if once:

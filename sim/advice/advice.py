@@ -37,6 +37,7 @@ from adaptive_spec.sim.advice.worlds import (
     recorded_world,
 )
 from adaptive_spec.sim.hardware.from_trace import (
+    LARGEST_FIT_ERROR,
     TimedSteps,
     TraceFit,
     drafted_alike,
@@ -193,12 +194,8 @@ def _no_prediction(error: str) -> Verdict:
     )
 
 
-LARGEST_FIT_ERROR = 0.15
-"""Median relative error of the fitted step times beyond which predictions are worthless."""
-
-
 def _no_fit(fit: TraceFit) -> Verdict | None:
-    if fit.median_error <= LARGEST_FIT_ERROR:
+    if fit.usable:
         return None
     return Verdict(
         worth=CANNOT_TELL,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     number,
@@ -55,6 +57,8 @@ def sweep(
     Finished runs are kept at once: the same command goes on where a killed one has stopped. Exit
     status 1: some runs have failed; they are named, and tried again by the same command.
     """
+    if find_spec("polars") is None:
+        raise ConfigError("sweep needs polars: pip install 'adaptive-spec[sim]'")
     from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
     from adaptive_spec.sim.sweep.run import plan_sweep
 
