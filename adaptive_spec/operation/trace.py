@@ -101,6 +101,8 @@ class StepTrace:
         self._task_names = counters.task_names
         self._named: set[int] = set()
         self._encoder = msgspec.json.Encoder()
+        # A digest without a key could be found by trying ids.
+        self._key = os.urandom(16) if config.hash_ids else b""
 
     @property
     def on(self) -> bool:
@@ -127,6 +129,8 @@ class StepTrace:
 
     def _add(self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str]) -> None:
         record = step_record(step, wanted)
+        if self._key:
+            record["ids"] = [self._digest(name) for name in step.context.request_ids]
         if not self._written:  # each segment repeats these columns: older ones may be deleted
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
@@ -138,6 +142,10 @@ class StepTrace:
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)
+
+    def _digest(self, name: str) -> str:
+        content = name.encode("utf-8", "backslashreplace")
+        return hashlib.blake2b(content, digest_size=12, key=self._key).hexdigest()
 
     def _new_names(self, tasks: list[int]) -> dict[str, str]:
         """Return the labels of numbers that this segment has not named yet."""

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,7 +27,7 @@ from tests.core.controller.answers import context, outcome
 LOG = logging.getLogger("test")
 
 
-def write(directory: Path, steps: int, **config: float) -> StepTrace:
+def write(directory: Path, steps: int, **config: Any) -> StepTrace:
     trace = StepTrace(Trace(directory=str(directory), **config), Counters(), LOG)
     for step in range(steps):
         write_step(trace, context(step), outcome(step))
@@ -46,6 +47,18 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     assert records[0]["k"] == [3, 2, 0]
     assert records[0]["seconds"] == 0.01
     assert records[0]["predicted_seconds"] is None
+
+
+def test_request_ids_may_be_written_as_digests(tmp_path: Path) -> None:
+    """They tell requests of a process apart, and nothing else."""
+    for folder in ("a", "b"):
+        write(tmp_path / folder, 3, hash_ids=True).close(0.0)
+    found = {folder: [row["ids"] for row in read_trace(tmp_path / folder)] for folder in "ab"}
+    assert found["a"][0] == found["a"][1] == found["a"][2]
+    assert len(set(found["a"][0])) == 3
+    assert all(len(name) == 24 for name in found["a"][0])
+    assert not set(found["a"][0]) & set(found["b"][0]), "another process has another key"
+    assert not set(found["a"][0]) & {"a", "b", "c"}
 
 
 def test_each_segment_names_the_task_labels_it_holds(tmp_path: Path) -> None:
