@@ -24,7 +24,6 @@ from adaptive_spec.adapters.vllm.capability import (
     detect,
     lookup_placement,
 )
-from adaptive_spec.adapters.vllm.context import drafter_limit
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
@@ -113,8 +112,6 @@ def _judge(pasted: Pasted) -> RecipeReport:
             rows.append(("second source", said))
         if table := table_of_k(config, pasted.words):
             rows.append(("table of K", table))
-        if shorter := drafters_length(config):
-            rows.append(("drafter's length", shorter))
         rows += [("K = 0 keeps", kept) for kept in kept_at_zero(config)]
         rows += [("note", note) for note in found.notes]
     if left_over:
@@ -130,17 +127,6 @@ def table_of_k(vllm_config: Any, words: Sequence[str]) -> str:
     if any(name in word for word in words):
         return "vLLM drops it with data parallelism, and runs Kmax"
     return ""
-
-
-def drafters_length(vllm_config: Any) -> str:
-    """Return what becomes of requests that are longer than the drafter takes; empty if none is."""
-    longest, limit = int(vllm_config.model_config.max_model_len), drafter_limit(vllm_config)
-    if limit is None or limit >= longest:
-        return ""
-    return (
-        f"{limit} of {longest} tokens: with a longer request in the batch vLLM drafts for nobody "
-        "(vllm#52762), and K is 0 until it has ended"
-    )
 
 
 def kept_at_zero(vllm_config: Any) -> list[str]:

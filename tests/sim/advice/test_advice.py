@@ -342,6 +342,8 @@ def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(found):
     page = advice_page(found)
     assert page.count('class="bar') == len(found.predictions)
     assert "http" not in page.replace("http-equiv", "")
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
 
 
 def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):
