@@ -62,16 +62,24 @@ def _on(numbers: Numbers) -> str:
         subject = "draft {} is" if len(accepted) == 1 else "drafts {} are"
         parts.append(f"{subject.format(drafts)} accepted {rates}")
     if more:
-        cost = f"{more['ms']:.2g} ms" if more["ms"] > 0 else "no time"
+        tokens = max(more["tokens"], 1e-9)
+        cost = f"{_short(more['ms'])} ms" if more["ms"] > 0 else "no time"
+        each = f", {_short(more['ms'] / tokens)} ms each" if more["ms"] > 0 else ""
         draft = "one draft more each" if more["position"] is None else f"draft {more['position']}"
+        now = numbers["step_ms"] / max(numbers["tokens"], 1e-9)
         parts.append(
-            f"{draft} ({more['accepted']:.0%}) would cost {cost} for {more['tokens']:.2g} tokens, "
-            f"where a token takes {numbers['step_ms'] / max(numbers['tokens'], 1e-9):.2g} ms now"
+            f"{draft} ({more['accepted']:.0%}) would cost {cost} for {_short(tokens)} tokens"
+            f"{each}, where a token takes {_short(now)} ms now"
         )
     elif numbers.get("limit") in _LIMITS:
         parts.append(_LIMITS[numbers["limit"]])
     name = f"K = {k:g}" if most == k else f"mean K = {k:g}, at most {most}"
     return f"{name}: {'; '.join(parts)}" if parts else name
+
+
+def _short(value: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _kept(numbers: Numbers) -> str:
