@@ -28,17 +28,27 @@ _MOST_NODES = 1_000_000
 _LARGEST_INTEGER = 1 << 63
 
 
-def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) -> bytes:
+def read_small_file(
+    path: str | os.PathLike[str], most_bytes: int = 64 << 20, *, own: bool = False
+) -> bytes:
     """Return the content of a regular file.
+
+    Args:
+        path: of the file.
+        most_bytes: largest size.
+        own: only of this user or root, and not behind a link: in a folder that others share.
 
     Raises OSError if the file cannot be read, is a pipe or a device, or is larger than
     `most_bytes`.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags | os.O_NOFOLLOW if own else flags)
     with os.fdopen(handle, "rb", closefd=True) as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
+        if own and found.st_uid not in (os.geteuid(), 0):
+            raise OSError(errno.EPERM, "of another user")
         content = file.read(min(found.st_size, most_bytes) + 1)  # allocates as much
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes")

@@ -310,6 +310,11 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path}:{number}: not a step record: {error}") from error
         if record.get("schema") != SCHEMA:
             found = record.get("schema", "missing")
+            if isinstance(found, int):
+                raise DataError(
+                    f"{path}:{number}: made by another version of adaptive-spec (schema {found}, "
+                    f"not {SCHEMA}): read it with that one"
+                )
             raise DataError(
                 f"{path}:{number}: no step record (schema {found}, not {SCHEMA}); "
                 "a trace is the folder of the key trace.directory, or a file of it"
@@ -326,6 +331,8 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
+        if isinstance(error, PermissionError):
+            reason = f"{reason}; run as the user of the server, whose files have mode 0600"
         raise DataError(f"{path}:{number + 1}: cannot be read: {reason}") from error
 
 

@@ -150,6 +150,22 @@ def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path, damage:
         list(read_trace(tmp_path))
 
 
+def test_a_trace_of_another_version_or_another_user_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "steps-1-000000.jsonl"
+    path.write_text('{"schema": 99, "step": 0}\n')
+    with pytest.raises(DataError, match=r"made by another version of adaptive-spec \(schema 99"):
+        list(read_segment(path))
+
+    def refused(*_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)  # root may read everything
+    with pytest.raises(DataError, match="Permission denied; run as the user of the server"):
+        list(read_segment(path))
+
+
 def test_packed_segments_are_known_by_their_bytes(tmp_path: Path) -> None:
     write(tmp_path, 5).close(0.0)
     [path] = tmp_path.iterdir()
