@@ -20,6 +20,7 @@ from adaptive_spec.commands import status_source
 from adaptive_spec.commands.status_source import StatusSource
 from adaptive_spec.commands.top import screen, top
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.commands.advise import advise
 
 STATUS = {
     "mode": "on",
@@ -234,6 +235,15 @@ def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
 def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
     estimates = {"planned": 3.0, "no_speculation": 0.0}
     assert "gain (estimate)" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
+
+
+def test_advise_says_that_the_trace_of_a_server_is_for_operators(url):
+    app = Typer()
+    app.command()(advise)
+    done = CliRunner().invoke(app, ["--server", url, "--key", "secret"])
+    assert "shows its trace's folder to operators only: set ADAPTIVE_SPEC_ADMIN_KEY" in str(
+        done.exception
+    )
 
 
 def test_the_view_shows_rates_since_the_last_reading():
