@@ -310,7 +310,8 @@ class _Predictor:
 
         def add(world: str, half: str, factor: int = 1) -> None:
             tuned = own[_OTHER[half]]
-            named = {each.name: each for each in (self._none, native, self._ours)}
+            compared = (self._none, self._static[-1], native, self._ours)
+            named = {each.name: each for each in compared}
             if tuned.name in named:
                 named[tuned.name] = tuned
             wanted.extend(
@@ -362,6 +363,7 @@ class _Predictor:
             predictions=predictions,
             native=native.name,
             over_native=self._interval(setups.OURS, native.name),
+            over_kmax={name: self._interval(name, self._static[-1].name) for name in decided},
             what_if=[self._what_if(change, native.name) for change in self._changes],
             by_clients=by_clients,
             leave_out_from=left_out[-1].clients if left_out else None,

@@ -322,6 +322,24 @@ def test_a_fleet_turns_the_gain_into_gpus_and_money(found):
     assert f"{saved * 2.0 * 730:,.0f} a month" in dict(verdict.answers)["GPU time"]
 
 
+def test_the_answer_names_what_changes_for_a_server_that_runs_its_kmax(found):
+    """K = 2 at both loads is what the operator has; gains over none say nothing of that."""
+    fixed = next(each for each in found.predictions if each.name == f"K = {found.kmax}")
+    ours = next(each for each in found.predictions if each.name == "goodput")
+    over = found.over_kmax["goodput"]
+    assert over.value == pytest.approx(ours.gain / fixed.gain)
+    assert over.low <= over.value <= over.high
+    answers = dict(decide(found, Fleet(gpus=10), "", 2).answers)
+    if found.native == fixed.name:
+        assert f"Over {fixed.name}" not in answers
+        found = msgspec.structs.replace(found, native="goodput")
+        answers = dict(decide(found, Fleet(gpus=10), "", 2).answers)
+    said = answers[f"Over {fixed.name}"]
+    assert f"plugin {100 * (over.value - 1):+.1f} %" in said
+    assert f"{fixed.tpot_ms[1]:.3g} -> {ours.tpot_ms[1]:.3g} ms" in said
+    assert f"against {fixed.name}" in answers["GPU time"]
+
+
 SPEEDS = {1: {0: 100.0, 1: 120.0, 2: 140.0}, 4: {0: 400.0, 1: 390.0, 2: 380.0}}
 
 
