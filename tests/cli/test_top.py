@@ -232,6 +232,18 @@ def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
     assert "[/nope]" in text
 
 
+def test_young_estimates_are_called_so():
+    def gain(**changes: object) -> str:
+        text = shown(screen({"0": STATUS | changes}, {}, 0.0))
+        return next(line for line in text.splitlines() if "gain (estimate)" in line)
+
+    assert "still learning" in gain(steps=299)
+    assert "still learning" not in gain(steps=300)
+    kinds = {"planned": 700, "measuring": 300}
+    assert "still learning" in gain(steps=1000, steps_by_kind=kinds)
+    assert "still learning" not in gain(steps=100, estimates={})
+
+
 def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
     estimates = {"planned": 3.0, "no_speculation": 0.0}
     assert "gain (estimate)" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))

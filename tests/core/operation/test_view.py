@@ -110,6 +110,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert re.search(r">code</td><td[^>]*>50 %<", shown), "no acceptance by task label"
     assert "+100 %" in shown  # 100 planned over 50 without speculation
     assert "measuring 30 %" in shown
+    assert "estimate, still learning" in shown
     assert LONG in shown
     assert shown.count("<polyline") >= 8
     assert "tokens/s" in shown
