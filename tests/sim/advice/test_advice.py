@@ -29,6 +29,7 @@ from adaptive_spec.sim.advice.values import Advice, Fleet
 from adaptive_spec.sim.advice.verdict import decide
 from adaptive_spec.sim.advice.worlds import World, halves, recorded_world
 from adaptive_spec.sim.commands.advice_page import advice_page
+from adaptive_spec.sim.commands.advice_screen import by_clients
 from adaptive_spec.sim.commands.advise import advise
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.engine.loop import Engine
@@ -338,6 +339,13 @@ def test_the_answer_names_what_changes_for_a_server_that_runs_its_kmax(found):
     assert f"plugin {100 * (over.value - 1):+.1f} %" in said
     assert f"{fixed.tpot_ms[1]:.3g} -> {ours.tpot_ms[1]:.3g} ms" in said
     assert f"against {fixed.name}" in answers["GPU time"]
+
+
+def test_loads_that_were_not_recorded_are_called_extrapolated(found):
+    recorded = found.loads[-1].clients
+    for left_out, extrapolated in ((None, True), (2 * recorded, True), (recorded, False)):
+        said = by_clients(msgspec.structs.replace(found, leave_out_from=left_out))
+        assert (f"(beyond {recorded} requests extrapolated)" in said) is extrapolated
 
 
 SPEEDS = {1: {0: 100.0, 1: 120.0, 2: 140.0}, 4: {0: 400.0, 1: 390.0, 2: 380.0}}
